@@ -1,0 +1,98 @@
+"""The names a run gives to branches, schemas and tags.
+
+All of them are derived from the run id and the audit branch, so that any later call (a retry, a
+`wap_discard`, a sweep) finds what a run left behind without having been told.
+"""
+
+import re
+
+from sparkwap.errors import ConfigError
+
+BRANCH_RULE = (
+    "a lower-case letter, then up to 63 lower-case letters, digits or underscores; "
+    "no double underscore; not 'main'; not beginning with 'wap_base_' or 'wap_pub_'"
+)
+"""What `audit_branch` accepts, in words for messages."""
+
+_BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SIDE_SEPARATOR = "__"
+_PUBLISH_TAG_PREFIX = "wap_pub_"
+_BASE_TAG_PREFIX = "wap_base_"
+
+
+def short_run_id(run_id: str) -> str:
+    """Return the first eight hex digits of a run id, in lower case.
+
+    Args:
+        run_id: dbt's invocation id, a UUID with or without hyphens.
+
+    Raises:
+        ConfigError: The text does not begin with eight hex digits.
+    """
+    digits = run_id.strip().replace("-", "")[:8].lower()
+    if not re.fullmatch(r"[0-9a-f]{8}", digits):
+        raise ConfigError(
+            f"{run_id!r} is not a run id: a run id is dbt's invocation id, a UUID such as "
+            "1a2b3c4d-0000-4000-8000-000000000000."
+        )
+    return digits
+
+
+def branch_problem(name: str) -> str | None:
+    """Return why `name` cannot be an audit branch, or None when it can.
+
+    The rule is stricter than Iceberg's: the name becomes part of a schema name, where `__`
+    separates the two, and branches and tags of a table share one set of names.
+    """
+    if name == "main":
+        return "'main' is what readers see, so it cannot be an audit branch"
+    if _SIDE_SEPARATOR in name:
+        return "a double underscore separates schema and branch in the names of side schemas"
+    if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX)):
+        return "names beginning with 'wap_base_' or 'wap_pub_' are tags of sparkwap"
+    if not _BRANCH.fullmatch(name):
+        return "it has characters that are not allowed, or is too long or empty"
+    return None
+
+
+def audit_branch(run_id: str, given: str | None) -> str:
+    """Return the audit branch of a run.
+
+    Args:
+        run_id: dbt's invocation id.
+        given: The user's name for the branch (dbt var `wap_branch`), or None or an empty text for
+            a branch of the run's own, `wap_<short run id>`.
+
+    Raises:
+        ConfigError: The given name breaks `BRANCH_RULE`, or the run id is not one.
+    """
+    if not given:
+        return f"wap_{short_run_id(run_id)}"
+    problem = branch_problem(given)
+    if problem is not None:
+        raise ConfigError(
+            f"{given!r} cannot be an audit branch: {problem}. Nothing was written. "
+            f"Allowed for wap_branch: {BRANCH_RULE}."
+        )
+    return given
+
+
+def side_schema(schema: str, branch: str) -> str:
+    """Return the side schema of `schema`: where a run puts what cannot live on a branch."""
+    return f"{schema}{_SIDE_SEPARATOR}{branch}"
+
+
+def split_side_schema(name: str, branch: str) -> str | None:
+    """Return the schema whose side schema on `branch` is called `name`; None if it is not one."""
+    schema = name.removesuffix(f"{_SIDE_SEPARATOR}{branch}")
+    return schema if schema and schema != name else None
+
+
+def publish_tag(run_id: str) -> str:
+    """Return the tag that a publish leaves on each snapshot, the receipt: `wap_pub_<short>`."""
+    return f"{_PUBLISH_TAG_PREFIX}{short_run_id(run_id)}"
+
+
+def base_tag(branch: str) -> str:
+    """Return the tag that keeps the base of an audit branch alive: `wap_base_<branch>`."""
+    return f"{_BASE_TAG_PREFIX}{branch}"

@@ -1,0 +1,150 @@
+"""The settings of the gate, read from dbt's vars."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, TypeVar, cast
+
+from sparkwap.errors import ConfigError
+from sparkwap.names import BRANCH_RULE, branch_problem
+
+PublishMode = Literal["run", "lineage", "never"]
+WarningMode = Literal["publish", "hold"]
+
+_T = TypeVar("_T")
+_PREFIX = "wap_"
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What the gate may publish, and how.
+
+    Attributes:
+        publish: `run`: every table of the run or none. `lineage`: the tables that are clean and
+            whose upstream tables of the run publish too. `never`: all stays on the audit branch.
+        warnings: Whether a table publishes although one of its tests warned, or is held.
+        require_tests: Hold models, snapshots and seeds that no test reads.
+        branch: The user's name for the audit branch; None for a branch of the run's own.
+        tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
+            None for ever.
+        guard: Refuse statements that would harm a live table.
+    """
+
+    publish: PublishMode = "run"
+    warnings: WarningMode = "publish"
+    require_tests: bool = False
+    branch: str | None = None
+    tag_retention_days: int | None = 90
+    guard: bool = True
+
+    @classmethod
+    def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
+        """Read the settings from dbt's vars.
+
+        The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
+        `wap_tag_retention_days` and `wap_guard`. A key that is absent takes its default, and so
+        does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
+        value keeps tags for ever. Numbers and booleans may come as text, as they do from
+        `env_var`. Keys without the prefix `wap_` are not looked at.
+
+        Raises:
+            ConfigError: Unknown keys or illegal values; one message that lists them all.
+        """
+        reader = _Reader(variables)
+        days = reader.read("wap_tag_retention_days", _days, "a whole number of 1 or more, or null")
+        settings = cls(
+            publish=cast(PublishMode, reader.choice("wap_publish", ("run", "lineage", "never"))),
+            warnings=cast(WarningMode, reader.choice("wap_warnings", ("publish", "hold"))),
+            require_tests=bool(reader.flag("wap_require_tests", default=False)),
+            branch=reader.read("wap_branch", _branch, BRANCH_RULE),
+            tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
+            guard=bool(reader.flag("wap_guard", default=True)),
+        )
+        reader.finish()
+        return settings
+
+
+class _Reader:
+    """Reads keys one by one and keeps the complaints until the end."""
+
+    def __init__(self, variables: Mapping[str, object]) -> None:
+        self._variables = variables
+        self._known: list[str] = []
+        self._problems: list[str] = []
+
+    def read(self, key: str, parse: Callable[[object], _T], legal: str) -> _T | None:
+        """Return the parsed value of `key`; None when it has none or an illegal one."""
+        self._known.append(key)
+        value = self._variables.get(key)
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as problem:
+            detail = f" ({problem})" if str(problem) else ""
+            self._problems.append(f"{key}: {value!r} is not allowed{detail}; legal: {legal}")
+            return None
+
+    def choice(self, key: str, options: tuple[str, ...]) -> str:
+        """Return the value of `key`, one of `options`, of which the first is the default."""
+
+        def parse(value: object) -> str:
+            if not isinstance(value, str) or value not in options:
+                raise ValueError
+            return value
+
+        return self.read(key, parse, ", ".join(options)) or options[0]
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return the boolean of `key`."""
+        value = self.read(key, _flag, "true, false")
+        return default if value is None else value
+
+    def finish(self) -> None:
+        """Raise one error with all complaints, those on unknown keys included."""
+        self._problems.extend(self._unknown(key) for key in self._variables)
+        problems = [problem for problem in self._problems if problem]
+        if problems:
+            raise ConfigError(
+                "The vars of sparkwap have errors; nothing was run.\n  "
+                + "\n  ".join(problems)
+                + "\nCorrect them in dbt_project.yml (vars:) or in --vars, and run again."
+            )
+
+    def _unknown(self, key: object) -> str:
+        if not isinstance(key, str) or not key.startswith(_PREFIX) or key in self._known:
+            return ""
+        close = get_close_matches(key, self._known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(sorted(self._known))}"
+        return f"{key}: there is no such setting; {hint}"
+
+
+def _days(value: object) -> int:
+    # bool is an int to Python, so `wap_tag_retention_days: yes` would mean one day.
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    try:
+        days = int(value)
+    except ValueError:
+        raise ValueError from None
+    if days < 1:
+        raise ValueError
+    return days
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    if not isinstance(value, str) or value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
+
+
+def _branch(value: object) -> str | None:
+    if not isinstance(value, str):
+        raise ValueError("it is not text; put it in quotes")
+    problem = branch_problem(value) if value else None
+    if problem is not None:
+        raise ValueError(problem)
+    return value or None

@@ -1,0 +1,93 @@
+import pytest
+
+from sparkwap.errors import ConfigError
+from sparkwap.settings import GateSettings
+
+
+def errors_of(variables: dict[str, object]) -> str:
+    with pytest.raises(ConfigError) as error:
+        GateSettings.from_vars(variables)
+    return str(error.value)
+
+
+def test_defaults() -> None:
+    assert GateSettings.from_vars({}) == GateSettings()
+    assert GateSettings.from_vars({"landing": "x", "wapiti": 1}) == GateSettings()
+    assert GateSettings() == GateSettings("run", "publish", False, None, 90, True)
+
+
+def test_all_settings_are_read() -> None:
+    settings = GateSettings.from_vars(
+        {
+            "wap_publish": "lineage",
+            "wap_warnings": "hold",
+            "wap_require_tests": True,
+            "wap_branch": "pr_7",
+            "wap_tag_retention_days": 7,
+            "wap_guard": False,
+        }
+    )
+    assert settings == GateSettings("lineage", "hold", True, "pr_7", 7, False)
+
+
+def test_text_from_env_var_is_read() -> None:
+    settings = GateSettings.from_vars(
+        {"wap_require_tests": "True", "wap_tag_retention_days": "30", "wap_branch": ""}
+    )
+    assert settings == GateSettings(require_tests=True, tag_retention_days=30)
+
+
+def test_a_key_without_a_value() -> None:
+    nothing: dict[str, object] = dict.fromkeys(
+        ["wap_publish", "wap_warnings", "wap_require_tests", "wap_branch", "wap_guard"]
+    )
+    assert GateSettings.from_vars(nothing) == GateSettings()
+    assert GateSettings.from_vars({"wap_tag_retention_days": None}).tag_retention_days is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "legal"),
+    [
+        ("wap_publish", "always", "run, lineage, never"),
+        ("wap_publish", False, "run, lineage, never"),
+        ("wap_publish", "", "run, lineage, never"),
+        ("wap_publish", ["run"], "run, lineage, never"),
+        ("wap_warnings", "ignore", "publish, hold"),
+        ("wap_require_tests", "yes", "true, false"),
+        ("wap_require_tests", 1, "true, false"),
+        ("wap_branch", "main", "a lower-case letter"),
+        ("wap_branch", 123, "a lower-case letter"),
+        ("wap_tag_retention_days", 0, "1 or more"),
+        ("wap_tag_retention_days", True, "1 or more"),
+        ("wap_tag_retention_days", 1.5, "1 or more"),
+        ("wap_tag_retention_days", "ever", "1 or more"),
+        ("wap_guard", "off", "true, false"),
+    ],
+)
+def test_an_illegal_value_names_key_value_and_legal_values(
+    key: str, value: object, legal: str
+) -> None:
+    message = errors_of({key: value})
+    assert f"{key}: {value!r} is not allowed" in message
+    assert legal in message
+
+
+def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
+    assert "wap_publsh: there is no such setting; did you mean wap_publish?" in errors_of(
+        {"wap_publsh": "run"}
+    )
+    assert "wap_xyzzy: there is no such setting; legal: wap_branch, wap_guard" in errors_of(
+        {"wap_xyzzy": 1}
+    )
+
+
+def test_all_errors_come_at_once() -> None:
+    message = errors_of(
+        {"wap_publish": "x", "wap_guard": 3, "wap_branch": "A", "wap_require_test": True}
+    )
+    assert [line.split(":")[0].strip() for line in message.splitlines()[1:-1]] == [
+        "wap_publish",
+        "wap_branch",
+        "wap_guard",
+        "wap_require_test",
+    ]
