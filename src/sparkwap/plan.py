@@ -1,0 +1,329 @@
+"""Where a table is built: on an Iceberg branch, on a clone, or as a new table.
+
+Rows can differ from branch to branch of an Iceberg table, but its columns, layout, properties and
+comments belong to all of them. So a build that changes any of those goes to a clone.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Where = Literal["branch", "clone", "new"]
+DesiredColumn = tuple[str, str | None, bool | None, str | None]
+"""Name, Spark type text, nullable, comment; None for what is not managed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a table shall look like. None means not managed: whatever the table has is right.
+
+    Attributes:
+        columns: `(name, Spark type text, nullable, comment)` of each column, in order.
+        partitioning: Spark DDL terms such as `days(ts)`; an empty tuple for none.
+        sort_order: Spark DDL terms such as `id desc`; an empty tuple for none.
+        properties: Table properties that must have these values; others are left alone.
+        format_version: Iceberg's format version.
+        comment: The table's comment; an empty text for none.
+        location: The folder of the table. A folder with a run's suffix (`-1a2b3c4d`) is the same.
+        ordered: Whether another order of the same columns is a change.
+    """
+
+    columns: tuple[DesiredColumn, ...] | None = None
+    partitioning: tuple[str, ...] | None = None
+    sort_order: tuple[str, ...] | None = None
+    properties: Mapping[str, object] | None = None
+    format_version: int | None = None
+    comment: str | None = None
+    location: str | None = None
+    ordered: bool = True
+
+
+class CurrentColumn(Protocol):
+    """A column of a live table; `type` is Spark type text, `required` means `not null`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def required(self) -> bool: ...
+    @property
+    def doc(self) -> str | None: ...
+
+
+class CurrentTable(Protocol):
+    """A live table, as `sparkwap.catalog.TableState` describes it."""
+
+    @property
+    def columns(self) -> Sequence[CurrentColumn]: ...
+    @property
+    def partitioning(self) -> Sequence[str]: ...
+    @property
+    def sort_order(self) -> Sequence[str]: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def format_version(self) -> int: ...
+    @property
+    def comment(self) -> str | None: ...
+    @property
+    def location(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """Where a table is built.
+
+    Attributes:
+        where: `branch` of the live table, `clone` of it, or `new`.
+        changes: What differs from the live table, in words, such as `column price: int ->
+            bigint`; empty unless `where` is `clone`.
+    """
+
+    where: Where
+    changes: tuple[str, ...] = ()
+
+
+def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
+    """Decide where a table is built.
+
+    Args:
+        current: The live table; None where there is none.
+        desired: What it shall look like after the build.
+    """
+    if current is None:
+        return BuildPlan("new")
+    changes = [
+        *_column_changes(current.columns, desired),
+        *_layout_changes(current, desired),
+        *_property_changes(current.properties, desired.properties),
+        *_other_changes(current, desired),
+    ]
+    return BuildPlan("clone", tuple(changes)) if changes else BuildPlan("branch")
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Iterable[str]:
+    if desired.columns is None:
+        return
+    old = {column.name.lower(): column for column in current}
+    wanted = {column[0].lower(): column for column in desired.columns}
+    for key, column in wanted.items():
+        if key not in old:
+            yield f"column {column[0]} added"
+        else:
+            yield from _one_column(old[key], column)
+    yield from (f"column {column.name} removed" for key, column in old.items() if key not in wanted)
+    # Additions and removals are told above; here only what both have counts.
+    before = [key for key in old if key in wanted]
+    after = [key for key in wanted if key in old]
+    if desired.ordered and before != after:
+        yield f"column order: {', '.join(before)} -> {', '.join(after)}"
+
+
+def _one_column(old: CurrentColumn, wanted: DesiredColumn) -> Iterable[str]:
+    name, type_text, nullable, doc = wanted
+    if name != old.name:
+        yield f"column {old.name} renamed to {name}"
+    if type_text is not None:
+        before, after = stored_type(old.type), stored_type(type_text)
+        if before != after:
+            yield f"column {name}: {before} -> {after}"
+    if nullable is not None and nullable == old.required:
+        states = ("not null", "nullable") if nullable else ("nullable", "not null")
+        yield f"column {name}: {states[0]} -> {states[1]}"
+    if doc is not None and doc != (old.doc or ""):
+        yield f"column {name}: comment changed"
+
+
+# --- layout and the rest ------------------------------------------------------------------------
+
+
+def _layout_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+    if desired.partitioning is not None:
+        before = [term for term in map(partition_term, _terms(current.partitioning)) if term]
+        after = [term for term in map(partition_term, _terms(desired.partitioning)) if term]
+        if before != after:
+            yield f"partitioning: {_listed(before)} -> {_listed(after)}"
+    if desired.sort_order is not None:
+        before = [sort_term(term) for term in _terms(current.sort_order)]
+        after = [sort_term(term) for term in _terms(desired.sort_order)]
+        if before != after:
+            yield f"sort order: {_listed(before)} -> {_listed(after)}"
+
+
+def _property_changes(
+    current: Mapping[str, str], wanted: Mapping[str, object] | None
+) -> Iterable[str]:
+    for key, value in (wanted or {}).items():
+        if key in _OWN_FIELDS or value is None:
+            continue
+        before, after = current.get(key), _property_text(value)
+        if before != after:
+            yield f"property {key}: {'none' if before is None else before} -> {after}"
+
+
+def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+    properties = desired.properties or {}
+    version = desired.format_version or properties.get("format-version")
+    if version is not None and str(version) != str(current.format_version):
+        yield f"format version: {current.format_version} -> {version}"
+    comment = desired.comment if desired.comment is not None else properties.get("comment")
+    if comment is not None and str(comment) != (current.comment or ""):
+        yield "table comment changed"
+    if desired.location is not None and not _same_folder(current.location, desired.location):
+        yield f"location: {current.location} -> {desired.location}"
+
+
+# Spark takes these as properties, but Iceberg keeps them elsewhere.
+_OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "owner"})
+
+
+def _property_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _same_folder(current: str, wanted: str) -> bool:
+    before, after = _folder(current), _folder(wanted)
+    # A new table gets a folder of its own, so that two runs never share one.
+    return before == after or bool(re.fullmatch(re.escape(after) + r"-[0-9a-f]{8}", before))
+
+
+def _folder(text: str) -> str:
+    return re.sub(r"^file:(?://)?(?=/)", "", text).rstrip("/")
+
+
+# --- terms of partitioning and sort order -------------------------------------------------------
+
+_TRANSFORMS = {
+    "year": "years",
+    "month": "months",
+    "day": "days",
+    "date": "days",
+    "hour": "hours",
+    "date_hour": "hours",
+}
+
+
+def partition_term(term: str) -> str:
+    """Return a partition term in one spelling: `day( `TS` )` -> `days(ts)`.
+
+    Empty for a term that does not partition (`void`).
+    """
+    text = _plain(term)
+    call = re.fullmatch(r"(\w+)\s*\((.*)\)", text)
+    if call is None:
+        return text
+    function = _TRANSFORMS.get(call[1], call[1])
+    arguments = [argument.strip() for argument in call[2].split(",")]
+    if function in ("void", "always_null"):
+        return ""
+    if function == "identity":
+        return arguments[0]
+    # Spark takes `bucket(16, id)` and `truncate(id, 4)`.
+    arguments.sort(key=lambda argument: not argument.isdigit())
+    return f"{function}({', '.join(arguments)})"
+
+
+def sort_term(term: str) -> str:
+    """Return a sort term in one spelling, defaults included: `ID` -> `id asc nulls first`."""
+    parts = re.fullmatch(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", _plain(term))
+    assert parts is not None  # every part but the first is optional
+    direction = parts[2] or "asc"
+    nulls = parts[3] or ("first" if direction == "asc" else "last")
+    return f"{partition_term(parts[1])} {direction} nulls {nulls}"
+
+
+def _terms(texts: Iterable[str] | str) -> list[str]:
+    """Return single terms; a text may hold several, as in `days(ts), bucket(16, id)`."""
+    joined = texts if isinstance(texts, str) else ",".join(texts)
+    return [term.strip() for term in _split(joined) if term.strip()]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("`", "").lower().split())
+
+
+def _listed(terms: Sequence[str]) -> str:
+    return ", ".join(terms) or "none"
+
+
+# --- types --------------------------------------------------------------------------------------
+
+_STORED = {
+    "tinyint": "int",
+    "byte": "int",
+    "smallint": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "char": "string",
+    "character": "string",
+    "varchar": "string",
+    "timestamp_ltz": "timestamp",
+    "bool": "boolean",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+# A field's name is quoted, or all before a colon (`describe` does not quote), or one word.
+_FIELD = re.compile(r"""\s*(`(?:[^`]|``)*`|[^:<'"`]+?(?=\s*:)|[^\s:`]+)\s*:?\s*(.*)""", re.DOTALL)
+_FIELD_EXTRAS = re.compile(r"\s+not\s+null\b|\s+comment\s+(['\"]).*\Z", re.IGNORECASE | re.DOTALL)
+
+
+def stored_type(text: str) -> str:
+    """Return a Spark type as Iceberg stores it, in one spelling.
+
+    Small integers are stored as `int`, `char` and `varchar` as `string`. Names of struct fields
+    keep their case; all else is lower case without spaces. Text that is no type comes back in
+    lower case.
+    """
+    text = text.strip()
+    outer = re.fullmatch(r"(array|list|map|struct)\s*<(.*)>", text, re.IGNORECASE | re.DOTALL)
+    if outer is None:
+        return _simple_type(text)
+    kind, parts = outer[1].lower(), _split(outer[2])
+    if kind == "struct":
+        return f"struct<{','.join(_struct_field(part) for part in parts if part.strip())}>"
+    kind = "array" if kind == "list" else kind
+    return f"{kind}<{','.join(stored_type(part) for part in parts)}>"
+
+
+def _struct_field(text: str) -> str:
+    field = _FIELD.fullmatch(text)
+    if field is None:
+        return text.strip()
+    name = field[1]
+    if name.startswith("`"):
+        name = name[1:-1].replace("``", "`")
+    return f"{name}:{stored_type(_FIELD_EXTRAS.sub('', field[2]))}"
+
+
+def _simple_type(text: str) -> str:
+    parts = re.fullmatch(r"([\w ]+?)\s*(?:\(([^()]*)\))?(?:\s+collate\s+\S+)?", text.lower())
+    if parts is None:
+        return " ".join(text.lower().split())
+    name = _STORED.get(parts[1], " ".join(parts[1].split()))
+    if name != "decimal":
+        return name
+    digits = (parts[2] or "10").replace(" ", "").split(",")
+    return f"decimal({digits[0]},{digits[1] if len(digits) > 1 else '0'})"
+
+
+_QUOTED = r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_TOKEN = re.compile(rf"{_QUOTED}|.", re.DOTALL)
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are outside of brackets and quotes."""
+    parts, depth = [""], 0
+    for token in _TOKEN.findall(text):
+        depth += (token in "<(") - (token in ">)")
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
