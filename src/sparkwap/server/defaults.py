@@ -1,0 +1,146 @@
+"""Every Spark setting of the embedded server, in one place, each with its reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sparkwap.errors import ConfigError
+from sparkwap.server.catalog import CATALOG_NAME, spark_catalog
+from sparkwap.server.config import LOOPBACK, ServerConfig
+
+LOG4J2 = """\
+# One line per warning; Spark's own default, INFO, writes megabytes a minute.
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+# Says at each start that native Hadoop libraries are absent, as they are from every wheel.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+# Warns after each statement of a Thrift session that there was no job left to cancel.
+logger.dag.name = org.apache.spark.scheduler.DAGScheduler
+logger.dag.level = error
+# Says that SPARK_LOCAL_DIRS of a cluster would win over spark.local.dir; there is no cluster.
+logger.conf.name = org.apache.spark.SparkConf
+logger.conf.level = error
+"""
+
+
+def defaults(config: ServerConfig) -> dict[str, str]:
+    """Return the settings that the user may change by ``spark_conf``."""
+    cores = config.cores or os.cpu_count() or 1
+    return {
+        # Small data on one machine: a task costs more than its rows, and AQE only merges.
+        "spark.sql.shuffle.partitions": str(max(2, cores)),
+        # The same input gives the same timestamps wherever the server runs.
+        "spark.sql.session.timeZone": "UTC",
+        # Models of several dbt threads share the cores instead of queueing behind each other.
+        "spark.scheduler.mode": "FAIR",
+        # A Connect session may read a table again after another session has rewritten it: a
+        # cached plan would read the old snapshot.
+        "spark.connect.session.planCache.enabled": "false",
+        # What the (disabled) web pages would show is kept in the heap.
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.thriftserver.ui.retainedSessions": "10",
+        "spark.sql.thriftserver.ui.retainedStatements": "10",
+        # No progress bars in the log.
+        "spark.ui.showConsoleProgress": "false",
+        # Python functions (UDFs) run in the interpreter that started the server.
+        "spark.pyspark.python": sys.executable,
+    }
+
+
+def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str) -> dict[str, str]:
+    """Return the settings that make the server what it is; ``spark_conf`` may not change them."""
+    layout = config.layout
+    return {
+        "spark.master": f"local[{config.cores or '*'}]",
+        "spark.app.name": "sparkwap",
+        # Loopback only: whoever reaches a port runs code as the user.
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.hadoop.hive.server2.transport.mode": "binary",
+        "spark.hadoop.hive.server2.thrift.bind.host": LOOPBACK,
+        "spark.hadoop.hive.server2.thrift.port": str(thrift_port),
+        # Spark Connect in the same driver, so that SQL and Python models see one catalog.
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(connect_port),
+        "spark.connect.authenticate.token": token,
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+        "spark.sql.defaultCatalog": CATALOG_NAME,
+        **spark_catalog(config),
+        # No Hive metastore: its Derby files would go to the working directory, and nothing uses it.
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"file://{layout.server}/spark-warehouse",
+        "spark.local.dir": str(layout.tmp),
+        "spark.hadoop.hive.exec.scratchdir": f"{layout.tmp}/hive",
+        "spark.hadoop.hive.exec.local.scratchdir": f"{layout.tmp}/hive-local",
+        "spark.hadoop.hive.downloaded.resources.dir": f"{layout.tmp}/hive-resources",
+        "spark.hadoop.hive.querylog.location": f"{layout.tmp}/hive-log",
+    }
+
+
+def jvm_options(config: ServerConfig) -> list[str]:
+    """Return the options of the Java process, module options aside."""
+    layout = config.layout
+    return [
+        f"-Xmx{config.memory}",
+        # Deep plans (hundreds of columns or unions) recurse beyond the default stack.
+        "-Xss4m",
+        # Gives memory back to the machine while nobody uses the server.
+        "-XX:+UseG1GC",
+        "-XX:G1PeriodicGCInterval=30000",
+        "-XX:MinHeapFreeRatio=10",
+        "-XX:MaxHeapFreeRatio=30",
+        # A driver without memory answers nobody; a dead one is started again.
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-Djava.io.tmpdir={layout.tmp}",
+        f"-Dderby.system.home={layout.tmp}",
+        f"-Dlog4j2.configurationFile={layout.conf}/log4j2.properties",
+        marker(layout.lake),
+    ]
+
+
+def marker(lake: Path) -> str:
+    """Return the argument by which a process is known to be the server of ``lake``."""
+    return f"-Dsparkwap.lake={lake}"
+
+
+def merged(config: ServerConfig, thrift_port: int, connect_port: int, token: str) -> dict[str, str]:
+    """Return all settings: defaults, then the user's, then the fixed ones.
+
+    Raises:
+        ConfigError: ``spark_conf`` has a setting that belongs to the server.
+    """
+    own = fixed(config, thrift_port, connect_port, token)
+    instead = {"spark.driver.memory": "memory", "spark.master": "cores"}
+    for key in config.spark_conf:
+        if key in own or key in instead:
+            hint = f"use `{instead[key]}`" if key in instead else "the server sets it itself"
+            raise ConfigError(
+                f"`spark_conf` has {key}, which cannot be set there: {hint}. The server was not "
+                "started. Remove it from profiles.yml."
+            )
+    return {**defaults(config), **dict(config.spark_conf), **own}
+
+
+def render_properties(settings: Mapping[str, str]) -> str:
+    """Render settings in the format of a Java properties file."""
+    return "".join(f"{key} {_escape(value)}\n" for key, value in sorted(settings.items()))
+
+
+def _escape(value: str) -> str:
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

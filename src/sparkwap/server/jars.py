@@ -1,0 +1,239 @@
+"""The jars that Spark needs beside its own: fetched once, pinned by checksum."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkwap.errors import JarError
+from sparkwap.server.java import MODULE_OPTIONS, Java
+
+Progress = Callable[[str], None]
+
+FETCH_TIMEOUT_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar by its Maven coordinates, its size in bytes and the SHA-256 of its content."""
+
+    group: str
+    artifact: str
+    version: str
+    size: int
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """``group:artifact:version``, as Spark's resolver takes it."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def filename(self) -> str:
+        """Name of the file in the directory of jars."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+ICEBERG = Jar(
+    "org.apache.iceberg",
+    "iceberg-spark-runtime-4.1_2.13",
+    "1.12.0",
+    48309426,
+    "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+)
+SQLITE = Jar(
+    "org.xerial",
+    "sqlite-jdbc",
+    "3.53.4.0",
+    12002370,
+    "bcb1f51e36f940867e83342f9efbf5968ac44a6bef4d397bb4af7b17b45cd2fb",
+)
+POSTGRES = Jar(
+    "org.postgresql",
+    "postgresql",
+    "42.7.14",
+    1221004,
+    "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
+)
+
+# Dependencies of the pinned jars that Spark ships itself, or that are annotations only.
+_EXCLUDED = ("org.slf4j:slf4j-api", "org.checkerframework:checker-qual")
+
+# Settings of the user that say where jars come from, such as a mirror inside a company.
+_RESOLVER_SETTINGS = ("spark.jars.ivySettings", "spark.jars.repositories")
+
+
+def required(postgres: bool) -> tuple[Jar, ...]:
+    """Return the jars for a SQLite or a PostgreSQL catalog."""
+    return (ICEBERG, POSTGRES) if postgres else (ICEBERG, SQLITE)
+
+
+def provide(
+    jars: Iterable[Jar],
+    directory: Path,
+    java: Java,
+    spark_home: Path,
+    spark_conf: Mapping[str, str],
+    progress: Progress,
+) -> list[Path]:
+    """Return the paths of the jars in ``directory``, fetching those that are absent.
+
+    Every jar is checked against its checksum, at every call. Processes that fetch into one
+    directory wait for each other.
+
+    Raises:
+        JarError: a jar cannot be fetched, or its content is not the pinned one.
+    """
+    wanted = list(jars)
+    if _absent(wanted, directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(directory, progress):
+            absent = _absent(wanted, directory)
+            if absent:
+                _fetch(absent, directory, java, spark_home, spark_conf, progress)
+    return [verify(jar, directory / jar.filename) for jar in wanted]
+
+
+def _absent(jars: list[Jar], directory: Path) -> list[Jar]:
+    return [jar for jar in jars if not (directory / jar.filename).exists()]
+
+
+def verify(jar: Jar, path: Path) -> Path:
+    """Return ``path`` if its content is that of ``jar``.
+
+    Raises:
+        JarError: it is not.
+    """
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != jar.sha256:
+        raise JarError(
+            f"The jar {path} is not the one that this version of sparkwap pins: its SHA-256 is "
+            f"{actual}, expected {jar.sha256}. The server was not started. "
+            f"Remove the file, and the next start fetches it again: rm '{path}'"
+        )
+    return path
+
+
+def _fetch(
+    jars: list[Jar],
+    directory: Path,
+    java: Java,
+    spark_home: Path,
+    spark_conf: Mapping[str, str],
+    progress: Progress,
+) -> None:
+    total = sum(jar.size for jar in jars)
+    names = ", ".join(f"{jar.artifact} {jar.version}" for jar in jars)
+    progress(f"fetching {names} ({_megabytes(total)} MB, once)")
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as work:
+        ivy = Path(work) / "ivy"
+        output = Path(work) / "output"
+        with output.open("wb") as sink:
+            resolver = subprocess.Popen(
+                _resolver_command(jars, ivy, java, spark_home, spark_conf),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                cwd=work,
+                env={**os.environ, "SPARK_HOME": str(spark_home)},
+            )
+            try:
+                _wait(resolver, ivy, total, progress)
+            finally:
+                if resolver.poll() is None:
+                    resolver.kill()
+                    resolver.wait()
+        for jar in jars:
+            _move(jar, ivy, directory, output.read_text(errors="replace"))
+
+
+def _resolver_command(
+    jars: list[Jar], ivy: Path, java: Java, spark_home: Path, spark_conf: Mapping[str, str]
+) -> list[str]:
+    """Spark's resolver runs on the way to a main class: here one that prints a version."""
+    settings = {key: spark_conf[key] for key in _RESOLVER_SETTINGS if key in spark_conf}
+    settings["spark.jars.ivy"] = str(ivy)
+    return [
+        str(java.path),
+        "-Xmx256m",
+        *MODULE_OPTIONS,
+        "-cp",
+        f"{spark_home}/jars/*",
+        "org.apache.spark.deploy.SparkSubmit",
+        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+        "--packages",
+        ",".join(jar.coordinates for jar in jars),
+        "--exclude-packages",
+        ",".join(_EXCLUDED),
+        "--class",
+        "org.apache.hadoop.util.VersionInfo",
+        "spark-internal",
+    ]
+
+
+def _wait(resolver: subprocess.Popen[bytes], ivy: Path, total: int, progress: Progress) -> None:
+    started = last = time.monotonic()
+    while resolver.poll() is None:
+        time.sleep(0.2)
+        now = time.monotonic()
+        if now - last >= 3:
+            last = now
+            done = sum(_size(file) for file in (ivy / "cache").rglob("*.jar*"))
+            progress(f"fetching jars: {_megabytes(done)} of {_megabytes(total)} MB")
+        if now - started > FETCH_TIMEOUT_SECONDS:
+            raise JarError(
+                f"The jars did not arrive within {FETCH_TIMEOUT_SECONDS // 60} minutes. The "
+                "server was not started and nothing was kept. Check the network, then run the "
+                "command again."
+            )
+
+
+def _move(jar: Jar, ivy: Path, directory: Path, output: str) -> None:
+    fetched = ivy / "jars" / f"{jar.group}_{jar.filename}"
+    if not fetched.exists():
+        said = "\n".join(f"  {line}" for line in _telling(output))
+        raise JarError(
+            f"The jar {jar.coordinates} could not be fetched. The server was not started. Spark's "
+            f"resolver said:\n{said}\nCheck the network (behind a mirror set spark.jars.ivySettings"
+            " or spark.jars.repositories in `spark_conf`, or put the jar into "
+            f"{directory} by hand), then run the command again."
+        )
+    verify(jar, fetched)
+    fetched.replace(directory / jar.filename)
+
+
+def _telling(output: str) -> list[str]:
+    words = ("not found", "FAILED", "exception", "Exception", "error", "refused")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return [line for line in lines if any(word in line for word in words)][:6] or lines[-6:]
+
+
+@contextmanager
+def _locked(directory: Path, progress: Progress) -> Iterator[None]:
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another process is fetching the jars; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # Ivy renames what it has finished
+        return 0
+
+
+def _megabytes(size: int) -> int:
+    return round(size / 1_000_000)

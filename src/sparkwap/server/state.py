@@ -1,0 +1,178 @@
+"""What is written down about a running server, and whether it is still true."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from sparkwap.errors import ServerError
+from sparkwap.server.config import LOOPBACK, Endpoint, Layout
+from sparkwap.server.defaults import marker
+
+Progress = Callable[[str], None]
+
+LOCK_TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class State:
+    """A server that was started.
+
+    Attributes:
+        pid: process id of the Spark driver.
+        created: its start as the operating system tells it (seconds since 1970), which tells it
+            from a later process with the same id.
+        thrift_port: see ``Endpoint``.
+        connect_port: see ``Endpoint``.
+        token: see ``Endpoint``.
+        watchdog_pid: process id of the watchdog, the driver's parent.
+        settings: what the server was started with and a client may compare.
+        ready: both endpoints have been seen listening.
+    """
+
+    pid: int
+    created: float
+    thrift_port: int
+    connect_port: int
+    token: str
+    watchdog_pid: int
+    settings: dict[str, str]
+    ready: bool = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """How to reach the server."""
+        return Endpoint(LOOPBACK, self.thrift_port, self.connect_port, self.token, self.pid)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file at once by one that only its owner can read."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def write(layout: Layout, state: State) -> None:
+    """Write the state down."""
+    write_private(layout.state, json.dumps(asdict(state), indent=1))
+
+
+def read(layout: Layout) -> State | None:
+    """Return the state as written, None if there is none or it is unreadable."""
+    try:
+        return State(**json.loads(layout.state.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def forget(layout: Layout, pid: int | None = None) -> None:
+    """Remove the state; with ``pid`` only if it is that of this process."""
+    state = read(layout)
+    if pid is None or (state is not None and state.pid == pid):
+        layout.state.unlink(missing_ok=True)
+
+
+def server_process(layout: Layout, state: State) -> psutil.Process | None:
+    """Return the live process of ``state`` if it is verifiably this lake's server, else None."""
+    process = live_process(state.pid, state.created)
+    if process is None:
+        return None
+    try:
+        return process if marker(layout.lake) in process.cmdline() else None
+    except psutil.Error:
+        return None
+
+
+def live_process(pid: int, created: float) -> psutil.Process | None:
+    """Return process ``pid`` if it runs (a zombie does not) and began at ``created``, else None."""
+    try:
+        process = psutil.Process(pid)
+        if abs(process.create_time() - created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
+            return None
+    except psutil.Error:
+        return None
+    return process
+
+
+def listens(process: psutil.Process, *ports: int) -> bool:
+    """Tell whether the process itself listens on all of the ports."""
+    try:
+        connections = process.net_connections(kind="tcp")
+    except psutil.Error:
+        return False
+    open_ports = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
+    return open_ports.issuperset(ports)
+
+
+def register_client(layout: Layout, pid: int) -> None:
+    """Note that process ``pid`` uses the server, which then stays up while the process lives."""
+    try:
+        created = psutil.Process(pid).create_time()
+    except psutil.Error:
+        return
+    path = layout.clients / str(pid)
+    with suppress(FileNotFoundError):
+        if path.read_text() == str(created):
+            return
+    layout.clients.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(path, str(created))
+
+
+def live_clients(layout: Layout) -> list[int]:
+    """Return the ids of the registered processes that live, and drop the others."""
+    alive = []
+    for path in layout.clients.glob("[0-9]*"):
+        try:
+            lives = live_process(int(path.name), float(path.read_text())) is not None
+        except (ValueError, FileNotFoundError):
+            lives = False
+        if lives:
+            alive.append(int(path.name))
+        else:
+            path.unlink(missing_ok=True)
+    return sorted(alive)
+
+
+@contextmanager
+def locked(layout: Layout, progress: Progress) -> Iterator[None]:
+    """Hold the lock of the server's files; others, in any process or thread, wait.
+
+    Raises:
+        ServerError: another process has held the lock for too long.
+    """
+    started = told = time.monotonic()
+    with layout.lock.open("a") as lock:
+        while not try_lock(lock.fileno()):
+            now = time.monotonic()
+            if now - started > LOCK_TIMEOUT_SECONDS:
+                raise ServerError(
+                    f"Another process has been starting or stopping the server of {layout.lake} "
+                    f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. See what it does: "
+                    f"sparkwap server logs --lake {layout.lake}"
+                )
+            if now - told >= 3 or told == started:
+                told = now
+                progress(
+                    f"waiting for another process that starts the server ({now - started:.0f} s)"
+                )
+            time.sleep(0.1)
+        yield
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock on an open file if it is free; closing the file frees it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

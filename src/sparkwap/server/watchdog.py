@@ -1,0 +1,164 @@
+"""The parent of the Spark driver: it stops an idle server and cleans up after a dead one.
+
+Started by ``process.ensure`` in a session of its own, so that it outlives the dbt process; its one
+argument is the path of the launch file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from sparkwap.server import state as states
+from sparkwap.server.config import Layout
+from sparkwap.server.state import State
+
+GRACE_SECONDS = 15
+LOG_LIMIT_BYTES = 20_000_000
+
+# Each Thrift session keeps a database connection of its own open in the driver for ever. With this
+# share of the descriptors gone, an idle server makes room for a fresh one.
+DESCRIPTOR_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the watchdog needs to know: the driver's command and how long it may be idle."""
+
+    lake: str
+    command: list[str]
+    idle_seconds: float
+    thrift_port: int
+    connect_port: int
+    token: str
+    settings: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Write it where only the owner can read it: it holds the token."""
+        states.write_private(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Launch:
+        """Read what ``write`` has written."""
+        return cls(**json.loads(path.read_text()))
+
+
+def run(launch: Launch) -> int:
+    """Start the driver, stay until it ends, and return its exit code."""
+    layout = Layout(Path(launch.lake))
+    driver = subprocess.Popen(launch.command, stdin=subprocess.DEVNULL, cwd=layout.server)
+
+    def terminate(_signal: int, _frame: FrameType | None) -> None:
+        driver.terminate()
+
+    signal.signal(signal.SIGTERM, terminate)
+    process = psutil.Process(driver.pid)
+    states.write(
+        layout,
+        State(
+            pid=driver.pid,
+            created=process.create_time(),
+            thrift_port=launch.thrift_port,
+            connect_port=launch.connect_port,
+            token=launch.token,
+            watchdog_pid=os.getpid(),
+            settings=launch.settings,
+        ),
+    )
+    layout.activity.touch()
+    code = _watch(launch, layout, driver, process)
+    print(f"sparkwap: the server has ended (exit code {code})", file=sys.stderr, flush=True)
+    states.forget(layout, driver.pid)
+    return code
+
+
+def _watch(
+    launch: Launch, layout: Layout, driver: subprocess.Popen[bytes], process: psutil.Process
+) -> int:
+    tick = min(5.0, max(0.5, launch.idle_seconds / 10)) if launch.idle_seconds else 5.0
+    active = time.monotonic()
+    while True:
+        try:
+            return driver.wait(timeout=tick)
+        except subprocess.TimeoutExpired:
+            pass
+        _limit_log(layout)
+        if _in_use(launch, layout, process):
+            active = time.monotonic()
+            layout.activity.touch()
+            continue
+        idle = time.monotonic() - active
+        reason = _reason_to_stop(launch, idle, process)
+        if reason and _stop_unused(launch, layout, driver, process, reason):
+            return driver.wait()
+
+
+def _reason_to_stop(launch: Launch, idle: float, process: psutil.Process) -> str | None:
+    if launch.idle_seconds and idle >= launch.idle_seconds:
+        return f"idle for {launch.idle_seconds / 60:g} minutes"
+    if descriptors_used(process) > DESCRIPTOR_SHARE:
+        return "idle and short of file descriptors"
+    return None
+
+
+def _in_use(launch: Launch, layout: Layout, process: psutil.Process) -> bool:
+    if states.live_clients(layout):
+        return True
+    ports = {launch.thrift_port, launch.connect_port}
+    try:
+        connections = process.net_connections(kind="tcp")
+    except psutil.Error:
+        return False
+    return any(c.status == psutil.CONN_ESTABLISHED and c.laddr.port in ports for c in connections)
+
+
+def _stop_unused(
+    launch: Launch,
+    layout: Layout,
+    driver: subprocess.Popen[bytes],
+    process: psutil.Process,
+    reason: str,
+) -> bool:
+    """Stop the driver unless a client has come in the meantime."""
+    with layout.lock.open("a") as lock:
+        # Whoever holds the lock is about to use the server; a client registers under it.
+        if not states.try_lock(lock.fileno()) or _in_use(launch, layout, process):
+            return False
+        print(f"sparkwap: stopping the server: {reason}", file=sys.stderr, flush=True)
+        states.forget(layout, driver.pid)
+        driver.terminate()
+        try:
+            driver.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+        return True
+
+
+def descriptors_used(process: psutil.Process) -> float:
+    """Return the share of its file descriptors that a process has open, 0 where unknown."""
+    with suppress(psutil.Error, AttributeError):
+        limit = process.rlimit(psutil.RLIMIT_NOFILE)[0]
+        return float(process.num_fds()) / float(limit) if limit > 0 else 0.0
+    return 0.0
+
+
+def _limit_log(layout: Layout) -> None:
+    # The driver appends to an inherited descriptor, so the file is cut, not moved.
+    with suppress(OSError):
+        if layout.log.stat().st_size > LOG_LIMIT_BYTES:
+            os.truncate(layout.log, 0)
+
+
+def main() -> None:
+    """Run with the launch file that the command line names."""
+    sys.exit(run(Launch.read(Path(sys.argv[1]))))
