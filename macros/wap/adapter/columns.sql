@@ -1,0 +1,68 @@
+{#- dbt asks for columns by this macro in places where it means the adapter's method. -#}
+{% macro sparkwap__get_columns_in_relation(relation) %}
+    {{ return(adapter.get_columns_in_relation(relation)) }}
+{% endmacro %}
+
+{% macro sparkwap__create_columns(relation, columns) %}
+    {%- if columns -%}
+        {%- call statement("add_columns") -%}
+            alter table {{ relation }} add columns (
+                {%- for column in columns %}
+                `{{ column.name }}` {{ column.dtype }}{{ "," if not loop.last }}
+                {%- endfor %}
+            )
+        {%- endcall -%}
+    {%- endif -%}
+{% endmacro %}
+
+{% macro sparkwap__alter_relation_add_remove_columns(relation, add_columns, remove_columns) %}
+    {%- do sparkwap__create_columns(relation, add_columns) -%}
+    {%- if remove_columns -%}
+        {%- set names = remove_columns | map(attribute="name") | list -%}
+        {%- call statement("drop_columns") -%}
+            alter table {{ relation }} drop columns ({{ adapter.wap_quoted(names) | join(", ") }})
+        {%- endcall -%}
+    {%- endif -%}
+{% endmacro %}
+
+{#- Iceberg widens types in place; any other change goes through a second column. -#}
+{% macro sparkwap__alter_column_type(relation, column_name, new_column_type) %}
+    {%- set column = adapter.quote(column_name) -%}
+    {%- if adapter.wap_widens(relation, column_name, new_column_type) -%}
+        {%- do run_query(
+            "alter table " ~ relation ~ " alter column " ~ column ~ " type " ~ new_column_type) -%}
+    {%- else -%}
+        {%- set second = adapter.quote(column_name ~ "__dbt_alter") -%}
+        {%- do run_query(
+            "alter table " ~ relation ~ " add column " ~ second ~ " " ~ new_column_type) -%}
+        {%- do run_query("update " ~ relation ~ " set " ~ second ~ " = cast(" ~ column
+            ~ " as " ~ new_column_type ~ ")") -%}
+        {%- do run_query("alter table " ~ relation ~ " drop column " ~ column) -%}
+        {%- do run_query(
+            "alter table " ~ relation ~ " rename column " ~ second ~ " to " ~ column) -%}
+    {%- endif -%}
+{% endmacro %}
+
+{% macro sparkwap__persist_docs(relation, model, for_relation, for_columns) %}
+    {%- if for_relation and config.persist_relation_docs() -%}
+        {%- do run_query("comment on table " ~ relation ~ " is "
+            ~ wap_string(model.description or "")) -%}
+    {%- endif -%}
+    {%- if for_columns and config.persist_column_docs() and model.columns -%}
+        {%- do alter_column_comment(relation, model.columns) -%}
+    {%- endif -%}
+{% endmacro %}
+
+{% macro sparkwap__alter_column_comment(relation, column_dict) %}
+    {%- set documented = {} -%}
+    {%- for name, column in column_dict.items() -%}
+        {%- do documented.update({name | lower: column}) -%}
+    {%- endfor -%}
+    {%- for column in adapter.get_columns_in_relation(relation) -%}
+        {%- set known = documented.get(column.name | lower) -%}
+        {%- if known -%}
+            {%- do run_query("alter table " ~ relation ~ " alter column `" ~ column.name
+                ~ "` comment " ~ wap_string(known["description"] or "")) -%}
+        {%- endif -%}
+    {%- endfor -%}
+{% endmacro %}

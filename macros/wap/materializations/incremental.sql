@@ -1,0 +1,21 @@
+{% materialization incremental, adapter='sparkwap', supported_languages=['sql', 'python'] %}
+    {%- set target_relation = this.incorporate(type="table") -%}
+    {%- set strategy = wap_incremental_strategy() -%}
+    {%- set on_schema_change = incremental_validate_on_schema_change(
+        config.get("on_schema_change"), default="ignore") -%}
+    {%- set existing = load_relation(this) -%}
+    {%- do wap_check_config() -%}
+    {{ run_hooks(pre_hooks) }}
+    {%- set sql = wap_model_sql() -%}
+    {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
+    {%- if whole -%}
+        {%- do wap_build_table(target_relation, sql) -%}
+    {%- else -%}
+        {%- set increment = wap_temporary_view(target_relation, sql) -%}
+        {%- set columns = wap_place_increment(target_relation, increment, on_schema_change) -%}
+        {%- do wap_write_increment(strategy, target_relation, increment, columns) -%}
+    {%- endif -%}
+    {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap_built(model.unique_id, target_relation, must_write=whole) -%}
+    {{ return({"relations": [target_relation]}) }}
+{% endmaterialization %}

@@ -1,0 +1,12 @@
+{% materialization seed, adapter='sparkwap' %}
+    {%- set target_relation = this.incorporate(type="table") -%}
+    {%- do wap_check_config() -%}
+    {{ run_hooks(pre_hooks) }}
+    {%- set table = load_agate_table() -%}
+    {%- do store_result("agate_table", response="OK", agate_table=table) -%}
+    {%- do wap_build_table(
+        target_relation, adapter.wap_seed_sql(table, config.get("column_types") or {})) -%}
+    {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+    {{ return({"relations": [target_relation]}) }}
+{% endmaterialization %}

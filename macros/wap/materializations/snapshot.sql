@@ -1,0 +1,22 @@
+{% materialization snapshot, adapter='sparkwap' %}
+    {%- set target_relation = this.incorporate(type="table") -%}
+    {%- set existing = load_relation(this) -%}
+    {%- do wap_check_config() -%}
+    {%- if existing is not none and not existing.is_table -%}
+        {%- do exceptions.relation_wrong_type(existing, "table") -%}
+    {%- endif -%}
+    {{ run_hooks(pre_hooks) }}
+    {%- set strategy_macro = strategy_dispatch(config.get("strategy")) -%}
+    {%- set strategy = strategy_macro(
+        model, "snapshotted_data", "source_data", model["config"], existing is not none) -%}
+    {%- if existing is none -%}
+        {%- do wap_build_table(
+            target_relation, build_snapshot_table(strategy, model["compiled_code"])) -%}
+    {%- else -%}
+        {%- do wap_extend_snapshot(target_relation, strategy) -%}
+    {%- endif -%}
+    {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap_built(
+        model.unique_id, target_relation, must_write=existing is none) -%}
+    {{ return({"relations": [target_relation]}) }}
+{% endmaterialization %}

@@ -1,0 +1,9 @@
+{% materialization table, adapter='sparkwap', supported_languages=['sql', 'python'] %}
+    {%- set target_relation = this.incorporate(type="table") -%}
+    {%- do wap_check_config() -%}
+    {{ run_hooks(pre_hooks) }}
+    {%- do wap_build_table(target_relation, wap_model_sql()) -%}
+    {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+    {{ return({"relations": [target_relation]}) }}
+{% endmaterialization %}

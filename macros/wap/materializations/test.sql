@@ -1,0 +1,30 @@
+{#- dbt's test, whose stored failures go through the gate like every other table. -#}
+{% materialization test, adapter='sparkwap' %}
+    {%- set kept = should_store_failures() -%}
+    {%- set relations = [] -%}
+    {%- set rows = model["compiled_code"] -%}
+    {%- if kept -%}
+        {%- set kind = config.get("store_failures_as") or "table" -%}
+        {%- if kind not in ("table", "view") -%}
+            {%- do exceptions.raise_compiler_error(
+                "store_failures_as is '" ~ kind ~ "'; legal values: table, view, ephemeral") -%}
+        {%- endif -%}
+        {%- set target_relation = this.incorporate(type=kind) -%}
+        {%- do adapter.wap_place_beside(target_relation) -%}
+        {%- call statement("store_failures") -%}
+            create or replace {{ kind }} {{ target_relation }}
+            {%- if kind == "table" %} {{ wap_table_clauses(target_relation) }}{% endif %}
+            as
+            {{ rows }}
+        {%- endcall -%}
+        {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+        {%- do relations.append(target_relation) -%}
+        {%- set rows = "select * from " ~ target_relation -%}
+    {%- endif -%}
+    {%- call statement("main", fetch_result=true) -%}
+        {{ get_test_sql(
+            rows, config.get("fail_calc"), config.get("warn_if"), config.get("error_if"),
+            config.get("limit")) }}
+    {%- endcall -%}
+    {{ return({"relations": relations}) }}
+{% endmaterialization %}

@@ -1,0 +1,7 @@
+{#- On-run-start hook of every project: opens the run and its audit branch. -#}
+{% macro wap_open_run() %}
+    {%- if execute -%}
+        {%- set branch = adapter.wap_open_run() -%}
+        {%- if branch -%}{%- do log("sparkwap: writing to audit branch " ~ branch) -%}{%- endif -%}
+    {%- endif -%}
+{% endmacro %}

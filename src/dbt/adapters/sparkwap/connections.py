@@ -1,0 +1,166 @@
+"""dbt's connection manager over pooled Spark sessions."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from dbt.adapters.contracts.connection import Connection, ConnectionState
+from dbt.adapters.exceptions import FailedToConnectError
+from dbt.adapters.spark.connections import (
+    PyodbcConnectionWrapper,
+    SparkConnectionManager,
+    SparkConnectionWrapper,
+)
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.sessions import (
+    CONF_PREFIX,
+    PooledHandle,
+    SessionPool,
+    ThriftSession,
+    logger,
+)
+from sparkwap import server
+from sparkwap.errors import SparkwapError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnContext
+
+    from dbt.adapters.contracts.connection import AdapterRequiredConfig
+    from pyspark.sql import SparkSession
+
+
+class SparkWapConnectionManager(SparkConnectionManager):
+    TYPE = "sparkwap"
+
+    def __init__(self, config: AdapterRequiredConfig, mp_context: SpawnContext) -> None:
+        super().__init__(config, mp_context)
+        self._project_root = str(getattr(config, "project_root", os.getcwd()))
+        self._endpoint: server.Endpoint | None = None
+        self._endpoint_lock = threading.Lock()
+        self.pool = SessionPool(self._open_sql, self._open_connect)
+        # Set by the adapter: settings of every session, and the guard over statements.
+        self.session_settings: Callable[[], Mapping[str, str]] = dict
+        self.check_statement: Callable[[str], None] = lambda sql: None
+
+    @property
+    def credentials(self) -> SparkWapCredentials:
+        return cast(SparkWapCredentials, self.profile.credentials)
+
+    # -- dbt's protocol --------------------------------------------------------------------------
+
+    def open(self, connection: Connection) -> Connection:  # type: ignore[override]
+        """Lend ``connection`` a session of the pool."""
+        if connection.state == ConnectionState.OPEN:
+            return connection
+        connection.handle = self.pool.borrow(self.check_statement)
+        connection.state = ConnectionState.OPEN  # type: ignore[assignment]
+        return connection
+
+    def cleanup_all(self) -> None:
+        super().cleanup_all()
+        self.pool.close()
+
+    def connect_session(self) -> SparkSession:
+        """The Spark Connect session of the node that this thread works on."""
+        handle = self.get_thread_connection().handle
+        return cast(PooledHandle, handle).connect_session()
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def endpoint(self) -> server.Endpoint:
+        """The embedded server, started if need be."""
+        with self._endpoint_lock:
+            if self._endpoint is None:
+                config = self.credentials.server_config(self._project_root)
+                try:
+                    self._endpoint = server.ensure(config, logger.info)
+                    server.register_client(config.lake, os.getpid())
+                except SparkwapError as error:
+                    raise FailedToConnectError(str(error)) from error
+            return self._endpoint
+
+    def _open_sql(self) -> SparkConnectionWrapper:
+        settings = dict(self.session_settings())
+        creds = self.credentials
+        if creds.embedded:
+            wrapper: SparkConnectionWrapper = self._open_embedded(settings)
+        else:
+            wrapper = self._open_remote(settings)
+        logger.debug(f"session opened with {settings}")
+        return wrapper
+
+    def _open_embedded(self, settings: Mapping[str, str]) -> ThriftSession:
+        from pyhive import hive
+
+        endpoint = self.endpoint()
+        try:
+            handle = hive.connect(
+                host=endpoint.host,
+                port=endpoint.thrift_port,
+                username=self.credentials.user,
+                auth="NONE",
+                configuration={CONF_PREFIX + key: value for key, value in settings.items()},
+            )
+        except Exception as error:
+            raise FailedToConnectError(
+                f"The Spark server of this lake (pid {endpoint.pid}, port {endpoint.thrift_port}) "
+                f"does not answer: {error}. See `sparkwap server status` and `sparkwap server "
+                "logs`; `sparkwap server stop` and the command again start a new one."
+            ) from error
+        return self._thrift(handle)
+
+    def _open_remote(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
+        """Let dbt-spark open the session, with settings that the server will not drop."""
+        creds = self.credentials
+        own = creds.replace(server_side_parameters={}) if hasattr(creds, "replace") else creds
+        prefix = CONF_PREFIX if str(creds.method) in ("thrift", "http") else ""
+        own.server_side_parameters = {prefix + key: value for key, value in settings.items()}
+        shell = Connection(
+            type="spark",  # type: ignore[arg-type]
+            name="pool",
+            state=ConnectionState.INIT,  # type: ignore[arg-type]
+            transaction_open=False,
+            handle=None,
+            credentials=own,
+        )
+        handle = SparkConnectionManager.open(shell).handle
+        if isinstance(handle, PyodbcConnectionWrapper) or not hasattr(handle, "poll_interval"):
+            return cast(SparkConnectionWrapper, handle)
+        return self._thrift(handle.handle)
+
+    def _thrift(self, handle: Any) -> ThriftSession:
+        creds = self.credentials
+        return ThriftSession(
+            handle,
+            poll_interval=creds.poll_interval,
+            query_timeout=creds.query_timeout,
+            query_retries=0,
+        )
+
+    def _open_connect(self) -> SparkSession:
+        # Without this, functions of pyspark.sql want a SparkContext in this process.
+        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+        from pyspark.sql import SparkSession
+
+        creds = self.credentials
+        url = self.endpoint().connect_url if creds.embedded else creds.connect_url
+        if not url:
+            raise DbtRuntimeError(
+                "Python models run through Spark Connect, and the profile names no endpoint. "
+                "Set `connect_url: sc://host:port` beside `host`."
+            )
+        spark = SparkSession.builder.remote(url).create()
+        for key, value in self.session_settings().items():
+            try:
+                spark.conf.set(key, value)
+            except Exception as error:
+                if "CANNOT_MODIFY" not in str(error):
+                    raise
+                logger.debug(f"{key} is fixed when Spark starts: {error}")
+        return spark
+

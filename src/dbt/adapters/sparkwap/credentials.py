@@ -1,0 +1,126 @@
+"""What a profile says: where Spark is, and where the lake's catalog is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dbt.adapters.spark.connections import SparkConnectionMethod, SparkCredentials
+from dbt_common.exceptions import DbtRuntimeError
+
+from sparkwap.server import ServerConfig, catalog_properties
+
+EMBEDDED = "embedded"
+
+
+@dataclass
+class SparkWapCredentials(SparkCredentials):
+    """The fields of a profile's output.
+
+    All of dbt-spark's fields keep their meaning. New ones:
+
+    method
+        ``embedded`` (the default): the first connection starts a Spark server of its own in
+        ``lake``. Else one of dbt-spark's methods: ``thrift``, ``http``, ``odbc``, ``session``.
+    lake
+        The lake directory of an embedded server; relative to the project's folder.
+    connect_url
+        Spark Connect endpoint (``sc://host:port``) that Python models run on. Known by itself
+        for the embedded server.
+    catalog, catalog_name
+        PyIceberg properties of the Iceberg catalog that the server uses (``type``, ``uri``,
+        ``warehouse``, ...), and its name in Spark. Known by itself for the embedded server.
+    thrift_port, connect_port, memory, cores, idle_minutes, spark_conf, catalog_uri
+        The embedded server's ports (0: any free one), heap, cores, idle time in minutes after
+        which it stops (0: never), further Spark settings, and another SQL catalog than the
+        lake's own SQLite file.
+    """
+
+    host: str | None = None
+    schema: str | None = None  # type: ignore[assignment]
+    method: SparkConnectionMethod | str = EMBEDDED  # type: ignore[assignment]
+    lake: str = ".lake"
+    connect_url: str | None = None
+    catalog: dict[str, Any] = field(default_factory=dict)
+    catalog_name: str = "lake"
+    thrift_port: int = 0
+    connect_port: int = 0
+    memory: str = "2g"
+    cores: int | None = None
+    idle_minutes: float = 60
+    spark_conf: dict[str, Any] = field(default_factory=dict)
+    catalog_uri: str | None = None
+    query_retries: int = 0
+
+    def __post_init__(self) -> None:
+        parameters = dict(self.server_side_parameters)
+        methods = [EMBEDDED, *(str(m.value) for m in SparkConnectionMethod)]
+        if self.method not in methods:
+            raise DbtRuntimeError(
+                f"Profile: `method: {self.method}` is unknown. Legal values: {', '.join(methods)}."
+            )
+        embedded = self.method == EMBEDDED
+        if embedded:
+            # dbt-spark's own checks know its own methods only.
+            self.method = SparkConnectionMethod.THRIFT
+            self.host = self.host or "127.0.0.1"
+            self.user = self.user or "dbt"
+        elif not self.catalog:
+            raise DbtRuntimeError(
+                f"Profile: `method: {self.method}` needs `catalog`, the properties by which "
+                "PyIceberg reaches the catalog that the Spark server uses, for example "
+                "`catalog: {type: sql, uri: postgresql+psycopg2://..., warehouse: s3://...}`. "
+                "The gate moves table pointers there."
+            )
+        super().__post_init__()
+        if embedded:
+            self.method = EMBEDDED
+        if self.query_retries:
+            raise DbtRuntimeError(
+                "Profile: `query_retries` must be 0. A statement sent again after a lost "
+                "connection may run twice; `dbt retry` goes on from there instead."
+            )
+        # dbt-spark switches ANSI mode off here; Spark 4's own default stands unless asked.
+        self.server_side_parameters = {str(k): str(v) for k, v in parameters.items()}
+
+    @property
+    def type(self) -> str:
+        return "sparkwap"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether sparkwap starts the server itself."""
+        return str(self.method) == EMBEDDED
+
+    @property
+    def unique_field(self) -> str:
+        return self.lake if self.embedded else str(self.host)
+
+    def _connection_keys(self) -> tuple[str, ...]:
+        if self.embedded:
+            return "method", "lake", "schema"
+        return "method", "host", "port", "schema", "connect_url", "catalog_name"
+
+    def server_config(self, project_root: str) -> ServerConfig:
+        """The embedded server's settings.
+
+        :param project_root: what a relative ``lake`` is relative to.
+        """
+        return ServerConfig(
+            lake=(Path(project_root) / self.lake).resolve(),
+            thrift_port=self.thrift_port,
+            connect_port=self.connect_port,
+            memory=self.memory,
+            cores=self.cores,
+            idle_minutes=self.idle_minutes,
+            spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
+            catalog_uri=self.catalog_uri,
+        )
+
+    def catalog_settings(self, project_root: str) -> Mapping[str, str]:
+        """PyIceberg's properties of the lake's catalog."""
+        if self.embedded:
+            return catalog_properties(self.server_config(project_root))
+        return {str(k): str(v) for k, v in self.catalog.items()}

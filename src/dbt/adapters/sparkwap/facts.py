@@ -1,0 +1,125 @@
+"""dbt's manifest and results, as the facts that the gate decides on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sparkwap.run import NodeFact, TestFact, TestSeen
+
+BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
+TEST_TYPES = frozenset({"test", "unit_test"})
+# A test reads through these: their rows are those of what they select from.
+SEE_THROUGH = frozenset({"view", "ephemeral"})
+
+
+class Manifest:
+    """The parts of dbt's manifest that the gate looks at.
+
+    :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.
+    """
+
+    def __init__(self, manifest: Any) -> None:
+        self._nodes: Mapping[str, Any] = manifest.nodes
+        self._unit_tests: Mapping[str, Any] = manifest.unit_tests
+        self._reads = cache(self._reads_of)
+
+    def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
+        """The tables and views that this invocation was to build."""
+        return [
+            NodeFact(
+                node_id=result.node.unique_id,
+                identifier=(result.node.schema, result.node.alias),
+                resource_type=str(result.node.resource_type),
+                status=str(result.status),
+                message=result.message,
+                parents=self._parents(result.node),
+            )
+            for result in results
+            if str(result.node.resource_type) in BUILT_TYPES
+            and result.node.config.materialized != "ephemeral"
+        ]
+
+    def tests(self) -> list[TestFact]:
+        """All tests that are enabled, whether they ran or not."""
+        data = [
+            TestFact(
+                node.unique_id,
+                node.name,
+                "data",
+                self._closure(node.depends_on.nodes),
+                str(node.config.severity).lower(),
+            )
+            for node in self._nodes.values()
+            if str(node.resource_type) == "test"
+        ]
+        unit = [
+            TestFact(test.unique_id, test.name, "unit", frozenset({_tested(test)}), "error")
+            for test in self._unit_tests.values()
+        ]
+        return data + unit
+
+    @staticmethod
+    def seen(results: Iterable[Any]) -> list[TestSeen]:
+        """The test results of this invocation."""
+        return [
+            TestSeen(r.node.unique_id, str(r.status), r.failures, r.message)
+            for r in results
+            if str(r.node.resource_type) in TEST_TYPES
+        ]
+
+    def _parents(self, node: Any) -> frozenset[str]:
+        parents: set[str] = set()
+        for parent in node.depends_on.nodes:
+            above = self._nodes.get(parent)
+            if above is not None and _materialized(above) == "ephemeral":
+                parents |= self._parents(above)
+            else:
+                parents.add(parent)
+        return frozenset(parents)
+
+    def _closure(self, node_ids: Iterable[str]) -> frozenset[str]:
+        return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
+
+    def _reads_of(self, node_id: str) -> frozenset[str]:
+        node = self._nodes.get(node_id)
+        if node is None or _materialized(node) not in SEE_THROUGH:
+            return frozenset({node_id})
+        return self._closure(node.depends_on.nodes) | {node_id}
+
+
+def _materialized(node: Any) -> str:
+    return str(getattr(node.config, "materialized", ""))
+
+
+def _tested(unit_test: Any) -> str:
+    return str(unit_test.tested_node_unique_id or unit_test.depends_on.nodes[0])
+
+
+def dbt_failed(results: Iterable[Any]) -> bool:
+    """Whether dbt itself ends with a failure, so that the exit code needs no help."""
+    return any(str(r.status) in ("error", "fail", "runtime error", "partial success")
+               for r in results)
+
+
+@dataclass(frozen=True)
+class Retried:
+    """The run that ``dbt retry`` goes on with: its run id and the vars it was given."""
+
+    run_id: str
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def retried(results_path: Path) -> Retried | None:
+    """Read dbt's own record of the last invocation; None where there is none."""
+    try:
+        content = json.loads(results_path.read_text())
+        run_id = str(content["metadata"]["invocation_id"])
+    except (OSError, ValueError, KeyError):
+        return None
+    variables = content.get("args", {}).get("vars") or {}
+    return Retried(run_id, variables if isinstance(variables, dict) else {})

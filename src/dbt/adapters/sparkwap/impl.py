@@ -1,0 +1,469 @@
+"""The adapter: dbt-spark's, with what macros need to build behind the gate."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dbt.adapters.base import BaseRelation, available
+from dbt.adapters.base.impl import ConstraintSupport
+from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
+from dbt_common.contracts.constraints import ConstraintType
+from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.invocation import get_invocation_id
+import sqlparse
+
+from dbt.adapters.sparkwap import facts
+from dbt.adapters.sparkwap.column import SparkWapColumn
+from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.python_models import model_frame
+from dbt.adapters.sparkwap.relation import SparkWapRelation
+from dbt.adapters.sparkwap.seeds import column_types, seed_sql
+from sparkwap import guard, names, overlay, summary
+from sparkwap.catalog import Lake, TableState
+from sparkwap.errors import SparkwapError
+from sparkwap.plan import Desired
+from sparkwap.run import Run
+from sparkwap.settings import GateSettings
+from sparkwap.spark_types import widens
+from sparkwap.state import LastRun
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnContext
+
+    from dbt.adapters.contracts.connection import AdapterResponse
+
+# Commands that write or audit, and so open a run. All others read `main`, or the branch that
+# `wap_branch` names.
+RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone", "retry"})
+
+
+@dataclass
+class SparkWapConfig(SparkConfig):
+    """Model configs that dbt-spark does not have.
+
+    sort_by: columns or expressions that the table's files are ordered by.
+    format_version: Iceberg's table format version.
+    hard_deletes_at: for snapshots, an aggregate over the source rows that says when a row found
+        missing was deleted; the time of the run if absent.
+    """
+
+    file_format: str = "iceberg"
+    sort_by: list[str] | str | None = None
+    format_version: int | None = None
+    hard_deletes_at: str | None = None
+
+
+class SparkWapAdapter(SparkAdapter):
+    Relation = SparkWapRelation
+    Column = SparkWapColumn
+    ConnectionManager = SparkWapConnectionManager
+    AdapterSpecificConfigs = SparkWapConfig
+
+    CONSTRAINT_SUPPORT = {
+        ConstraintType.not_null: ConstraintSupport.ENFORCED,
+        ConstraintType.check: ConstraintSupport.NOT_SUPPORTED,
+        ConstraintType.unique: ConstraintSupport.NOT_SUPPORTED,
+        ConstraintType.primary_key: ConstraintSupport.NOT_SUPPORTED,
+        ConstraintType.foreign_key: ConstraintSupport.NOT_SUPPORTED,
+    }
+    _capabilities = CapabilityDict(
+        {
+            Capability.TableLastModifiedMetadata: CapabilitySupport(support=Support.Full),
+            Capability.SchemaMetadataByRelations: CapabilitySupport(support=Support.Full),
+        }
+    )
+
+    def __init__(self, config: Any, mp_context: SpawnContext) -> None:
+        super().__init__(config, mp_context)
+        self._lock = threading.RLock()
+        self._lake: Lake | None = None
+        self._run: Run | None = None
+        self._run_settled = False
+        self.connections.session_settings = self._session_settings
+        self.connections.check_statement = self._check_statement
+        overlay.activate(None)
+
+    # -- the lake and the run --------------------------------------------------------------------
+
+    @property
+    def credentials(self) -> SparkWapCredentials:
+        return cast(SparkWapCredentials, self.config.credentials)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake's catalog, reached without Spark."""
+        with self._lock:
+            if self._lake is None:
+                if self.credentials.embedded:
+                    # The server lays the lake out when it starts for the first time.
+                    self.connections.endpoint()
+                settings = self.credentials.catalog_settings(self._project_root)
+                self._lake = Lake(self.credentials.catalog_name, settings)
+            return self._lake
+
+    @property
+    def _project_root(self) -> str:
+        return str(getattr(self.config, "project_root", "."))
+
+    @property
+    def _target_path(self) -> Path:
+        return Path(self._project_root) / str(getattr(self.config, "target_path", "target"))
+
+    @property
+    def _command(self) -> str:
+        return str(getattr(self.config.args, "which", "") or getattr(self.config.args, "WHICH", ""))
+
+    def current_run(self) -> Run | None:
+        """The run of this invocation; None for commands that only read."""
+        with self._lock:
+            if self._run is None and not self._run_settled and self._command in RUN_COMMANDS:
+                try:
+                    self._run = self._open_run()
+                except SparkwapError as error:
+                    raise DbtRuntimeError(str(error)) from error
+            return self._run
+
+    def _settings(self, retried: facts.Retried | None = None) -> GateSettings:
+        """The gate's settings from the vars of the project, the retried run, the command line."""
+        variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
+        scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
+        own = variables.get(getattr(self.config, "project_name", ""), {})
+        former = retried.variables if retried else {}
+        given = getattr(self.config, "cli_vars", None) or {}
+        return GateSettings.from_vars({**scoped, **own, **former, **given})
+
+    def _retried(self) -> facts.Retried | None:
+        if self._command != "retry":
+            return None
+        folder = getattr(self.config.args, "state", None) or self._target_path
+        return facts.retried(Path(self._project_root) / folder / "run_results.json")
+
+    def _branch(self, settings: GateSettings, retried: facts.Retried | None) -> str:
+        """The audit branch: the user's, that of the run to go on with, or a new one."""
+        run_id = get_invocation_id()
+        last = LastRun.read(self._target_path)
+        if settings.branch is None and last is not None:
+            if retried is not None and last.run_id == retried.run_id:
+                return last.branch
+            if self._command == "test" and last.open:
+                return last.branch
+        return names.audit_branch(retried.run_id if retried else run_id, settings.branch)
+
+    def _open_run(self) -> Run:
+        retried = self._retried()
+        settings = self._settings(retried)
+        run = Run(
+            self.lake,
+            run_id=get_invocation_id(),
+            branch=self._branch(settings, retried),
+            settings=settings,
+            command=self._command,
+            project=str(getattr(self.config, "project_name", "")),
+            target=str(getattr(self.config, "target_name", "")),
+        )
+        run.load_side_schemas()
+        overlay.activate(run.overlay)
+        LastRun(run.run_id, run.branch, "open").write(self._target_path)
+        return run
+
+    def _session_settings(self) -> Mapping[str, str]:
+        """The settings of every Spark session of this invocation."""
+        settings = {
+            # A full overwrite that keeps old partitions would be a wrong table; the server's
+            # default may say so.
+            "spark.sql.sources.partitionOverwriteMode": "static",
+            **self.credentials.server_side_parameters,
+        }
+        run = self.current_run()
+        branch = run.branch if run else self._read_branch()
+        if branch:
+            settings["spark.wap.branch"] = branch
+        if run:
+            # Underscores only: SET cuts a key off at a hyphen.
+            settings["spark.sql.iceberg.snapshot-property.wap_run"] = run.run_id
+        return settings
+
+    def _read_branch(self) -> str | None:
+        """The branch that a reading command looks at, with its side schemas."""
+        branch = self._settings().branch
+        if branch and not overlay.active().members():
+            reader = overlay.Overlay()
+            for side in self.lake.schemas():
+                schema = names.split_side_schema(side, branch)
+                for name in self.lake.relations(side) if schema else ():
+                    reader.add((str(schema), name), side)
+            overlay.activate(reader)
+        return branch
+
+    def _check_statement(self, sql: str) -> None:
+        run = self._run
+        if run is None or not run.settings.guard:
+            return
+        try:
+            guard.check(sql, self._is_live)
+        except SparkwapError as error:
+            raise DbtRuntimeError(str(error)) from error
+
+    def _is_live(self, name: str) -> bool:
+        """Whether a statement's table is one that readers of ``main`` can see."""
+        parts = name.split(".")
+        if len(parts) == 3 and parts[0] == self.credentials.catalog_name:
+            parts = parts[1:]
+        if len(parts) != 2 or self._run is None:
+            return False
+        if names.split_side_schema(parts[0], self._run.branch):
+            return False
+        return self.lake.state((parts[0], parts[1])) is not None
+
+    # -- where things are built ------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: None)
+    def wap_place_table(
+        self,
+        relation: BaseRelation,
+        columns: Sequence[Mapping[str, Any]] | None = None,
+        layout: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Decide where a table is built; from now on ``relation`` renders to that place.
+
+        :param columns: dicts of name, type, nullable and doc, in order; None to keep the table's.
+        :param layout: partition_by, sort_by, properties, format_version, comment, as far as the
+            model manages them.
+        :return: ``branch``, or ``side``.
+        """
+        layout = layout or {}
+        desired = Desired(
+            columns=None
+            if columns is None
+            else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
+            partitioning=_terms(layout, "partition_by"),
+            sort_order=_terms(layout, "sort_by"),
+            properties=layout.get("properties"),
+            format_version=layout.get("format_version"),
+            comment=layout.get("comment"),
+            location=None,
+            ordered=True,
+        )
+        return self._placed(lambda run: run.place_table(_identifier(relation), desired).how)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
+        """Build on a clone, as the schema will change; see :meth:`wap_place_table`."""
+        return self._placed(lambda run: run.place_clone(_identifier(relation), changes).how)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_place_beside(self, relation: BaseRelation) -> str:
+        """Build from nothing in the side schema: a view, a replacement, stored failures."""
+        return self._placed(lambda run: run.place_beside(_identifier(relation)).how)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_built(self, node_id: str, relation: BaseRelation, must_write: bool = True) -> None:
+        """Record what a node's build left as its candidate."""
+        self._placed(
+            lambda run: run.built(node_id, _identifier(relation), must_write=must_write).how
+        )
+
+    @available.parse(lambda *a, **k: "")
+    def wap_location(self, relation: BaseRelation) -> str:
+        """A path of its own for a new table."""
+        return self._placed(lambda run: run.location(_identifier(relation)))
+
+    @available.parse(lambda *a, **k: None)
+    def wap_published(self, relation: BaseRelation) -> str | None:
+        """What renders to the published state of a table, from within a run; None if none is."""
+        schema, name = _identifier(relation)
+        state = self.lake.state((schema, name))
+        if state is None or (state.kind == "table" and state.main is None):
+            return None
+        quoted = f"`{schema}`.`{name}`"
+        return quoted if state.kind == "view" else f"{quoted} version as of 'main'"
+
+    @available.parse(lambda *a, **k: None)
+    def wap_live(self, relation: BaseRelation) -> TableState | None:
+        """The state of the table or view that ``relation`` renders to now."""
+        return self._state(relation)
+
+    def _placed(self, work: Any) -> Any:
+        run = self.current_run()
+        if run is None:
+            raise DbtRuntimeError(
+                f"`dbt {self._command}` does not open a run, so it cannot build tables. Use "
+                f"one of: {', '.join(sorted(RUN_COMMANDS))}."
+            )
+        try:
+            return work(run)
+        except SparkwapError as error:
+            raise DbtRuntimeError(str(error)) from error
+
+    # -- Python models ---------------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: "")
+    def wap_python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
+        """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
+        spark = self.connections.connect_session()
+        frame = model_frame(spark, model, code, self._project_root)
+        frame.createOrReplaceTempView(name)
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: None)
+    def wap_open_run(self) -> str | None:
+        """Open the run of this invocation; returns its audit branch."""
+        run = self.current_run()
+        return run.branch if run else None
+
+    @available.parse(lambda *a, **k: {})
+    def wap_close_run(self, results: Iterable[Any]) -> dict[str, Any]:
+        """Let the gate decide and publish.
+
+        :return: ``lines`` to print and ``error``, a message that must end dbt, or None.
+        """
+        run = self.current_run()
+        if run is None:
+            return {"lines": [], "error": None}
+        try:
+            manifest = facts.Manifest(self.get_macro_resolver())
+            closing = run.close(
+                manifest.nodes(results), manifest.tests(), manifest.seen(results)
+            )
+        except SparkwapError as error:
+            raise DbtRuntimeError(str(error)) from error
+        finally:
+            self._run_settled = True
+        left_open = closing.published < len(closing.nodes)
+        outcome = "held" if left_open else "closed"
+        LastRun(run.run_id, run.branch, outcome).write(self._target_path)
+        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch)
+        error = None
+        if closing.refused:
+            error = closing.refused
+        elif closing.decision.failed and not facts.dbt_failed(results):
+            error = "The gate rejected this run; see the reasons above."
+        self._end_run()
+        return {"lines": lines, "error": error}
+
+    def _end_run(self) -> None:
+        with self._lock:
+            self._run = None
+            overlay.activate(None)
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    def _state(self, relation: BaseRelation) -> TableState | None:
+        schema, name = _identifier(relation)
+        return self.lake.state((overlay.active().schema_of(schema, name), name))
+
+    def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
+        schema = str(schema_relation.schema)
+        self.current_run()
+        if self._run is None:
+            self._read_branch()
+        found = {name.lower(): (name, kind) for name, kind in self.lake.relations(schema).items()}
+        for (of_schema, name), side in overlay.active().members().items():
+            if of_schema == schema.lower():
+                kinds = {n.lower(): (n, k) for n, k in self.lake.relations(side).items()}
+                found[name] = kinds.get(name, (name, "table"))
+        return [
+            self.Relation.create(schema=schema, identifier=name, type=kind, is_iceberg=True)
+            for name, kind in found.values()
+        ]
+
+    def list_schemas(self, database: str | None) -> list[str]:
+        return sorted(self.lake.schemas())
+
+    def check_schema_exists(self, database: str | None, schema: str) -> bool:
+        return schema in self.lake.schemas()
+
+    def create_schema(self, relation: BaseRelation) -> None:
+        self.lake.ensure_schema(str(relation.schema))
+
+    def drop_schema(self, relation: BaseRelation) -> None:
+        self.lake.drop_schema(str(relation.schema), purge=False)
+        self.cache.drop_schema(None, relation.schema)
+
+    def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkWapColumn]:
+        # A relation without a schema is a temporary view, which only its session knows.
+        state = self._state(relation) if relation.schema else None
+        if state is None or state.kind != "table":
+            return cast(list[SparkWapColumn], super().get_columns_in_relation(relation))
+        return [
+            SparkWapColumn(
+                table_schema=relation.schema,
+                table_name=relation.identifier,
+                table_type=relation.type,
+                column=column.name,
+                column_index=index,
+                dtype=column.type,
+            )
+            for index, column in enumerate(state.columns)
+        ]
+
+    def generate_python_submission_response(self, submission_result: Any) -> AdapterResponse:
+        return self.connections.get_response(None)
+
+    def valid_incremental_strategies(self) -> list[str]:
+        return ["append", "merge", "insert_overwrite", "microbatch"]
+
+    def cleanup_connections(self) -> None:
+        super().cleanup_connections()
+        self._end_run()
+
+    # -- small things for macros -----------------------------------------------------------------
+
+    @available
+    def wap_list(self, value: Any) -> list[str] | None:
+        """A config that may be one text or a list of texts, as a list; None stays None."""
+        if value is None:
+            return None
+        return [str(v) for v in value] if isinstance(value, list | tuple) else [str(value)]
+
+    @available
+    def wap_quoted(self, columns: Sequence[str]) -> list[str]:
+        """Column names in backquotes."""
+        return [self.quote(name) for name in columns]
+
+    @available
+    def wap_intersect(self, columns: Sequence[str], given: Sequence[str]) -> list[str]:
+        """Those of ``columns`` that are in ``given`` (lower case), in their own order."""
+        return [name for name in columns if name.lower() in given]
+
+    @available
+    def wap_split_statements(self, text: str) -> list[str]:
+        """The statements of a text that may hold several."""
+        return [part.strip().rstrip(";") for part in sqlparse.split(text) if part.strip(" ;\n\t")]
+
+    @available.parse(lambda *a, **k: True)
+    def wap_widens(self, relation: BaseRelation, column: str, new_type: str) -> bool:
+        """Whether Iceberg can change the column's type in place."""
+        state = self._state(relation)
+        old = {c.name.lower(): c.type for c in state.columns} if state else {}
+        return widens(old.get(column.lower(), ""), new_type)
+
+    @available.parse(lambda *a, **k: "")
+    def wap_seed_sql(self, table: Any, given: Mapping[str, str]) -> str:
+        """A query that returns the rows of a seed's table."""
+        names_ = list(table.column_names)
+        inferred = [self.convert_type(table, i) or "string" for i in range(len(names_))]
+        return seed_sql(column_types(names_, inferred, given), [list(r) for r in table.rows])
+
+    @available.parse(lambda *a, **k: None)
+    def wap_error(self, message: str) -> None:
+        """End the node, or dbt, with a message of the gate."""
+        raise DbtRuntimeError(message)
+
+
+def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    """A clause that the model manages, empty if it wants none; None if it does not manage it."""
+    if key not in layout:
+        return None
+    return tuple(layout[key] or ())
+
+
+def _identifier(relation: BaseRelation) -> tuple[str, str]:
+    return str(relation.schema), str(relation.identifier)

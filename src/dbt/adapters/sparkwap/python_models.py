@@ -1,0 +1,82 @@
+"""Python models: run in the dbt process, on the cluster through Spark Connect."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.sessions import short_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ACCEPTED = "a Spark, pandas, pandas-on-Spark or Arrow frame"
+
+
+def model_frame(
+    spark: SparkSession, model: Mapping[str, Any], code: str, project_root: str
+) -> DataFrame:
+    """Run a Python model and return its result as a Spark frame (not yet computed).
+
+    :param model: the node as dbt's context has it.
+    :param code: its compiled code: the user's module with dbt's API appended.
+    :param project_root: put on the import path while the model runs.
+    :raises DbtRuntimeError: the model's own error with its file and line, or a result that is not
+        a frame.
+    """
+    path = str(model["original_file_path"])
+    # Python shows source lines in a traceback through this cache; the file may be gone by then.
+    linecache.cache[path] = (len(code), None, code.splitlines(keepends=True), path)
+    module: dict[str, Any] = {"__name__": f"dbt_model_{model['name']}", "__file__": path}
+    with _located(path), _importable(project_root):
+        exec(compile(code, path, "exec"), module)
+        dbt = module["dbtObj"](spark.table)
+        if "model" not in module:
+            raise DbtRuntimeError(f"{path}: a Python model defines `def model(dbt, session)`.")
+        return _as_frame(spark, module["model"](dbt, spark), path)
+
+
+def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    if isinstance(result, DataFrame):
+        return result
+    if hasattr(result, "to_spark"):
+        return result.to_spark()  # type: ignore[no-any-return]
+    kind = f"{type(result).__module__}.{type(result).__name__}"
+    if kind.startswith(("pandas.", "pyarrow.")) and kind.endswith((".DataFrame", ".Table")):
+        return spark.createDataFrame(result)
+    raise DbtRuntimeError(f"{path}: model() returned {kind}; expected {ACCEPTED}.")
+
+
+@contextmanager
+def _importable(folder: str) -> Iterator[None]:
+    """Let a model import the project's own modules."""
+    added = folder not in sys.path
+    if added:
+        sys.path.append(folder)
+    yield
+
+
+@contextmanager
+def _located(path: str) -> Iterator[None]:
+    """Turn a model's exception into one message that names its file and line."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise DbtRuntimeError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except DbtRuntimeError:
+        raise
+    except Exception as error:
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        where = f"{path}, line {own[-1].lineno}" if own else path
+        line = f"\n    {own[-1].line}" if own and own[-1].line else ""
+        raise DbtRuntimeError(
+            f"{where}: {type(error).__name__}: {short_error(str(error))}{line}"
+        ) from error

@@ -1,0 +1,32 @@
+"""Relations that render to where their data is in this run.
+
+A run builds what an Iceberg branch cannot hold (new tables, changed schemas, views) in a side
+schema. Every relation asks the overlay at the moment it is rendered, so a model's ``this``, its
+``ref()``, its tests and its hooks all mean the object that the run has built, under the name that
+it will be published as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dbt.adapters.contracts.relation import ComponentName
+from dbt.adapters.spark import SparkRelation
+
+from sparkwap import overlay
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparkWapRelation(SparkRelation):
+    is_iceberg: bool | None = True
+
+    def _render_iterator(self) -> Iterator[tuple[ComponentName | None, str | None]]:
+        for key, part in super()._render_iterator():
+            if key == ComponentName.Schema and part is not None and self.path.identifier:
+                part = overlay.active().schema_of(part, self.path.identifier)
+            yield key, part
+
+    def __hash__(self) -> int:
+        # The rendered name changes while a run goes on; the hash must not.
+        return hash((self.path.schema, self.path.identifier))

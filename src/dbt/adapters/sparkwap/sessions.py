@@ -1,0 +1,261 @@
+"""Spark sessions: opened once per thread, used by one node after another.
+
+dbt-spark opens a Thrift session for each node, and each session of the server keeps a catalog
+client of its own for ever. Here a node borrows an idle session and gives it back as it found it.
+A node with a Python model borrows a Spark Connect session instead, as its frames live there.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.events.logging import AdapterLogger
+from dbt.adapters.spark.connections import (
+    CONNECTION_LOST_EXCEPTIONS,
+    PyhiveConnectionWrapper,
+    SparkConnectionWrapper,
+)
+from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
+
+from sparkwap import guard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = AdapterLogger("Sparkwap")
+
+# Server-side parameters reach a session of Spark's Thrift server only under this prefix; without
+# it they are dropped without a word.
+CONF_PREFIX = "set:hiveconf:"
+
+_STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
+
+LOST = (
+    "The connection to Spark was lost in the middle of a statement, so nobody can say whether it "
+    "took effect; it is not sent again. Readers of main are not concerned: the run was writing "
+    "to its audit branch. See `sparkwap server status` and `sparkwap server logs`, then go on "
+    "with `dbt retry`."
+)
+
+
+def short_error(message: str) -> str:
+    """A Spark error without the Java stack trace behind it."""
+    return _STACK_TRACE.split(message, maxsplit=1)[0].strip()
+
+
+class ConnectCursor:
+    """Runs SQL in a Spark Connect session, in the shape of a DB-API cursor."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._frame: Any = None
+
+    def execute(self, sql: str) -> None:
+        self._frame = self._spark.sql(sql)
+
+    @property
+    def description(self) -> Sequence[tuple[Any, ...]]:
+        if self._frame is None:
+            return []
+        return [
+            (f.name, f.dataType.simpleString(), None, None, None, None, f.nullable)
+            for f in self._frame.schema.fields
+        ]
+
+    def fetchall(self) -> list[Any]:
+        return [] if self._frame is None else [tuple(row) for row in self._frame.collect()]
+
+    def fetchmany(self, size: int) -> list[Any]:
+        return [] if self._frame is None else [tuple(row) for row in self._frame.take(size)]
+
+    def close(self) -> None:
+        self._frame = None
+
+
+class PooledHandle(SparkConnectionWrapper):
+    """What dbt holds while a node runs: a borrowed session, given back by :meth:`close`.
+
+    ``check`` is called with each statement before it is sent and may refuse it.
+    """
+
+    def __init__(
+        self, pool: SessionPool, wrapper: SparkConnectionWrapper, check: Callable[[str], None]
+    ) -> None:
+        self._pool = pool
+        self._sql = wrapper
+        self._check = check
+        self._undo: list[str] = []
+        self._connect: SparkSession | None = None
+        self._cursor: Any = None
+        self._broken = False
+
+    # -- Spark Connect ---------------------------------------------------------------------------
+
+    def connect_session(self) -> SparkSession:
+        """The Spark Connect session of this node; from now on its SQL runs there too."""
+        if self._connect is None:
+            self._connect = self._pool.borrow_connect()
+        return self._connect
+
+    # -- dbt-spark's connection wrapper ----------------------------------------------------------
+
+    def cursor(self) -> PooledHandle:
+        return self
+
+    def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
+        self._check(sql)
+        try:
+            if self._connect is not None:
+                self._cursor = ConnectCursor(self._connect)
+                self._cursor.execute(sql.strip().removesuffix(";"))
+            else:
+                self._cursor = self._sql.cursor()
+                self._cursor.execute(sql, bindings)
+        except CONNECTION_LOST_EXCEPTIONS as error:
+            self._broken = True
+            raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error
+        except DbtRuntimeError as error:
+            raise DbtDatabaseError(short_error(str(error.msg))) from error
+        except Exception as error:
+            if self._connect is not None:
+                raise DbtDatabaseError(short_error(str(error))) from error
+            raise
+        finally:
+            change = guard.session_changes(sql)
+            if change is not None:
+                self._undo.append(change)
+
+    def fetchall(self) -> list[Any]:
+        rows = self._cursor.fetchall()
+        return [] if rows is None else list(rows)
+
+    def fetchone(self) -> Any:
+        rows = self.fetchall()
+        return rows[0] if rows else None
+
+    def fetchmany(self, size: int) -> list[Any]:
+        if isinstance(self._cursor, ConnectCursor):
+            return self._cursor.fetchmany(size)
+        inner = getattr(self._cursor, "_cursor", None)
+        if hasattr(inner, "fetchmany"):
+            return list(inner.fetchmany(size))
+        return self.fetchall()[:size]
+
+    @property
+    def description(self) -> Sequence[Any]:
+        return self._cursor.description if self._cursor is not None else []
+
+    def cancel(self) -> None:
+        if self._connect is not None:
+            self._connect.interruptAll()
+        else:
+            self._sql.cancel()
+
+    def rollback(self, *args: Any, **kwargs: Any) -> None:
+        logger.debug("Spark has no transactions: nothing to roll back")
+
+    def close(self) -> None:
+        """Give the sessions back, without what the node has set in them."""
+        try:
+            for statement in reversed(self._undo):
+                self._undo_one(statement)
+        except Exception as error:
+            logger.debug(f"session not reused: {error}")
+            self._broken = True
+        self._undo.clear()
+        if self._connect is not None:
+            self._pool.give_back_connect(self._connect)
+            self._connect = None
+        self._pool.give_back(self._sql, reusable=not self._broken)
+
+    def _undo_one(self, statement: str) -> None:
+        if self._connect is not None:
+            self._connect.sql(statement)
+        else:
+            self._sql.cursor().execute(statement)  # type: ignore[attr-defined]
+
+
+class ThriftSession(PyhiveConnectionWrapper):
+    """One Thrift session. A statement is sent once, and its handle on the server is freed."""
+
+    def cursor(self) -> ThriftSession:
+        self._free()
+        self._cursor = self.handle.cursor()
+        return self
+
+    def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
+        self._execute_with_polling(sql, bindings)
+
+    def close(self) -> None:
+        self._free()
+        self.handle.close()
+
+    def _free(self) -> None:
+        if self._cursor is not None:
+            try:
+                self._cursor.close()
+            except Exception as error:
+                logger.debug(f"statement handle not freed: {error}")
+            self._cursor = None
+
+
+class SessionPool:
+    """Idle sessions of one dbt invocation; all of them carry the same settings.
+
+    :param open_sql: opens a session for SQL.
+    :param open_connect: opens a Spark Connect session.
+    """
+
+    def __init__(
+        self,
+        open_sql: Callable[[], SparkConnectionWrapper],
+        open_connect: Callable[[], SparkSession],
+    ) -> None:
+        self._open_sql = open_sql
+        self._open_connect = open_connect
+        self._idle: list[SparkConnectionWrapper] = []
+        self._idle_connect: list[SparkSession] = []
+        self._lock = threading.Lock()
+
+    def borrow(self, check: Callable[[str], None]) -> PooledHandle:
+        with self._lock:
+            wrapper = self._idle.pop() if self._idle else None
+        return PooledHandle(self, wrapper if wrapper is not None else self._open_sql(), check)
+
+    def give_back(self, wrapper: SparkConnectionWrapper, *, reusable: bool) -> None:
+        if reusable:
+            with self._lock:
+                self._idle.append(wrapper)
+            return
+        try:
+            wrapper.close()
+        except Exception as error:
+            logger.debug(f"broken session not closed: {error}")
+
+    def borrow_connect(self) -> SparkSession:
+        with self._lock:
+            session = self._idle_connect.pop() if self._idle_connect else None
+        return session if session is not None else self._open_connect()
+
+    def give_back_connect(self, session: SparkSession) -> None:
+        with self._lock:
+            self._idle_connect.append(session)
+
+    def close(self) -> None:
+        """Close all idle sessions on the server."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            connect, self._idle_connect = self._idle_connect, []
+        for session in idle:
+            try:
+                session.close()
+            except Exception as error:
+                logger.debug(f"session not closed: {error}")
+        for spark in connect:
+            try:
+                spark.stop()
+            except Exception as error:
+                logger.debug(f"Connect session not closed: {error}")

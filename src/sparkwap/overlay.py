@@ -1,0 +1,58 @@
+"""Which names of a run stand in a side schema.
+
+One process runs one dbt invocation at a time, and dbt creates relations far from any object of
+ours, so the overlay of the present run is found through this module.
+"""
+
+from __future__ import annotations
+
+import threading
+
+Identifier = tuple[str, str]
+
+
+class Overlay:
+    """Names ``(schema, table)`` that are read and written in another schema during a run.
+
+    Names compare without regard to case, as Spark's do. Safe for use by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._side: dict[Identifier, str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, identifier: Identifier, side_schema: str) -> None:
+        """From now on ``identifier`` stands in ``side_schema``."""
+        with self._lock:
+            self._side[_key(identifier)] = side_schema
+
+    def side_schema(self, identifier: Identifier) -> str | None:
+        """The side schema that holds ``identifier``, None if it stands at its own place."""
+        return self._side.get(_key(identifier))
+
+    def schema_of(self, schema: str, name: str) -> str:
+        """The schema in which ``schema.name`` is found in this run."""
+        return self._side.get(_key((schema, name)), schema)
+
+    def members(self) -> dict[Identifier, str]:
+        """All names in side schemas, lower case, with their side schema."""
+        with self._lock:
+            return dict(self._side)
+
+
+def _key(identifier: Identifier) -> Identifier:
+    return identifier[0].lower(), identifier[1].lower()
+
+
+_active = Overlay()
+
+
+def active() -> Overlay:
+    """The overlay of the present run; an empty one outside a run."""
+    return _active
+
+
+def activate(overlay: Overlay | None) -> None:
+    """Make ``overlay`` the present run's; None ends it."""
+    global _active
+    _active = overlay if overlay is not None else Overlay()

@@ -1,0 +1,584 @@
+"""A run: where each of its tables is built, what was built, and how it ends.
+
+Free of dbt and Spark: the adapter translates dbt's nodes and results into the types of this
+module, macros write the data, and the catalog is reached without a JVM.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sparkwap import names, overlay
+from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
+from sparkwap.errors import SparkwapError
+from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.ledger import Ledger
+from sparkwap.plan import Desired, decide_build
+from sparkwap.settings import GateSettings
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a node of this run is built.
+
+    Attributes:
+        identifier: ``(schema, name)`` under which it is published.
+        how: ``branch`` of the live table, or ``side`` (new, clone, view, replacement).
+        side_schema: the side schema; None for a branch.
+        base: snapshot of ``main`` that the branch or clone started from; None where there is none.
+        base_metadata: metadata file of what stood under the name at first; None for nothing.
+        changes: what differs from the live table, in words; empty for a branch.
+        candidate: token of what the build left (a snapshot id, or the metadata file of a side
+            object); None until the build is done.
+        problem: an invariant that did not hold; None if all did.
+    """
+
+    identifier: Identifier
+    how: Literal["branch", "side"]
+    side_schema: str | None = None
+    base: int | None = None
+    base_metadata: str | None = None
+    changes: tuple[str, ...] = ()
+    candidate: str | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """A model, seed or snapshot as dbt left it.
+
+    ``status`` is dbt's: success, error, skipped, partial success; ``parents`` are the upstream
+    nodes, ephemeral models replaced by theirs.
+    """
+
+    node_id: str
+    identifier: Identifier
+    resource_type: str
+    status: str
+    message: str | None
+    parents: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TestFact:
+    """A test of the manifest. ``reads`` are the nodes whose rows it sees, views looked through."""
+
+    __test__ = False
+
+    test_id: str
+    name: str
+    kind: str
+    reads: frozenset[str]
+    severity: str
+    failures_table: Identifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TestSeen:
+    """A result of this invocation."""
+
+    __test__ = False
+
+    test_id: str
+    status: str
+    failures: int | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How a run ended.
+
+    Attributes:
+        decision: the gate's verdicts.
+        nodes: all nodes of the branch that were decided on.
+        published: number of tables and views that are live now.
+        refused: message of the catalog when it refused the publish that the gate had decided.
+        seconds: time the publish took.
+    """
+
+    decision: Decision
+    nodes: tuple[BuiltNode, ...]
+    published: int
+    refused: str | None
+    seconds: float
+
+
+class Run:
+    """One dbt invocation that writes to an audit branch.
+
+    Safe for use by dbt's threads.
+
+    :param lake: the catalog.
+    :param run_id: dbt's invocation id.
+    :param branch: the audit branch; may hold what an earlier run left there.
+    :param command: dbt's command, ``build``, ``test``, ...
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        run_id: str,
+        branch: str,
+        settings: GateSettings,
+        command: str,
+        project: str,
+        target: str,
+    ) -> None:
+        self.lake = lake
+        self.run_id = run_id
+        self.branch = branch
+        self.settings = settings
+        self.command = command
+        self.project = project
+        self.target = target
+        self.started_at = datetime.now(UTC)
+        self.overlay = overlay.Overlay()
+        self._targets: dict[Identifier, Target] = {}
+        self._built: dict[str, Identifier] = {}
+        self._lock = threading.Lock()
+        self._places: dict[Identifier, threading.Lock] = {}
+
+    def load_side_schemas(self) -> None:
+        """Find what earlier runs on this branch have left in side schemas."""
+        for side in self.lake.schemas():
+            schema = names.split_side_schema(side, self.branch)
+            if schema is not None:
+                for name in self.lake.relations(side):
+                    self.overlay.add((schema, name), side)
+
+    # -- placing ---------------------------------------------------------------------------------
+
+    def place_table(self, identifier: Identifier, desired: Desired) -> Target:
+        """Decide where a table is built, and make the branch, the clone or the side schema.
+
+        :param desired: what the table shall look like; see :class:`sparkwap.plan.Desired`.
+        """
+        with self._place(identifier):
+            if self.overlay.side_schema(identifier):
+                return self._side(identifier)
+            current = self.lake.state(identifier)
+            if current is None or current.kind != "table":
+                return self._side(identifier, current)
+            plan = decide_build(current, desired)
+            # A table that has never been written has no snapshot that a branch could start from.
+            if plan.where == "branch" and current.main is not None:
+                return self._branch(identifier, current)
+            return self._clone(identifier, plan.changes)
+
+    def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Target:
+        """Build ``identifier`` on a clone, as its schema will change."""
+        with self._place(identifier):
+            if self.overlay.side_schema(identifier):
+                return self._side(identifier)
+            return self._clone(identifier, tuple(changes))
+
+    def place_beside(self, identifier: Identifier) -> Target:
+        """Build ``identifier`` from nothing in the side schema: a view, or a replacement."""
+        with self._place(identifier):
+            return self._side(identifier, self.lake.state(identifier))
+
+    def target(self, identifier: Identifier) -> Target | None:
+        """Where ``identifier`` is built in this run; None if it is not."""
+        return self._targets.get(_key(identifier))
+
+    def location(self, identifier: Identifier) -> str:
+        """A path of its own for a new table, so that a discard can delete all of it."""
+        warehouse = str(self.lake.properties["warehouse"]).rstrip("/")
+        schema, name = identifier
+        return f"{warehouse}/{schema}/{name}-{names.short_run_id(self.run_id)}"
+
+    def _place(self, identifier: Identifier) -> threading.Lock:
+        with self._lock:
+            return self._places.setdefault(_key(identifier), threading.Lock())
+
+    def _keep(self, target: Target) -> Target:
+        self._targets[_key(target.identifier)] = target
+        return target
+
+    def _branch(self, identifier: Identifier, current: TableState) -> Target:
+        opened = self.lake.open_branch(identifier, self.branch)
+        return self._keep(
+            Target(
+                identifier,
+                "branch",
+                base=opened.base,
+                base_metadata=current.metadata_location,
+                candidate=None if opened.head is None else str(opened.head),
+            )
+        )
+
+    def _clone(self, identifier: Identifier, changes: tuple[str, ...]) -> Target:
+        side = names.side_schema(identifier[0], self.branch)
+        self.lake.ensure_schema(side)
+        clone = self.lake.clone(identifier, side)
+        self.overlay.add(identifier, side)
+        live = self.lake.state(identifier)
+        return self._keep(
+            Target(
+                identifier,
+                "side",
+                side_schema=side,
+                base=clone.main,
+                base_metadata=live.metadata_location if live else None,
+                changes=changes,
+            )
+        )
+
+    def _side(self, identifier: Identifier, current: TableState | None = None) -> Target:
+        known = self.target(identifier)
+        if known is not None and known.how == "side":
+            return known
+        side = names.side_schema(identifier[0], self.branch)
+        self.lake.ensure_schema(side)
+        if current is None:
+            current = self.lake.state(identifier)
+        self.overlay.add(identifier, side)
+        return self._keep(
+            Target(
+                identifier,
+                "side",
+                side_schema=side,
+                base=current.main if current else None,
+                base_metadata=current.metadata_location if current else None,
+            )
+        )
+
+    # -- checking what a build left --------------------------------------------------------------
+
+    def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> Target:
+        """Record what a node's build left as its candidate.
+
+        :param must_write: the build replaces the table, so a branch head that did not move means
+            that the rows went elsewhere.
+        :raises SparkwapError: an invariant does not hold; nothing of this node will be published.
+        """
+        target = self.target(identifier)
+        if target is None:
+            raise SparkwapError(
+                f"{'.'.join(identifier)} was built outside the gate, so nothing of this run is "
+                "published. A custom materialization has to call wap_place_table before it "
+                "writes and wap_built after it."
+            )
+        done = self._checked(target, must_write=must_write)
+        with self._lock:
+            self._built[node_id] = _key(identifier)
+        self._keep(done)
+        if done.problem is not None:
+            raise SparkwapError(f"{target.name}: {done.problem}")
+        return done
+
+    def _checked(self, target: Target, *, must_write: bool) -> Target:
+        if target.how == "side":
+            state = self.lake.state((str(target.side_schema), target.identifier[1]))
+            if state is None:
+                return replace(target, problem="its build left nothing in the side schema")
+            return replace(target, candidate=state.metadata_location)
+        state = self.lake.state(target.identifier)
+        if state is None:
+            return replace(target, problem="the table was dropped while the run was on")
+        if state.main != target.base:
+            return replace(
+                target,
+                problem=f"main moved from {target.base} to {state.main} during the build. If no "
+                "other job writes to the table, this catalog does not keep Iceberg branches "
+                "apart, and sparkwap cannot protect it",
+            )
+        head = state.refs.get(self.branch)
+        if head is None:
+            return replace(target, problem=f"its audit branch {self.branch} is gone")
+        candidate = str(head.snapshot_id)
+        if must_write and candidate == target.candidate:
+            return replace(
+                target, problem="the build wrote nothing to the audit branch; where did it write?"
+            )
+        return replace(target, candidate=candidate)
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def close(
+        self,
+        nodes: Sequence[NodeFact],
+        tests: Sequence[TestFact],
+        seen: Sequence[TestSeen],
+    ) -> Closing:
+        """Let the gate decide, publish what it lets through, and write the ledger."""
+        ledger = Ledger(self.lake)
+        earlier = ledger.branch_history(self.branch)
+        built = self._all_nodes(nodes, earlier.nodes)
+        tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
+        failures = self._failures_nodes(tests)
+        expected = [
+            AuditTest(t.test_id, t.name, t.reads, t.kind)
+            for t in tests
+            if t.reads & {n.node_id for n in built}
+        ]
+        fresh = self._results(tests, seen, tokens)
+        decision = decide(
+            [*built, *failures],
+            expected,
+            [*fresh, *earlier.results()],
+            self.settings,
+        )
+        return self._settle(ledger, decision, [*built, *failures], tests, fresh)
+
+    def _all_nodes(
+        self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
+    ) -> list[BuiltNode]:
+        now = {fact.node_id: self._node(fact) for fact in facts}
+        for row in history:
+            node_id = row["node_id"]
+            if node_id in now or node_id in self._built or row["verdict"] == "published":
+                continue
+            target = self._still_there(_target_of(row))
+            if target is not None:
+                self._targets.setdefault(_key(target.identifier), target)
+                self._built[node_id] = _key(target.identifier)
+                now[node_id] = BuiltNode(
+                    node_id,
+                    target.name,
+                    row["resource_type"],
+                    row["status"],
+                    target.candidate,
+                    target.problem,
+                    frozenset(row["parents"] or ()),
+                )
+        return list(now.values())
+
+    def _still_there(self, target: Target) -> Target | None:
+        """A target of an earlier run as it is now; None if it was discarded meanwhile."""
+        if target.candidate is None:
+            return None
+        if target.how == "side":
+            return target if self.overlay.side_schema(target.identifier) else None
+        state = self.lake.state(target.identifier)
+        head = state.refs.get(self.branch) if state else None
+        if head is None:
+            return None
+        if str(head.snapshot_id) != target.candidate:
+            return replace(
+                target,
+                problem=f"the head of {self.branch} is {head.snapshot_id}, not the candidate "
+                f"{target.candidate} that the run left there: somebody else wrote to it",
+            )
+        return target
+
+    def _node(self, fact: NodeFact) -> BuiltNode:
+        key = self._built.get(fact.node_id)
+        target = self._targets.get(key) if key else None
+        status = {"success": "built", "skipped": "skipped"}.get(fact.status, "failed")
+        problem = target.problem if target else None
+        if status == "built" and target is None:
+            status, problem = "failed", "its materialization does not go through the gate"
+        if status == "failed" and problem is None and fact.message:
+            problem = " ".join(fact.message.split())[:200]
+        return BuiltNode(
+            fact.node_id,
+            ".".join(fact.identifier),
+            fact.resource_type,
+            status,
+            target.candidate if target else None,
+            problem,
+            fact.parents,
+        )
+
+    def _failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:
+        nodes = []
+        for test in tests:
+            key = self._built.get(test.test_id)
+            if key is not None:
+                target = self._targets[key]
+                nodes.append(
+                    BuiltNode(
+                        test.test_id,
+                        target.name,
+                        "failures",
+                        "built",
+                        target.candidate,
+                        target.problem,
+                        test.reads,
+                    )
+                )
+        return nodes
+
+    @staticmethod
+    def _results(
+        tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
+    ) -> list[TestResult]:
+        reads = {test.test_id: test.reads for test in tests}
+        return [
+            TestResult(
+                one.test_id,
+                one.status,
+                one.failures,
+                one.message,
+                {n: tokens[n] for n in reads.get(one.test_id, frozenset()) if n in tokens},
+            )
+            for one in seen
+        ]
+
+    def _settle(
+        self,
+        ledger: Ledger,
+        decision: Decision,
+        nodes: Sequence[BuiltNode],
+        tests: Sequence[TestFact],
+        results: Sequence[TestResult],
+    ) -> Closing:
+        started = datetime.now(UTC)
+        items = [self._item(self._targets[self._built[n]]) for n in decision.publish]
+        rows = self._rows(decision, nodes, tests, results)
+        refused = None
+        if items:
+            days = self.settings.tag_retention_days
+            try:
+                self.lake.publish(
+                    items,
+                    run_id=self.run_id,
+                    tag=names.publish_tag(self.run_id),
+                    tag_max_age_ms=None if days is None else days * DAY_MS,
+                    branch=self.branch,
+                    appends=rows,
+                )
+            except SparkwapError as error:
+                refused = str(error)
+                ledger.append(_refused(rows, refused))
+        elif nodes:
+            ledger.append(rows)
+        seconds = (datetime.now(UTC) - started).total_seconds()
+        published = 0 if refused else len(items)
+        return Closing(decision, tuple(nodes), published, refused, seconds)
+
+    def _item(self, target: Target) -> BranchItem | SideItem:
+        if target.how == "branch":
+            return BranchItem(
+                target.identifier, self.branch, target.base, int(str(target.candidate))
+            )
+        return SideItem(
+            target.identifier,
+            str(target.side_schema),
+            str(target.candidate),
+            target.base_metadata,
+        )
+
+    def _rows(
+        self,
+        decision: Decision,
+        nodes: Sequence[BuiltNode],
+        tests: Sequence[TestFact],
+        results: Sequence[TestResult],
+    ) -> list[LedgerRows]:
+        now = datetime.now(UTC)
+        by_id = {test.test_id: test for test in tests}
+        run = {
+            "run_id": self.run_id,
+            "branch": self.branch,
+            "command": self.command,
+            "project": self.project,
+            "target": self.target,
+            "started_at": self.started_at,
+            "ended_at": now,
+            "outcome": decision.outcome,
+            "message": None,
+        }
+        return [
+            LedgerRows("runs", [run]),
+            LedgerRows("nodes", [self._node_row(decision, node, now) for node in nodes]),
+            LedgerRows(
+                "tests",
+                [
+                    {
+                        "run_id": self.run_id,
+                        "branch": self.branch,
+                        "test_id": one.test_id,
+                        "test_name": by_id[one.test_id].name if one.test_id in by_id else "",
+                        "status": one.status,
+                        "failures": one.failures,
+                        "severity": by_id[one.test_id].severity if one.test_id in by_id else "",
+                        "message": one.message,
+                        "audited": dict(one.audited),
+                        "executed_at": now,
+                    }
+                    for one in results
+                ],
+            ),
+        ]
+
+    def _node_row(self, decision: Decision, node: BuiltNode, now: datetime) -> dict[str, Any]:
+        key = self._built.get(node.node_id)
+        target = self._targets.get(key) if key else None
+        verdict = decision.verdicts[node.node_id]
+        schema, _, name = node.name.partition(".")
+        branch = target is not None and target.how == "branch"
+        return {
+            "run_id": self.run_id,
+            "branch": self.branch,
+            "node_id": node.node_id,
+            "resource_type": node.kind,
+            "schema": schema,
+            "name": name,
+            "how": target.how if target else None,
+            "base_snapshot": target.base if target else None,
+            "base_metadata": target.base_metadata if target else None,
+            "candidate_snapshot": int(node.candidate) if branch and node.candidate else None,
+            "candidate_metadata": None if branch else node.candidate,
+            "status": node.status,
+            "problem": node.problem,
+            "parents": sorted(node.parents),
+            "verdict": verdict.outcome,
+            "reason": "; ".join(verdict.reasons) or None,
+            "built_at": now,
+        }
+
+
+def _target_of(row: Mapping[str, Any]) -> Target:
+    """The target that an earlier run on the branch wrote into the ledger."""
+    schema, branch = row["schema"], row["branch"]
+    side = row["how"] == "side"
+    snapshot = row["candidate_snapshot"]
+    return Target(
+        (schema, row["name"]),
+        "side" if side else "branch",
+        side_schema=names.side_schema(schema, branch) if side else None,
+        base=row["base_snapshot"],
+        base_metadata=row["base_metadata"],
+        candidate=row["candidate_metadata"] if side else (str(snapshot) if snapshot else None),
+        problem=row["problem"],
+    )
+
+
+def _refused(rows: Sequence[LedgerRows], message: str) -> list[LedgerRows]:
+    """The ledger's rows of a run whose publish the catalog refused."""
+    changed = []
+    for one in rows:
+        if one.table == "runs":
+            one = LedgerRows(
+                "runs", [{**row, "outcome": "rejected", "message": message} for row in one.rows]
+            )
+        if one.table == "nodes":
+            one = LedgerRows(
+                "nodes",
+                [
+                    {**row, "verdict": "rejected", "reason": message}
+                    if row["verdict"] == "published"
+                    else row
+                    for row in one.rows
+                ],
+            )
+        changed.append(one)
+    return changed
+
+
+def _key(identifier: Identifier) -> Identifier:
+    return identifier[0].lower(), identifier[1].lower()

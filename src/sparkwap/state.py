@@ -1,0 +1,51 @@
+"""What the last run in this working copy left open.
+
+A small file in dbt's target folder, beside ``run_results.json``, lets `dbt test` go on with the
+branch that `dbt run` has just filled. It is a convenience: the truth is in the catalog and the
+ledger, and ``--vars 'wap_branch: ...'`` says the same thing by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FILE_NAME = "sparkwap_run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run.
+
+    Attributes:
+        run_id: dbt's invocation id.
+        branch: its audit branch.
+        outcome: ``open`` while it runs, ``held`` if something stays on the branch, ``closed``.
+    """
+
+    run_id: str
+    branch: str
+    outcome: str
+
+    @property
+    def open(self) -> bool:
+        """Whether something may still wait on the branch."""
+        return self.outcome != "closed"
+
+    @classmethod
+    def read(cls, folder: Path) -> LastRun | None:
+        """The last run; None if none is on record or the record cannot be read."""
+        try:
+            content = json.loads((folder / FILE_NAME).read_text())
+            return cls(str(content["run_id"]), str(content["branch"]), str(content["outcome"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Put this run on record."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE_NAME
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(asdict(self)))
+        scratch.replace(path)
