@@ -1,0 +1,184 @@
+"""Audit branches of tables, and zero-copy clones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged, Store
+from sparkwap.errors import CatalogError
+from sparkwap.names import base_tag
+
+BASE_METADATA = "wap.base-metadata"
+BASE_SNAPSHOT = "wap.base-snapshot"
+HELPER_PREFIX = "wap."
+
+GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
+"""Properties that a clone has for its own protection and that a publish takes from the table."""
+
+_GUARD_VALUES = {
+    # The session's audit branch does not apply to the clone: its own `main` is the candidate.
+    md.WAP_ENABLED: "false",
+    # Data and metadata files are shared with the live table: nothing may clean them up from here.
+    md.GC_ENABLED: "false",
+    md.DELETE_OLD_METADATA: "false",
+}
+
+
+def empty_base(branch: str) -> str:
+    """The property that says that a table had no snapshot when the branch was opened.
+
+    A tag cannot say so, as it names a snapshot.
+    """
+    return f"{HELPER_PREFIX}base.{branch}"
+
+
+def is_clone(document: md.Document) -> bool:
+    """True for the metadata of a clone."""
+    return BASE_METADATA in md.properties_of(document)
+
+
+def clone_base(document: md.Document) -> tuple[str, int | None]:
+    """Metadata file and snapshot of ``main`` that a clone grew out of."""
+    properties = md.properties_of(document)
+    base = properties.get(BASE_SNAPSHOT)
+    return properties[BASE_METADATA], int(base) if base else None
+
+
+def table_row(store: Store, identifier: Identifier) -> Row:
+    """The row of a table.
+
+    Raises:
+        CatalogError: There is none, or it is a view.
+    """
+    row = store.rows.get(identifier)
+    if row is None or row.kind != "table":
+        found = "does not exist" if row is None else "is a view"
+        raise CatalogError(
+            f"{'.'.join(identifier)} {found}, so it cannot have an audit branch or a clone. "
+            "Nothing was changed. Build it in a side schema instead."
+        )
+    return row
+
+
+def open_branch(store: Store, identifier: Identifier, branch: str) -> Staged[OpenedBranch]:
+    """Stage the audit branch of a table, with its base tag and ``write.wap.enabled``."""
+    row = table_row(store, identifier)
+    document = store.load(row.location)
+    refs = md.refs_of(document)
+    main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
+    if head is not None and head.type != "branch":
+        raise CatalogError(
+            f"{'.'.join(identifier)} has a tag named {branch}, so there cannot be an audit branch "
+            "of this name. Nothing was changed. Choose another name (var wap_branch)."
+        )
+    edit = md.Edit(document, row.location)
+    changes = {} if _is_on(document) else {md.WAP_ENABLED: "true"}
+    if head is not None:
+        opened = OpenedBranch(tag.snapshot_id if tag else None, head.snapshot_id, False)
+    elif main is not None:
+        edit.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
+        opened = OpenedBranch(main.snapshot_id, main.snapshot_id, True)
+    else:
+        is_open = empty_base(branch) in md.properties_of(document)
+        opened = OpenedBranch(None, None, not is_open)
+        if not is_open:
+            changes[empty_base(branch)] = "none"
+    if not opened.created and not changes:
+        return Staged(opened)
+    location = md.next_location(document, row.location)
+    files = store.write({location: edit.properties(changes).build()})
+    return Staged(opened, [Swap(row, Row(identifier, "table", location))], files)
+
+
+def clone(
+    store: Store, identifier: Identifier, side_schema: str, properties: Mapping[str, str]
+) -> Staged[Row]:
+    """Stage a zero-copy clone; one that stands there on the same base already is left as it is."""
+    row = table_row(store, identifier)
+    side_identifier = (side_schema, identifier[1])
+    standing = store.rows.get(side_identifier)
+    document = store.load(row.location)
+    main = md.main_of(document)
+    if standing is not None and _still_good(store, standing, document, main):
+        return Staged(standing)
+    changes = {
+        **properties,
+        **_GUARD_VALUES,
+        BASE_METADATA: row.location,
+        BASE_SNAPSHOT: "" if main is None else str(main),
+    }
+    location = md.next_location(document, row.location)
+    files = store.write({location: md.Edit(document, row.location).properties(changes).build()})
+    cloned = Row(side_identifier, "table", location)
+    return Staged(cloned, [Swap(standing, cloned)], files)
+
+
+def _still_good(store: Store, standing: Row, live: md.Document, main: int | None) -> bool:
+    document = store.load(standing.location)
+    if standing.kind != "table" or not is_clone(document):
+        raise CatalogError(
+            f"{'.'.join(standing.identifier)} stands in the side schema and is not a clone of the "
+            "live table. Nothing was changed. Drop it, or the whole audit branch with "
+            "`dbt run-operation wap_discard`."
+        )
+    base_location, base = clone_base(document)
+    # A clone on an older base could never be published, so a new one takes its place.
+    if md.identity(document) != md.identity(live) or base != main:
+        return False
+    return md.definition(store.load(base_location)) == md.definition(live)
+
+
+def open_table(identifier: Identifier, document: md.Document, branch: str) -> OpenTable:
+    """What is told of a table with an audit branch."""
+    refs = md.refs_of(document)
+    tag, head = refs.get(base_tag(branch)), refs.get(branch)
+    base = tag.snapshot_id if tag else None
+    return OpenTable(
+        identifier,
+        base,
+        head.snapshot_id if head else None,
+        md.main_of(document),
+        _created_ms(document, base, head.snapshot_id if head else None),
+    )
+
+
+def branches_of(document: md.Document, known: frozenset[str]) -> set[str]:
+    """The audit branches of a table: with a base of ours, of a run's own name, or in ``known``."""
+    refs = md.refs_of(document)
+    properties = md.properties_of(document)
+    names = {name for name, ref in refs.items() if ref.type == "branch" and name != md.MAIN}
+    ours = {
+        name for name in names if name in known or name.startswith("wap_") or base_tag(name) in refs
+    }
+    prefix = empty_base("")
+    return ours | {key.removeprefix(prefix) for key in properties if key.startswith(prefix)}
+
+
+def discard_branch(document: md.Document, location: str, branch: str) -> md.Document | None:
+    """The metadata without the audit branch; None if there is nothing of it."""
+    refs, properties = md.refs_of(document), md.properties_of(document)
+    head = refs.get(branch)
+    names = [branch] if head is not None and head.type == "branch" else []
+    names += [base_tag(branch)] if base_tag(branch) in refs else []
+    if not names and empty_base(branch) not in properties:
+        return None
+    edit = md.Edit(document, location).remove_ref(*names)
+    if empty_base(branch) in properties:
+        edit.properties({empty_base(branch): None})
+    return edit.build()
+
+
+def _is_on(document: md.Document) -> bool:
+    return md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
+
+
+def _created_ms(document: md.Document, base: int | None, head: int | None) -> int:
+    created = int(document.get("last-updated-ms") or 0)
+    snapshots = {entry["snapshot-id"]: entry for entry in document.get("snapshots") or ()}
+    while head is not None and head != base and head in snapshots:
+        created = int(snapshots[head]["timestamp-ms"])
+        head = snapshots[head].get("parent-snapshot-id")
+    return created

@@ -1,0 +1,109 @@
+"""Metadata files: read, written once, deleted; local paths directly, others through PyIceberg."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+_GZIP_SUFFIX = ".gz.metadata.json"
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a local location (``/x``, ``file:/x``, ``file:///x``); None for any other.
+
+    Nothing is unquoted, as Hadoop and PyIceberg do not unquote either.
+    """
+    if location.startswith("file:"):
+        rest = location[len("file:") :]
+        return Path("/" + rest.lstrip("/"))
+    return None if "://" in location else Path(location)
+
+
+class Files:
+    """The files of a lake; safe for use by several threads.
+
+    Args:
+        properties: PyIceberg's catalog properties, which configure the access to object stores.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self._ios: dict[str, FileIO] = {}
+        self._lock = threading.Lock()
+
+    def read(self, location: str) -> bytes:
+        """The content of a file, decompressed where its name says that it is compressed.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        path = local_path(location)
+        if path is not None:
+            data = path.read_bytes()
+        else:
+            with self.io(location).new_input(location).open() as stream:
+                data = stream.read()
+        return gzip.decompress(data) if location.endswith(_GZIP_SUFFIX) else data
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a new file, durably where it is local; never replaces one."""
+        if location.endswith(_GZIP_SUFFIX):
+            data = gzip.compress(data)
+        path = local_path(location)
+        if path is None:
+            with self.io(location).new_output(location).create(overwrite=False) as stream:
+                stream.write(data)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+                file.flush()
+                # The database is durable after its commit, so what it points to must be, too.
+                os.fsync(file.fileno())
+        except FileExistsError:
+            raise
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+    def delete(self, location: str) -> None:
+        """Delete a file if it is there; a failure only leaves an orphan, so it is not an error."""
+        with contextlib.suppress(Exception):
+            path = local_path(location)
+            if path is not None:
+                path.unlink(missing_ok=True)
+            else:
+                self.io(location).delete(location)
+
+    def delete_tree(self, location: str) -> None:
+        """Delete a folder with all that is in it; as `delete`, never an error."""
+        with contextlib.suppress(Exception):
+            path = local_path(location)
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                return
+            from pyiceberg.io.pyarrow import PyArrowFileIO
+
+            scheme, netloc, inner = PyArrowFileIO.parse_location(location)
+            io = PyArrowFileIO(self._properties)
+            io.fs_by_scheme(scheme, netloc).delete_dir(inner)
+
+    def io(self, location: str) -> FileIO:
+        """PyIceberg's file access for the scheme of ``location``."""
+        from pyiceberg.io import load_file_io
+
+        scheme = location.split(":", 1)[0]
+        with self._lock:
+            if scheme not in self._ios:
+                self._ios[scheme] = load_file_io(self._properties, location)
+            return self._ios[scheme]

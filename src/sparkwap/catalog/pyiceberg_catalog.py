@@ -1,0 +1,22 @@
+"""PyIceberg's SQL catalog on the database connections of a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import Engine
+
+
+class SharedSqlCatalog(SqlCatalog):
+    """A `SqlCatalog` that uses an engine which is there already.
+
+    PyIceberg's own engine waits five seconds for SQLite's lock, not the minute that ours does, and
+    it would be a second pool of connections.
+    """
+
+    def __init__(self, name: str, engine: Engine, properties: Mapping[str, str]) -> None:
+        MetastoreCatalog.__init__(self, name, **properties)
+        self.engine = engine
+        self._schema_version = "v1"

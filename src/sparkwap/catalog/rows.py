@@ -1,0 +1,385 @@
+"""The rows of Iceberg's JDBC catalog, schema version V1, shared with Spark and PyIceberg.
+
+Every change of a pointer is a `Swap`: compare and swap on the metadata location. All swaps of one
+`apply` are one database transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    event,
+    exists,
+    insert,
+    make_url,
+    select,
+    text,
+    union,
+    update,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.schema import CreateTable
+
+from sparkwap.catalog.model import Identifier, Kind, SideObject
+from sparkwap.errors import CatalogError
+
+_BUSY_SECONDS = 60
+_WRITES = "sparkwap_writes"
+_RETRYABLE_PG = {"40001", "40P01", "55P03"}
+
+_metadata = MetaData()
+_tables = Table(
+    "iceberg_tables",
+    _metadata,
+    Column("catalog_name", String(255), primary_key=True, nullable=False),
+    Column("table_namespace", String(255), primary_key=True, nullable=False),
+    Column("table_name", String(255), primary_key=True, nullable=False),
+    Column("metadata_location", String(1000)),
+    Column("previous_metadata_location", String(1000)),
+    Column("iceberg_type", String(5)),
+)
+_namespaces = Table(
+    "iceberg_namespace_properties",
+    _metadata,
+    Column("catalog_name", String(255), primary_key=True, nullable=False),
+    Column("namespace", String(255), primary_key=True, nullable=False),
+    Column("property_key", String(255), primary_key=True, nullable=False),
+    Column("property_value", String(1000)),
+)
+_SIDE_OF = "wap.branch"
+
+
+class Conflict(Exception):
+    """A row was not as expected, so the transaction was rolled back.
+
+    Attributes:
+        swap: The change that did not apply; None where the database itself asked for a retry.
+    """
+
+    def __init__(self, swap: Swap | None, reason: str) -> None:
+        super().__init__(reason)
+        self.swap = swap
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the catalog: where a name points to."""
+
+    identifier: Identifier
+    kind: Kind
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Put ``after`` in the place of ``before``; None stands for no row."""
+
+    before: Row | None
+    after: Row | None
+
+
+class Rows:
+    """The catalog's database; safe for use by several threads.
+
+    Args:
+        name: The catalog's name, the same for Spark and PyIceberg.
+        uri: SQLAlchemy's URI of the database.
+    """
+
+    def __init__(self, name: str, uri: str) -> None:
+        self.name = name
+        self.engine = _engine(uri)
+        self._prepare()
+
+    def get(self, identifier: Identifier) -> Row | None:
+        """The row of one table or view."""
+        return self.find([identifier]).get(identifier)
+
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+        """The rows of those that exist, in one statement."""
+        wanted = set(identifiers)
+        if len(wanted) == 1:
+            ((schema, name),) = wanted
+            rows = self._select(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+        else:
+            schemas = sorted({schema for schema, _ in wanted})
+            rows = self._select(_tables.c.table_namespace.in_(schemas))
+        return {row.identifier: row for row in rows if row.identifier in wanted}
+
+    def members(self, schema: str) -> list[Row]:
+        """The rows of one schema."""
+        return self._select(_tables.c.table_namespace == schema)
+
+    def all(self) -> list[Row]:
+        """All rows of the catalog."""
+        return self._select()
+
+    def schemas(self) -> set[str]:
+        """All schemas, those without members too."""
+        statement = union(
+            select(_tables.c.table_namespace).where(_tables.c.catalog_name == self.name),
+            select(_namespaces.c.namespace).where(_namespaces.c.catalog_name == self.name),
+        )
+        with self.engine.connect() as connection:
+            return set(connection.execute(statement).scalars())
+
+    def side_schemas(self) -> dict[str, str]:
+        """The side schemas and the audit branch of each."""
+        statement = select(_namespaces.c.namespace, _namespaces.c.property_value).where(
+            _namespaces.c.catalog_name == self.name, _namespaces.c.property_key == _SIDE_OF
+        )
+        with self.engine.connect() as connection:
+            return dict(connection.execute(statement).tuples().all())
+
+    def ensure_schema(self, schema: str, branch: str | None = None) -> None:
+        """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
+        wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
+        if wanted.items() <= self.schema_properties(schema).items():
+            return
+        for key, value in wanted.items():
+            # Another process may create it at the same time; then it is there all the same.
+            with contextlib.suppress(IntegrityError), self.transaction() as connection:
+                connection.execute(
+                    insert(_namespaces).values(
+                        catalog_name=self.name,
+                        namespace=schema,
+                        property_key=key,
+                        property_value=value,
+                    )
+                )
+
+    def schema_properties(self, schema: str) -> dict[str, str]:
+        """The properties of a schema; empty for one that does not exist."""
+        statement = select(_namespaces.c.property_key, _namespaces.c.property_value).where(
+            _namespaces.c.catalog_name == self.name, _namespaces.c.namespace == schema
+        )
+        with self.engine.connect() as connection:
+            return dict(connection.execute(statement).tuples().all())
+
+    def apply(
+        self,
+        swaps: Sequence[Swap],
+        *,
+        drop_if_empty: Collection[str] = (),
+        drop_schemas: Collection[str] = (),
+    ) -> None:
+        """Make all changes in one transaction, or none.
+
+        Args:
+            swaps: The changes; no two of them on one row.
+            drop_if_empty: Schemas to drop if they have no member after the changes.
+            drop_schemas: Schemas to drop; all their members must be among the changes.
+
+        Raises:
+            Conflict: A row was not as expected; nothing has changed.
+            DBAPIError: The database failed; see `landed` for what became of the transaction.
+        """
+        try:
+            with self.transaction() as connection:
+                for swap in sorted(swaps, key=_order):
+                    self._apply_one(connection, swap)
+                self._drop_empty(connection, sorted({*drop_if_empty, *drop_schemas}))
+                self._check_dropped(connection, drop_schemas)
+        except IntegrityError as error:
+            raise Conflict(None, f"a row appeared meanwhile: {error.orig}") from error
+        except DBAPIError as error:
+            if _asks_for_retry(error):
+                raise Conflict(None, f"the database is busy: {error.orig}") from error
+            raise
+
+    def landed(self, swaps: Sequence[Swap]) -> bool:
+        """True if a transaction of these swaps was committed and nothing came after it."""
+        after = [swap.after for swap in swaps if swap.after is not None]
+        found = self.find([row.identifier for row in after]) if after else {}
+        gone = [
+            swap.before.identifier
+            for swap in swaps
+            if swap.before is not None
+            and (swap.after is None or swap.after.identifier != swap.before.identifier)
+        ]
+        replaced = {row.identifier for row in after}
+        left = set(self.find(gone)) - replaced if gone else set()
+        return all(found.get(row.identifier) == row for row in after) and not left
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that holds SQLite's write lock from its start.
+
+        A transaction that began as a reader and wants to write cannot wait for another such one:
+        SQLite would end it with "database is locked" at once, whatever the timeout.
+        """
+        with self.engine.connect() as plain:
+            connection = plain.execution_options(**{_WRITES: True})
+            with connection.begin():
+                yield connection
+
+    def _select(self, *conditions: Any) -> list[Row]:
+        statement = select(
+            _tables.c.table_namespace,
+            _tables.c.table_name,
+            _tables.c.iceberg_type,
+            _tables.c.metadata_location,
+        ).where(_tables.c.catalog_name == self.name, *conditions)
+        with self.engine.connect() as connection:
+            found = connection.execute(statement).all()
+        # A V0 writer leaves the type null, and knows nothing but tables.
+        return [
+            Row((schema, name), "view" if kind == "VIEW" else "table", location or "")
+            for schema, name, kind, location in found
+        ]
+
+    def _apply_one(self, connection: Connection, swap: Swap) -> None:
+        statement: Any
+        if swap.before is None:
+            if swap.after is None:
+                return
+            statement = insert(_tables).values(catalog_name=self.name, **_values(swap.after))
+            connection.execute(statement)
+            return
+        condition = (
+            (_tables.c.catalog_name == self.name)
+            & (_tables.c.table_namespace == swap.before.identifier[0])
+            & (_tables.c.table_name == swap.before.identifier[1])
+            & (_tables.c.metadata_location == swap.before.location)
+        )
+        if swap.after is None:
+            statement = delete(_tables).where(condition)
+        else:
+            statement = (
+                update(_tables)
+                .where(condition)
+                .values(previous_metadata_location=swap.before.location, **_values(swap.after))
+            )
+        count = connection.execute(statement).rowcount
+        if count != 1:
+            name = ".".join(swap.before.identifier)
+            raise Conflict(swap, f"{name} changed meanwhile ({count} rows instead of 1)")
+
+    def _drop_empty(self, connection: Connection, schemas: Sequence[str]) -> None:
+        for schema in schemas:
+            member = exists().where(
+                _tables.c.catalog_name == self.name, _tables.c.table_namespace == schema
+            )
+            connection.execute(
+                delete(_namespaces).where(
+                    _namespaces.c.catalog_name == self.name,
+                    _namespaces.c.namespace == schema,
+                    ~member,
+                )
+            )
+
+    def _check_dropped(self, connection: Connection, schemas: Collection[str]) -> None:
+        for schema in schemas:
+            statement = select(_tables.c.table_name).where(
+                _tables.c.catalog_name == self.name, _tables.c.table_namespace == schema
+            )
+            if connection.execute(statement.limit(1)).first() is not None:
+                raise Conflict(None, f"schema {schema} got a new member meanwhile")
+
+    def _prepare(self) -> None:
+        """Create the tables, and the column that schema version V1 adds, where they lack.
+
+        Spark with ``jdbc.schema-version=V1`` does the same at its start, so the order in which the
+        two come does not matter; each one that finds the other's work leaves it alone.
+        """
+        for statement in (select(_tables.c.iceberg_type), select(_namespaces.c.namespace)):
+            if not self._works(statement):
+                self._create()
+                break
+        for statement in (select(_tables.c.iceberg_type), select(_namespaces.c.namespace)):
+            if not self._works(statement):
+                raise CatalogError(
+                    "The catalog's database has no usable tables iceberg_tables and "
+                    f"iceberg_namespace_properties ({self.engine.url.render_as_string()}), and "
+                    "they could not be created. Nothing was changed. Check the rights of the "
+                    "database user, and that the database is an Iceberg JDBC catalog."
+                )
+
+    def _works(self, statement: Any) -> bool:
+        try:
+            with self.engine.connect() as connection:
+                connection.execute(statement.limit(0))
+        except (OperationalError, ProgrammingError) as error:
+            if _asks_for_retry(error) or error.connection_invalidated:
+                raise CatalogError(f"The catalog's database does not answer: {error}") from error
+            return False
+        return True
+
+    def _create(self) -> None:
+        tolerated = contextlib.suppress(OperationalError, ProgrammingError, IntegrityError)
+        for table in (_tables, _namespaces):
+            with tolerated, self.transaction() as connection:
+                connection.execute(CreateTable(table, if_not_exists=True))
+        if not self._works(select(_tables.c.iceberg_type)):
+            with tolerated, self.transaction() as connection:
+                connection.execute(
+                    text("alter table iceberg_tables add column iceberg_type varchar(5)")
+                )
+
+
+def side_objects(rows: Sequence[Row]) -> tuple[SideObject, ...]:
+    """The rows of side schemas as a user is told of them."""
+    return tuple(SideObject(row.identifier, row.kind) for row in sorted(rows, key=_row_key))
+
+
+def _row_key(row: Row) -> Identifier:
+    return row.identifier
+
+
+def _values(row: Row) -> Mapping[str, str]:
+    return {
+        "table_namespace": row.identifier[0],
+        "table_name": row.identifier[1],
+        "metadata_location": row.location,
+        "iceberg_type": row.kind.upper(),
+    }
+
+
+def _order(swap: Swap) -> tuple[int, Identifier]:
+    """Removals first, as they make room; then by name, so that two writers cannot deadlock."""
+    before, after = swap.before, swap.after
+    if after is None:
+        return 0, before.identifier if before else ("", "")
+    return (2, after.identifier) if before is None else (1, before.identifier)
+
+
+def _engine(uri: str) -> Engine:
+    url = make_url(uri)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def _leave_begin_to_us(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _asks_for_retry(error: DBAPIError) -> bool:
+    if getattr(error.orig, "pgcode", None) in _RETRYABLE_PG:
+        return True
+    message = str(error.orig).lower()
+    return isinstance(error, OperationalError) and (
+        "database is locked" in message or "database table is locked" in message
+    )

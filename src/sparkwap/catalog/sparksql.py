@@ -1,0 +1,123 @@
+"""Columns and layout of a metadata document in the words of Spark SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sparkwap.catalog.model import ColumnState
+
+_PRIMITIVES = {
+    "long": "bigint",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "timestamp_ns": "timestamp_ntz",
+    "timestamptz_ns": "timestamp",
+    "uuid": "string",
+    "unknown": "void",
+}
+_UNITS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_PARAMETRIC = re.compile(r"(bucket|truncate)\[(\d+)\]")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
+    """The Spark SQL type of an Iceberg type, as ``describe`` prints it."""
+    if isinstance(iceberg_type, str):
+        return _primitive(iceberg_type)
+    kind = iceberg_type["type"]
+    if kind == "list":
+        return f"array<{type_text(iceberg_type['element'])}>"
+    if kind == "map":
+        return f"map<{type_text(iceberg_type['key'])},{type_text(iceberg_type['value'])}>"
+    fields = ",".join(f"{f['name']}:{type_text(f['type'])}" for f in iceberg_type["fields"])
+    return f"struct<{fields}>"
+
+
+def _primitive(name: str) -> str:
+    if name.startswith("decimal"):
+        return name.replace(" ", "")
+    return "binary" if name.startswith("fixed") else _PRIMITIVES.get(name, name)
+
+
+def columns(schema: Mapping[str, Any]) -> tuple[ColumnState, ...]:
+    """The columns of a schema, in order."""
+    return tuple(
+        ColumnState(
+            field["name"],
+            type_text(field["type"]),
+            bool(field.get("required")),
+            field.get("doc") or None,
+        )
+        for field in schema.get("fields") or ()
+    )
+
+
+def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a table or view has now."""
+    wanted = document.get("current-schema-id")
+    if "view-uuid" in document:
+        version = document["current-version-id"]
+        wanted = next(v for v in document["versions"] if v["version-id"] == version)["schema-id"]
+    return _by_id(document.get("schemas"), "schema-id", wanted) or document.get("schema") or {}
+
+
+def partitioning(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The partition terms of a table, as in ``partitioned by``; dropped ones are left out."""
+    spec = _by_id(document.get("partition-specs"), "spec-id", document.get("default-spec-id"))
+    fields = spec.get("fields", ()) if spec else document.get("partition-spec") or ()
+    names = _names(current_schema(document))
+    terms = (_term(field, names) for field in fields)
+    return tuple(term for term in terms if term is not None)
+
+
+def sort_order(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sort terms of a table, as in ``write ordered by``."""
+    order = _by_id(document.get("sort-orders"), "order-id", document.get("default-sort-order-id"))
+    names = _names(current_schema(document))
+    terms = []
+    for field in (order or {}).get("fields", ()):
+        term = _term(field, names)
+        if term is not None:
+            nulls = field["null-order"].replace("-", " ")
+            terms.append(f"{term} {field['direction']} {nulls}")
+    return tuple(terms)
+
+
+def _by_id(entries: Any, key: str, wanted: Any) -> Mapping[str, Any] | None:
+    for entry in entries or ():
+        if entry.get(key) == wanted:
+            found: Mapping[str, Any] = entry
+            return found
+    return None
+
+
+def _term(field: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
+    source = field.get("source-id", next(iter(field.get("source-ids") or ()), None))
+    name = names.get(source, str(source)) if source is not None else "?"
+    transform = field["transform"]
+    if transform == "void":
+        return None
+    if transform == "identity":
+        return name
+    if transform in _UNITS:
+        return f"{_UNITS[transform]}({name})"
+    parametric = _PARAMETRIC.fullmatch(transform)
+    if parametric:
+        return f"{parametric.group(1)}({parametric.group(2)}, {name})"
+    return f"{transform}({name})"
+
+
+def _names(schema: Mapping[str, Any]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    _collect(schema, "", names)
+    return names
+
+
+def _collect(struct: Mapping[str, Any], prefix: str, names: dict[int, str]) -> None:
+    for field in struct.get("fields") or ():
+        quoted = field["name"] if _PLAIN.fullmatch(field["name"]) else f"`{field['name']}`"
+        names[field["id"]] = f"{prefix}{quoted}"
+        if isinstance(field["type"], Mapping) and field["type"]["type"] == "struct":
+            _collect(field["type"], f"{prefix}{quoted}.", names)

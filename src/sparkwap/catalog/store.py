@@ -1,0 +1,192 @@
+"""Rows and metadata files together: cached reads, staged writes, commits with retries."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import Files
+from sparkwap.catalog.model import CommitUnknown
+from sparkwap.catalog.rows import Conflict, Rows, Swap
+from sparkwap.errors import CatalogError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_CACHED_DOCUMENTS = 1000
+_THREADS = 8
+_TRIES = 8
+_FIRST_WAIT_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Staged(Generic[R]):
+    """A commit that is ready: its files are written, its row changes are not.
+
+    Attributes:
+        result: What `Store.commit` returns once it is committed.
+        swaps: The row changes.
+        files: The files that were written for it, deleted if it does not come to a commit.
+        drop_if_empty: Schemas to drop in the same transaction if they have no member left.
+        drop_schemas: Schemas to drop in the same transaction.
+    """
+
+    result: R
+    swaps: Sequence[Swap] = ()
+    files: Sequence[str] = ()
+    drop_if_empty: Collection[str] = ()
+    drop_schemas: Collection[str] = ()
+
+
+class Store:
+    """The catalog's database and its metadata files.
+
+    Args:
+        name: The catalog's name.
+        properties: PyIceberg's catalog properties; ``uri`` is needed.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.rows = Rows(name, properties["uri"])
+        self.files = Files(properties)
+        self._documents: OrderedDict[str, md.Document] = OrderedDict()
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def load(self, location: str) -> md.Document:
+        """The metadata document in a file; from memory if it was read before, as none changes.
+
+        Raises:
+            CatalogError: The file is not there, or is no metadata file.
+        """
+        with self._lock:
+            document = self._documents.get(location)
+            if document is not None:
+                self._documents.move_to_end(location)
+                return document
+        document = self.reload(location)
+        with self._lock:
+            self._documents[location] = document
+            while len(self._documents) > _CACHED_DOCUMENTS:
+                self._documents.popitem(last=False)
+        return document
+
+    def reload(self, location: str) -> md.Document:
+        """As `load`, always from the file."""
+        try:
+            return md.parse(self.files.read(location))
+        except FileNotFoundError as error:
+            raise CatalogError(
+                f"The metadata file {location} does not exist, though the catalog or a table's "
+                "history names it. Nothing was changed. Restore the file, or drop the table that "
+                "it belongs to."
+            ) from error
+        except ValueError as error:
+            raise CatalogError(
+                f"The metadata file {location} cannot be read: {error}. Nothing was changed. "
+                "Restore the file, or drop the table that it belongs to."
+            ) from error
+
+    def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
+        """``function`` of each value, in order, by several threads where it pays."""
+        listed = list(values)
+        if len(listed) < 2:
+            return [function(value) for value in listed]
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
+        return list(self._threads.map(function, listed))
+
+    def write(self, documents: Mapping[str, md.Document]) -> list[str]:
+        """Write metadata files; if one fails, none is left.
+
+        Returns:
+            Their locations.
+        """
+        try:
+            self.map(lambda item: self.files.write(item[0], md.dump(item[1])), documents.items())
+        except BaseException:
+            self.delete(documents)
+            raise
+        return list(documents)
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Delete files if they are there."""
+        self.map(self.files.delete, locations)
+
+    def commit(self, stage: Callable[[], Staged[R]], tries: int = _TRIES) -> R:
+        """Stage and commit, again from fresh metadata whenever another writer was faster.
+
+        Args:
+            stage: Reads the catalog, decides, writes files. Called again after each conflict.
+            tries: How often at most.
+
+        Raises:
+            CatalogError: Another writer was faster each time, or the database failed; nothing has
+                changed.
+            CommitUnknown: The database did not say whether it has committed.
+        """
+        for attempt in range(tries):
+            staged = stage()
+            try:
+                self._apply(staged)
+            except Conflict as conflict:
+                self.delete(staged.files)
+                last = conflict
+                # Jitter, as writers that met once would meet again at equal pauses.
+                time.sleep(random.uniform(0.5, 1.5) * _FIRST_WAIT_SECONDS * 2**attempt)
+                continue
+            except DBAPIError as error:
+                self._settle(staged, error)
+            except BaseException:
+                if not self._landed(staged):
+                    self.delete(staged.files)
+                raise
+            return staged.result
+        raise CatalogError(
+            f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "
+            "Run the same command again."
+        ) from last
+
+    def _apply(self, staged: Staged[Any]) -> None:
+        if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
+            self.rows.apply(
+                staged.swaps,
+                drop_if_empty=staged.drop_if_empty,
+                drop_schemas=staged.drop_schemas,
+            )
+
+    def _settle(self, staged: Staged[Any], error: DBAPIError) -> None:
+        """Find out what became of a transaction that ended with a database error."""
+        if self._landed(staged):
+            return
+        if error.connection_invalidated:
+            # The server may still be committing: the files have to stay.
+            raise CommitUnknown(
+                f"The connection to the catalog's database was lost during a commit: {error.orig}. "
+                "The commit was made wholly or not at all. `dbt run-operation wap_status` shows "
+                "which, once the database is back."
+            ) from error
+        self.delete(staged.files)
+        raise CatalogError(
+            f"The catalog's database failed: {error.orig}. Nothing was changed. Check the database "
+            "(space, rights, connection), then run the same command again."
+        ) from error
+
+    def _landed(self, staged: Staged[Any]) -> bool:
+        """True if the staged commit was made, or if that cannot be found out."""
+        if not staged.swaps:
+            return False
+        try:
+            return self.rows.landed(staged.swaps)
+        except Exception:
+            return True

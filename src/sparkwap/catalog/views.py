@@ -1,0 +1,78 @@
+"""Views: from the side schema to the name that readers use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sparkwap.catalog.metadata import Document
+
+# What looks like a schema's name in a string or a comment is none.
+_SKIPPED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/"""
+
+
+def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
+    """SQL in which each reference into a side schema goes to the schema that it stands beside.
+
+    Args:
+        sql: The text of a view.
+        schemas: Side schema -> schema. Names compare without regard to case, as Spark's do.
+    """
+    if not schemas:
+        return sql
+    by_name = {side.lower(): schema for side, schema in schemas.items()}
+    names = "|".join(re.escape(side) for side in sorted(schemas, key=len, reverse=True))
+    pattern = re.compile(
+        rf"{_SKIPPED}|(?<![\w`])(?P<tick>`?)(?P<side>{names})(?P=tick)(?=\s*\.)",
+        re.IGNORECASE | re.DOTALL,
+    )
+
+    def replaced(match: re.Match[str]) -> str:
+        side = match.group("side")
+        if side is None:
+            return match.group()
+        tick = match.group("tick")
+        return f"{tick}{by_name[side.lower()]}{tick}"
+
+    return pattern.sub(replaced, sql)
+
+
+def publishable(side: Document, live: Document | None, schemas: Mapping[str, str]) -> Document:
+    """The metadata of a side view as it is published.
+
+    Args:
+        side: The side view's metadata.
+        live: The metadata of the live view that it takes the place of, None if there is none.
+        schemas: Side schema -> schema, for all side schemas of the audit branch.
+
+    Returns:
+        Its current version alone, as earlier ones were never published, with the identity and the
+        location of the live view where there is one.
+    """
+    current = side["current-version-id"]
+    versions = [
+        _version(version, schemas)
+        for version in side["versions"]
+        if version["version-id"] == current
+    ]
+    log = [entry for entry in side.get("version-log", ()) if entry["version-id"] == current]
+    document = {**side, "versions": versions, "version-log": log}
+    document["location"] = _location(side["location"], schemas)
+    if live is not None:
+        document["view-uuid"] = live["view-uuid"]
+        document["location"] = live["location"]
+    return document
+
+
+def _version(version: Mapping[str, Any], schemas: Mapping[str, str]) -> Mapping[str, Any]:
+    namespace = [schemas.get(part, part) for part in version.get("default-namespace", ())]
+    representations = [
+        {**entry, "sql": rewrite_sql(entry["sql"], schemas)} if "sql" in entry else entry
+        for entry in version["representations"]
+    ]
+    return {**version, "default-namespace": namespace, "representations": representations}
+
+
+def _location(location: str, schemas: Mapping[str, str]) -> str:
+    return "/".join(schemas.get(part, part) for part in location.split("/"))
