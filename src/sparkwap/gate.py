@@ -16,6 +16,11 @@ from sparkwap.settings import GateSettings
 Outcome = Literal["published", "held", "rejected"]
 RunOutcome = Literal["published", "partial", "held", "rejected", "nothing"]
 
+PUBLISHING_OFF = "publishing is off (wap_publish: never)"
+UNTESTED = "no test reads it, and wap_require_tests is true"
+HELD_WARNING = "and wap_warnings is hold"
+"""Reasons, or their ends, that call for a command of their own."""
+
 _NAMES_SHOWN = 3
 
 
@@ -150,7 +155,7 @@ def decide(
     elif settings.publish == "lineage":
         verdicts = _name_partners(gated, tests, _closed_upward(gated, own))
     else:
-        verdicts = _hold_clean(own, "publishing is off (wap_publish: never)")
+        verdicts = _hold_clean(own, PUBLISHING_OFF)
     complete = all(verdict.outcome == "published" for verdict in verdicts.values())
     verdicts |= {
         key: _stored_failures(node, complete=complete, settings=settings)
@@ -216,9 +221,9 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
         return replace(verdict, outcome="rejected", reasons=_unique(reasons))
     reasons = _missing(audits)
     if settings.warnings != "publish":
-        reasons += [f"{text}, and wap_warnings is {settings.warnings}" for text in warned]
+        reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.require_tests and not audits:
-        reasons.append("no test reads it, and wap_require_tests is true")
+        reasons.append(UNTESTED)
     if reasons:
         return replace(verdict, outcome="held", reasons=_unique(reasons))
     return replace(verdict, notices=_unique(warned + _thin_audit(audits)))
@@ -437,7 +442,7 @@ def _stored_failures(node: BuiltNode, *, complete: bool, settings: GateSettings)
     if faults:
         return Verdict("held", tuple(faults))
     if settings.publish not in ("run", "lineage"):
-        return Verdict("held", ("publishing is off (wap_publish: never)",))
+        return Verdict("held", (PUBLISHING_OFF,))
     if not complete:
         return Verdict("held", ("waits for the run: not all of its tables publish",))
     return Verdict("published")

@@ -1,0 +1,185 @@
+"""The text at the end of a run: what was published, held and rejected, why, and what comes next."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from sparkwap.gate import (
+    HELD_WARNING,
+    PUBLISHING_OFF,
+    UNTESTED,
+    BuiltNode,
+    Decision,
+    Outcome,
+    Verdict,
+)
+from sparkwap.names import short_run_id
+
+_ROWS_SHOWN = 20
+_REASONS_SHOWN = 3
+_OUTCOMES: tuple[Outcome, ...] = ("published", "rejected", "held")
+_INDENT = "  "
+_LABEL_WIDTH = max(map(len, _OUTCOMES)) + 2
+_UNCHANGED = "readers of main still see the state before this run."
+
+_Row = tuple[Outcome, BuiltNode, Verdict]
+
+
+class Closing(Protocol):
+    """How a run ended, as `sparkwap.run.Closing` tells it."""
+
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def nodes(self) -> Sequence[BuiltNode]: ...
+    @property
+    def published(self) -> int: ...
+    @property
+    def refused(self) -> str | None: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
+    """Return the summary of a run, line by line, as plain text.
+
+    Args:
+        closing: The gate's decision, the nodes it is about, and how the publish went: `published`
+            counts what is live now, `refused` is the catalog's message, `seconds` is the time
+            that the publish took.
+        run_id: dbt's invocation id.
+        branch: The audit branch.
+
+    Returns:
+        One line for each of up to 20 tables of each outcome, the totals, and the commands that go
+        on from here. Empty when the run built nothing.
+    """
+    rows = [_row(node, closing) for node in closing.nodes]
+    if not rows:
+        return []
+    shown = {outcome: [row for row in rows if row[0] == outcome] for outcome in _OUTCOMES}
+    width = max(len(row[1].name) for group in shown.values() for row in group[:_ROWS_SHOWN])
+    text = [f"sparkwap  run {short_run_id(run_id)} on branch {branch}"]
+    for outcome, group in shown.items():
+        text += _group(outcome, group, width)
+    text += _totals(closing, rows)
+    text += _next(_ways_on(rows, branch, refused=closing.refused is not None))
+    return text
+
+
+def _row(node: BuiltNode, closing: Closing) -> _Row:
+    verdict = closing.decision.verdicts[node.node_id]
+    if verdict.outcome == "published" and closing.refused is not None:
+        return "held", node, Verdict("held", ("the catalog refused the publish",))
+    return verdict.outcome, node, verdict
+
+
+# --- the tables ---------------------------------------------------------------------------------
+
+
+def _group(outcome: Outcome, group: Sequence[_Row], width: int) -> Iterable[str]:
+    label = f"{_INDENT}{outcome:<{_LABEL_WIDTH}}"
+    for _, node, verdict in group[:_ROWS_SHOWN]:
+        first, *others = _details(node, verdict)
+        yield f"{label}{node.name:<{width}}   {first}"
+        yield from (" " * (len(label) + width + 3) + other for other in others)
+    if len(group) > _ROWS_SHOWN:
+        # wap_status tells of open branches, so it knows nothing of what is published.
+        hint = "" if outcome == "published" else ": dbt run-operation wap_status"
+        yield f"{label}and {len(group) - _ROWS_SHOWN:,} more{hint}"
+
+
+def _details(node: BuiltNode, verdict: Verdict) -> list[str]:
+    if verdict.outcome == "published":
+        return ["; ".join([_audited(node, verdict), *_told(verdict)])]
+    reasons = list(verdict.reasons[:_REASONS_SHOWN])
+    more = len(verdict.reasons) - _REASONS_SHOWN
+    return [*reasons, f"and {more} more"] if more > 0 else reasons or ["no reason was given"]
+
+
+def _audited(node: BuiltNode, verdict: Verdict) -> str:
+    if node.kind == "failures":
+        return "stored failures"
+    if not verdict.expected:
+        return "no tests"
+    return f"{verdict.passed}/{verdict.expected} {_counted(verdict.expected, 'test', number=False)}"
+
+
+def _told(verdict: Verdict) -> tuple[str, ...]:
+    # `no tests` has said it already.
+    return verdict.notices if verdict.expected else ()
+
+
+# --- the totals ---------------------------------------------------------------------------------
+
+
+def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
+    total, live = len(rows), closing.published
+    counts = [(outcome, sum(row[0] == outcome for row in rows)) for outcome in _OUTCOMES]
+    if closing.refused is not None:
+        yield f"{_INDENT}The catalog refused the publish, so nothing was published; {_UNCHANGED}"
+    elif not live:
+        kept = " and ".join(f"{count} {outcome}" for outcome, count in counts if count)
+        yield f"{_INDENT}Nothing was published ({kept}); {_UNCHANGED}"
+    else:
+        what = _counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
+        tail = "" if live == total else "; the others stay on the branch, out of readers' sight"
+        yield f"{_INDENT}Published {what} in one transaction ({closing.seconds:.2f} s){tail}."
+
+
+def _counted(count: int, noun: str, *, number: bool = True) -> str:
+    words = noun if count == 1 else f"{noun}s"
+    return f"{count:,} {words}" if number else words
+
+
+# --- what comes next ----------------------------------------------------------------------------
+
+
+def _ways_on(rows: Sequence[_Row], branch: str, *, refused: bool) -> list[tuple[str, str]]:
+    """Return the next steps: what it is for, and the command."""
+    on_branch = f"--vars 'wap_branch: {branch}'"
+    for_branch = f"--args '{{branch: {branch}}}'"
+    kept = [row for row in rows if row[0] != "published"]
+    if not kept:
+        return []
+    ways: list[tuple[str, str]] = []
+    rejected = [row for row in kept if row[0] == "rejected"]
+    looked_at = next((node for _, node, _ in rejected if node.candidate), None)
+    if looked_at is not None:
+        query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
+        ways.append(("look at the rejected rows", f'dbt show --inline "{query}" {on_branch}'))
+    if rejected:
+        ways.append(("after the fix", "dbt retry"))
+    elif not refused:
+        ways += _ways_from_held(kept, branch)
+    else:
+        ways.append(("see what is open", "dbt run-operation wap_status"))
+    return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
+
+
+def _ways_from_held(kept: Sequence[_Row], branch: str) -> Iterable[tuple[str, str]]:
+    on_branch = f"--vars 'wap_branch: {branch}'"
+    reasons = {reason for _, _, verdict in kept for reason in verdict.reasons}
+    missing = any(verdict.passed < verdict.expected for _, _, verdict in kept)
+    if missing:
+        yield "run the tests, and publish", f"dbt test {on_branch}"
+    if UNTESTED in reasons:
+        yield "after adding tests", f"dbt test {on_branch}"
+    if any(reason.endswith(HELD_WARNING) for reason in reasons):
+        accepted = f"{{wap_branch: {branch}, wap_warnings: publish}}"
+        yield "accept the warnings", f"dbt test --vars '{accepted}'"
+    if PUBLISHING_OFF in reasons and not missing:
+        yield "publish it", f"dbt run-operation wap_publish --args '{{branch: {branch}}}'"
+
+
+def _ref(node_id: str) -> str:
+    """Return the `ref` of a node: `model.shop.orders.v2` -> `ref('orders', v=2)`."""
+    parts = node_id.split(".", 2)
+    name, dot, version = parts[-1].rpartition(".v")
+    return f"ref('{name}', v={version})" if dot else f"ref('{parts[-1]}')"
+
+
+def _next(ways: Sequence[tuple[str, str]]) -> Iterable[str]:
+    width = max((len(purpose) for purpose, _ in ways), default=0)
+    for number, (purpose, command) in enumerate(ways):
+        label = "Next:" if number == 0 else "     "
+        yield f"{_INDENT}{label} {purpose:<{width}}   {command}"

@@ -1,0 +1,180 @@
+"""The whole text, as people see it."""
+
+from dataclasses import dataclass
+from textwrap import dedent
+
+from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.settings import GateSettings
+from sparkwap.summary import lines
+
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+BRANCH = "wap_1a2b3c4d"
+
+
+@dataclass(frozen=True)
+class Ended:
+    decision: Decision
+    nodes: tuple[BuiltNode, ...]
+    published: int
+    refused: str | None = None
+    seconds: float = 0.046
+
+
+def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:
+    return BuiltNode(
+        f"{kind}.lake.{name}",
+        f"insurance.{name}",
+        kind,
+        status,
+        "7" if status == "built" else None,
+        None,
+        frozenset(f"model.lake.{parent}" for parent in parents),
+    )
+
+
+def ended(
+    nodes: list[BuiltNode],
+    statuses: dict[str, list[str | None]],
+    gate: GateSettings | None = None,
+    refused: str | None = None,
+) -> str:
+    """Return the summary; `statuses` has the results of each table's tests, None for no result."""
+    tests, results = [], []
+    for item in nodes:
+        name = item.name.partition(".")[2]
+        for number, status in enumerate(statuses.get(name, [])):
+            test = AuditTest(f"{name}{number}", f"check_{name}_{number}", frozenset([item.node_id]))
+            tests.append(test)
+            if status is not None:
+                seen = TestResult(test.test_id, status, 1, None, {item.node_id: "7"})
+                results.append(seen)
+    decision = decide(nodes, tests, results, gate or GateSettings())
+    live = 0 if refused else len(decision.publish)
+    closing = Ended(decision, tuple(nodes), live, refused)
+    return "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
+
+
+def golden(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def test_all_published() -> None:
+    nodes = [node("dim_policy"), node("fct_premiums"), node("regions", kind="seed")]
+    nodes.append(node("dbt_test__audit", kind="failures"))
+    passed: list[str | None] = ["pass", "pass"]
+    assert ended(nodes, {"dim_policy": passed, "fct_premiums": ["warn"]}) == golden(
+        """
+        sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
+          published  insurance.dim_policy        2/2 tests
+          published  insurance.fct_premiums      1/1 test; test check_fct_premiums_0 warned (1 row)
+          published  insurance.regions           no tests
+          published  insurance.dbt_test__audit   stored failures
+          Published 4 tables in one transaction (0.05 s).
+        """
+    )
+
+
+def test_a_rejected_run() -> None:
+    nodes = [
+        node("raw"),
+        node("stg_policies", "raw"),
+        node("fct_premiums", "stg_policies", status="skipped"),
+    ]
+    assert ended(nodes, {"raw": ["pass"], "stg_policies": ["fail", "error"]}) == golden(
+        """
+        sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
+          rejected   insurance.stg_policies   test check_stg_policies_0 failed (1 row)
+                                              test check_stg_policies_1 ended in an error
+          held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
+          held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
+          Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
+          Next: look at the rejected rows   dbt show --inline "select * from {{ ref('stg_policies') }}" --vars 'wap_branch: wap_1a2b3c4d'
+                after the fix               dbt retry
+                give it up                  dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+        """  # noqa: E501
+    )
+
+
+def test_a_part_published() -> None:
+    nodes = [node("a"), node("b", status="failed")]
+    text = ended(nodes, {"a": ["pass"]}, GateSettings(publish="lineage"))
+    assert text == golden(
+        """
+        sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
+          published  insurance.a   1/1 test
+          rejected   insurance.b   build failed
+          Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, out of readers' sight.
+          Next: after the fix   dbt retry
+                give it up      dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+        """  # noqa: E501
+    )
+
+
+def test_held_as_no_test_has_run() -> None:
+    assert ended([node("a")], {"a": [None, None]}) == golden(
+        """
+        sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
+          held       insurance.a   tests check_a_0, check_a_1 did not run
+          Nothing was published (1 held); readers of main still see the state before this run.
+          Next: run the tests, and publish   dbt test --vars 'wap_branch: wap_1a2b3c4d'
+                give it up                   dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+        """  # noqa: E501
+    )
+
+
+def commands(text: str) -> list[str]:
+    start = text.index("Next:")
+    return [line[6:].split("   ")[0].strip() for line in text[start:].splitlines()]
+
+
+def test_each_way_of_being_held_has_its_command() -> None:
+    strict = GateSettings(require_tests=True, warnings="hold")
+    assert "after adding tests" in ended([node("a")], {}, strict)
+    warned = ended([node("a")], {"a": ["warn"]}, strict)
+    assert "dbt test --vars '{wap_branch: wap_1a2b3c4d, wap_warnings: publish}'" in warned
+    off = ended([node("a")], {"a": ["pass"]}, GateSettings(publish="never"))
+    assert "dbt run-operation wap_publish --args '{branch: wap_1a2b3c4d}'" in off
+    for text in (warned, off):
+        assert len(commands(text)) == 2
+
+
+def test_a_refused_publish() -> None:
+    assert ended([node("a")], {"a": ["pass"]}, refused="main moved") == golden(
+        """
+        sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
+          held       insurance.a   the catalog refused the publish
+          The catalog refused the publish, so nothing was published; readers of main still see the state before this run.
+          Next: see what is open   dbt run-operation wap_status
+                give it up         dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+        """  # noqa: E501
+    )
+
+
+def test_long_lists_are_cut() -> None:
+    nodes = [node(f"t{number:03}") for number in range(150)]
+    text = ended(nodes, {}).splitlines()
+    assert len(text) == 23
+    assert text[21:] == [
+        "  published  and 130 more",
+        "  Published 150 tables in one transaction (0.05 s).",
+    ]
+    text = ended(nodes, {}, GateSettings(publish="never")).splitlines()
+    assert text[21] == "  held       and 130 more: dbt run-operation wap_status"
+
+
+def test_many_reasons_are_cut() -> None:
+    text = ended([node("a")], {"a": ["fail"] * 5}).splitlines()
+    assert [line.strip() for line in text[2:5]] == [
+        "test check_a_1 failed (1 row)",
+        "test check_a_2 failed (1 row)",
+        "and 2 more",
+    ]
+
+
+def test_versions_of_a_model_are_named() -> None:
+    versioned = BuiltNode("model.lake.orders.v2", "s.orders_v2", "model", "built", "7", "bad")
+    assert "{{ ref('orders', v=2) }}" in ended([versioned], {})
+
+
+def test_a_run_that_built_nothing_says_nothing() -> None:
+    assert ended([], {}) == ""
