@@ -26,6 +26,7 @@ from sparkwap.catalog.model import (
     RollbackRefused,
     SideItem,
     TableState,
+    merge_rows,
 )
 from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.publish import Publisher
@@ -88,6 +89,7 @@ class Lake:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger of this lake."""
+        # Here, as it brings PyArrow along: half a second that not every command needs.
         from sparkwap.ledger import Ledger
 
         return Ledger(self)
@@ -299,11 +301,16 @@ class Lake:
 
     # Audit branches as a whole
 
-    def discard(self, branch: str) -> Discarded:
+    def discard(self, branch: str, run_id: str | None = None) -> Discarded:
         """Drop an audit branch and all that exists only on it, in one transaction.
 
         Tables lose the branch and its base tag. The side schemas go, with the files of tables
-        that were new in them. Calling it again does nothing.
+        that were new in them. The ledger gets a row in ``runs``, from which on the branch's
+        history starts anew. Calling it again does nothing.
+
+        Args:
+            branch: The audit branch.
+            run_id: The run that discards, for the ledger; one is made up where there is none.
 
         Raises:
             CatalogError: Other writers were faster each time, or the database failed.
@@ -323,7 +330,7 @@ class Lake:
             swaps = [
                 Swap(row, Row(row.identifier, "table", location)) for row, location, _ in dropped
             ]
-            named = {s for s in self.schemas() if split_side_schema(s, branch)}
+            named = {name for name in self.schemas() if split_side_schema(name, branch)}
             discarded = Discarded(
                 branch,
                 tuple(sorted(row.identifier for row, _, _ in dropped)),
@@ -331,8 +338,10 @@ class Lake:
                 tuple(sorted(schemas)),
                 tuple(sorted(named - schemas)),
             )
+            if not dropped and not schemas:
+                return Staged(discarded)
             swaps += [Swap(row, None) for row in side]
-            return Staged(discarded, swaps, files, drop_schemas=schemas)
+            return self._recorded(discarded, swaps, files, schemas, run_id)
 
         discarded = self._store.commit(stage)
         self._purge(folders)
@@ -412,14 +421,48 @@ class Lake:
         swaps = [swap for plan in plans for swap in plan.swaps]
         try:
             # Last, as the ledger is what runs beside each other write to most.
-            for append in self._merged(appends):
-                staged = self.ledger.stage(append)
-                swaps += staged.swaps
-                files += staged.files
+            ledger = self.ledger.stage(merge_rows(appends))
         except BaseException:
             self._store.delete(files)
             raise
-        return Staged(result, swaps, files, drop_if_empty)
+        return Staged(
+            result,
+            [*swaps, *ledger.swaps],
+            [*files, *ledger.files],
+            drop_if_empty,
+            obsolete=ledger.obsolete,
+        )
+
+    def _recorded(
+        self,
+        discarded: Discarded,
+        swaps: Sequence[Swap],
+        files: Sequence[str],
+        schemas: Collection[str],
+        run_id: str | None,
+    ) -> Staged[Discarded]:
+        now = datetime.now(UTC)
+        row = {
+            "run_id": run_id or str(uuid.uuid4()),
+            "branch": discarded.branch,
+            "command": "wap_discard",
+            "started_at": now,
+            "ended_at": now,
+            "outcome": "discarded",
+        }
+        try:
+            self.ledger.ensure({"runs"})
+            ledger = self.ledger.stage([LedgerRows("runs", [row])])
+        except BaseException:
+            self._store.delete(files)
+            raise
+        return Staged(
+            discarded,
+            [*swaps, *ledger.swaps],
+            [*files, *ledger.files],
+            drop_schemas=schemas,
+            obsolete=ledger.obsolete,
+        )
 
     def _verify(self, receipt: PublishReceipt) -> None:
         """Read all refs again: a catalog that says yes and does no must not go unseen."""
@@ -497,14 +540,6 @@ class Lake:
         if "publishes" in tables:
             raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
         self.ledger.ensure(tables | ({"publishes"} if publishes else set()))
-
-    @staticmethod
-    def _merged(appends: Sequence[LedgerRows]) -> list[LedgerRows]:
-        """One append for each table, as a transaction moves each pointer once."""
-        merged: dict[str, list[Mapping[str, object]]] = {}
-        for append in appends:
-            merged.setdefault(append.table, []).extend(append.rows)
-        return [LedgerRows(table, rows) for table, rows in merged.items() if rows]
 
 
 def _names(items: Sequence[Item]) -> set[Identifier]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -148,6 +148,14 @@ class LedgerRows:
 
     table: str
     rows: Sequence[Mapping[str, Any]]
+
+
+def merge_rows(appends: Iterable[LedgerRows]) -> list[LedgerRows]:
+    """One append for each table, as a transaction moves each table's pointer once."""
+    merged: dict[str, list[Mapping[str, Any]]] = {}
+    for append in appends:
+        merged.setdefault(append.table, []).extend(append.rows)
+    return [LedgerRows(table, rows) for table, rows in merged.items() if rows]
 
 
 @dataclass(frozen=True, slots=True)

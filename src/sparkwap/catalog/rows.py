@@ -102,6 +102,7 @@ class Rows:
     def __init__(self, name: str, uri: str) -> None:
         self.name = name
         self.engine = _engine(uri)
+        self._refusal = ""
         self._prepare()
 
     def get(self, identifier: Identifier) -> Row | None:
@@ -234,7 +235,7 @@ class Rows:
             _tables.c.metadata_location,
         ).where(_tables.c.catalog_name == self.name, *conditions)
         with self.engine.connect() as connection:
-            found = connection.execute(statement).all()
+            found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.
         return [
             Row((schema, name), "view" if kind == "VIEW" else "table", location or "")
@@ -302,10 +303,10 @@ class Rows:
         for statement in (select(_tables.c.iceberg_type), select(_namespaces.c.namespace)):
             if not self._works(statement):
                 raise CatalogError(
-                    "The catalog's database has no usable tables iceberg_tables and "
-                    f"iceberg_namespace_properties ({self.engine.url.render_as_string()}), and "
-                    "they could not be created. Nothing was changed. Check the rights of the "
-                    "database user, and that the database is an Iceberg JDBC catalog."
+                    f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
+                    f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
+                    "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
+                    "iceberg_namespace_properties)."
                 )
 
     def _works(self, statement: Any) -> bool:
@@ -313,8 +314,7 @@ class Rows:
             with self.engine.connect() as connection:
                 connection.execute(statement.limit(0))
         except (OperationalError, ProgrammingError) as error:
-            if _asks_for_retry(error) or error.connection_invalidated:
-                raise CatalogError(f"The catalog's database does not answer: {error}") from error
+            self._refusal = str(error.orig).strip()
             return False
         return True
 

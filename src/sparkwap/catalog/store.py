@@ -38,6 +38,7 @@ class Staged(Generic[R]):
         files: The files that were written for it, deleted if it does not come to a commit.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
+        obsolete: Files that nothing needs once it is committed.
     """
 
     result: R
@@ -45,6 +46,7 @@ class Staged(Generic[R]):
     files: Sequence[str] = ()
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
+    obsolete: Sequence[str] = ()
 
 
 class Store:
@@ -151,6 +153,7 @@ class Store:
                 if not self._landed(staged):
                     self.delete(staged.files)
                 raise
+            self.delete(staged.obsolete)
             return staged.result
         raise CatalogError(
             f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "

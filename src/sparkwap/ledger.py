@@ -1,0 +1,393 @@
+"""The ledger: the history of runs, nodes, test results and publishes, as Iceberg tables.
+
+The tables stand in the schema ``wap_ledger`` of the same catalog, so that rows about a publish are
+committed in the database transaction of the publish, and anyone can query them with Spark. They
+are only ever appended to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, get_args
+
+import pyarrow as pa
+from pyiceberg import expressions
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged
+
+if TYPE_CHECKING:
+    from sparkwap.catalog.lake import Lake
+
+__all__ = ["NAMESPACE", "SCHEMAS", "BranchHistory", "Ledger", "LedgerPublish", "LedgerRows"]
+
+NAMESPACE = "wap_ledger"
+
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+_ID = pa.int64()
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "runs": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "command": _TEXT,
+            "project": _TEXT,
+            "target": _TEXT,
+            "started_at": _TIME,
+            "ended_at": _TIME,
+            "outcome": _TEXT,
+            "message": _TEXT,
+            "publish_id": _TEXT,
+        }
+    ),
+    "nodes": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "node_id": _TEXT,
+            "resource_type": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "how": _TEXT,
+            "base_snapshot": _ID,
+            "base_metadata": _TEXT,
+            "candidate_snapshot": _ID,
+            "candidate_metadata": _TEXT,
+            "status": _TEXT,
+            "verdict": _TEXT,
+            "reason": _TEXT,
+            "built_at": _TIME,
+        }
+    ),
+    "tests": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "test_name": _TEXT,
+            "status": _TEXT,
+            "failures": _ID,
+            "severity": _TEXT,
+            "message": _TEXT,
+            "audited": pa.map_(_TEXT, _TEXT),
+            "executed_at": _TIME,
+        }
+    ),
+    "publishes": pa.schema(
+        {
+            "publish_id": _TEXT,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "how": _TEXT,
+            "base_snapshot": _ID,
+            "base_metadata": _TEXT,
+            "candidate_snapshot": _ID,
+            "published_metadata": _TEXT,
+            "published_at": _TIME,
+            "action": _TEXT,
+        }
+    ),
+}
+"""Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
+the run first looked; ``tests.audited`` maps a node's id to the candidate that the test saw;
+``publishes.action`` is ``publish`` or ``rollback``."""
+
+_TABLE_PROPERTIES = {
+    "format-version": "2",
+    # Each append is a commit: without these, metadata and manifests grow with every run.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.previous-versions-max": "10",
+}
+_KEPT_SNAPSHOTS = 50
+# PyIceberg's expressions take a column's name and a value, but are not typed so.
+_ex: Any = expressions
+_ID_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BranchHistory:
+    """What the ledger says of an audit branch since it was last discarded.
+
+    Attributes:
+        nodes: The latest row of each node.
+        tests: The latest row of each test; ``audited`` is a dict.
+    """
+
+    nodes: tuple[dict[str, Any], ...]
+    tests: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPublish:
+    """A publish as the ledger has it; ``entries`` are what a rollback takes."""
+
+    publish_id: str
+    run_id: str
+    branch: str
+    published_at: datetime
+    entries: tuple[PublishedEntry, ...]
+    rolled_back: bool
+
+
+class Ledger:
+    """The ledger of a lake; safe for use by several threads.
+
+    Args:
+        lake: The lake whose history it holds.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def append(self, rows: LedgerRows | Sequence[LedgerRows]) -> None:
+        """Append rows, of several tables in one transaction.
+
+        Raises:
+            ValueError: A table or a column is not one of the ledger's.
+            CatalogError: The catalog failed; nothing was appended.
+        """
+        appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
+        merged = merge_rows(appends)
+        self.ensure({append.table for append in merged})
+        if merged:
+            self._lake.store.commit(lambda: self.stage(merged))
+
+    def branch_history(self, branch: str) -> BranchHistory:
+        """The latest rows of an audit branch, from the last discard of that name on."""
+        since = self._last_discard(branch)
+        return BranchHistory(
+            _latest(self._of_branch("nodes", branch, "built_at", since), "node_id", "built_at"),
+            _latest(
+                self._of_branch("tests", branch, "executed_at", since), "test_id", "executed_at"
+            ),
+        )
+
+    def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+        """Rows of ``runs``, newest first, of one audit branch or of all."""
+        condition = _ex.EqualTo("branch", branch) if branch else None
+        found = self._read("runs", condition)
+        found.sort(key=lambda row: _time(row["started_at"]), reverse=True)
+        return found[:limit]
+
+    def publish(self, some_id: str) -> list[LedgerPublish]:
+        """The publishes with a publish id or run id, newest first.
+
+        Args:
+            some_id: Either id; its first eight digits or more will do.
+        """
+        if len(some_id) < _ID_LENGTH:
+            return []
+        ids = _ex.Or(_ex.StartsWith("publish_id", some_id), _ex.StartsWith("run_id", some_id))
+        named = {p.publish_id for p in self._publishes(self._read("publishes", ids))}
+        # Read again by publish id: the row of a rollback carries the run that rolled back.
+        return (
+            self._publishes(self._read("publishes", _ex.In("publish_id", named))) if named else []
+        )
+
+    def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
+        """All publishes, newest first."""
+        return self._publishes(self._read("publishes", None))[:limit]
+
+    def ensure(self, tables: Collection[str]) -> None:
+        """Create the ledger's schema and those tables where they lack; add columns that lack.
+
+        Raises:
+            ValueError: A table is not one of the ledger's.
+        """
+        unknown = sorted(set(tables) - set(SCHEMAS))
+        if unknown:
+            raise ValueError(f"no tables of the ledger: {unknown}; there are {sorted(SCHEMAS)}")
+        if not tables:
+            return
+        standing = self._lake.relations(NAMESPACE)
+        for name in sorted(tables):
+            if name in standing and name in self._checked:
+                continue
+            self._ensure_one(name)
+            with self._lock:
+                self._checked.add(name)
+
+    def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
+        """Write the files of appends and return the row changes that commit them.
+
+        The tables must exist, see `ensure`, and each be named once, see `merge_rows`.
+        """
+        swaps: list[Swap] = []
+        files: list[str] = []
+        obsolete: list[str] = []
+        try:
+            for append in appends:
+                self._stage_one(append, swaps, files, obsolete)
+        except BaseException:
+            self._lake.store.delete(files)
+            raise
+        return Staged(None, swaps, files, obsolete=obsolete)
+
+    def _stage_one(
+        self, append: LedgerRows, swaps: list[Swap], files: list[str], obsolete: list[str]
+    ) -> None:
+        identifier = (NAMESPACE, append.table)
+        table = self._lake.catalog.load_table(identifier)
+        transaction = table.transaction()
+        transaction.append(_arrow(append))
+        grown = transaction.table_metadata
+        files.extend(_new_files(table, grown.current_snapshot()))
+        document = md.parse(grown.model_dump_json(exclude_none=True).encode())
+        trimmed, dropped = _trim(md.Edit(document, table.metadata_location).build())
+        location = md.next_location(trimmed, table.metadata_location)
+        files.extend(self._lake.store.write({location: trimmed}))
+        before = Row(identifier, "table", table.metadata_location)
+        swaps.append(Swap(before, Row(identifier, "table", location)))
+        log = {entry["metadata-file"] for entry in trimmed["metadata-log"]}
+        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
+        obsolete.extend(dropped)
+
+    def _ensure_one(self, name: str) -> None:
+        catalog, schema = self._lake.catalog, SCHEMAS[name]
+        self._lake.ensure_schema(NAMESPACE)
+        warehouse = self._lake.properties["warehouse"].rstrip("/")
+        table = catalog.create_table_if_not_exists(
+            (NAMESPACE, name),
+            schema,
+            location=f"{warehouse}/{NAMESPACE}/{name}",
+            properties=dict(_TABLE_PROPERTIES),
+        )
+        present = {field.name for field in table.schema().fields}
+        if not set(schema.names) <= present:
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+
+    def _read(
+        self, table: str, condition: expressions.BooleanExpression | None
+    ) -> list[dict[str, Any]]:
+        if table not in self._lake.relations(NAMESPACE):
+            return []
+        loaded = self._lake.catalog.load_table((NAMESPACE, table))
+        scan = loaded.scan() if condition is None else loaded.scan(row_filter=condition)
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
+        return found
+
+    def _of_branch(
+        self, table: str, branch: str, time: str, since: datetime | None
+    ) -> list[dict[str, Any]]:
+        condition: expressions.BooleanExpression = _ex.EqualTo("branch", branch)
+        if since is not None:
+            condition = _ex.And(condition, _ex.GreaterThan(time, since.isoformat()))
+        return self._read(table, condition)
+
+    def _last_discard(self, branch: str) -> datetime | None:
+        condition = _ex.And(_ex.EqualTo("branch", branch), _ex.EqualTo("outcome", "discarded"))
+        return max((row["ended_at"] for row in self._read("runs", condition)), default=None)
+
+    def _publishes(self, rows: Sequence[Mapping[str, Any]]) -> list[LedgerPublish]:
+        undone = {row["publish_id"] for row in rows if row["action"] == "rollback"}
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            if row["action"] == "publish":
+                groups.setdefault(row["publish_id"], []).append(row)
+        found = [_publish(group, group[0]["publish_id"] in undone) for group in groups.values()]
+        return sorted(found, key=lambda publish: publish.published_at, reverse=True)
+
+
+def _arrow(append: LedgerRows) -> pa.Table:
+    schema = SCHEMAS[append.table]
+    unknown = sorted({key for row in append.rows for key in row} - set(schema.names))
+    if unknown:
+        raise ValueError(f"no columns of {append.table}: {unknown}; there are {schema.names}")
+    rows = [{key: _value(value) for key, value in row.items()} for row in append.rows]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def _new_files(table: Table, snapshot: Snapshot | None) -> list[str]:
+    """The files that an append wrote: to be deleted if it does not come to a commit."""
+    if snapshot is None:
+        return []
+    files = [snapshot.manifest_list]
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            files.append(manifest.manifest_path)
+            files.extend(
+                entry.data_file.file_path
+                for entry in manifest.fetch_manifest_entry(table.io)
+                if entry.status == ManifestEntryStatus.ADDED
+                and entry.snapshot_id == snapshot.snapshot_id
+            )
+    return files
+
+
+def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
+    """The document with the latest snapshots only, and the files that only the others needed."""
+    named = {ref.snapshot_id for ref in md.refs_of(document).values()}
+    snapshots = sorted(document["snapshots"], key=lambda entry: entry["sequence-number"])
+    old = [entry for entry in snapshots[:-_KEPT_SNAPSHOTS] if entry["snapshot-id"] not in named]
+    gone = {entry["snapshot-id"] for entry in old}
+    trimmed = {
+        **document,
+        "snapshots": [entry for entry in snapshots if entry["snapshot-id"] not in gone],
+        "snapshot-log": [
+            entry for entry in document.get("snapshot-log", ()) if entry["snapshot-id"] not in gone
+        ],
+    }
+    return trimmed, [entry["manifest-list"] for entry in old]
+
+
+def _latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
+    latest: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = latest.get(row[key])
+        if known is None or _time(known[time]) <= _time(row[time]):
+            latest[row[key]] = row
+    return tuple(latest[name] for name in sorted(latest))
+
+
+def _time(value: datetime | None) -> datetime:
+    return value or datetime.min.replace(tzinfo=UTC)
+
+
+def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPublish:
+    first = rows[0]
+    entries = [
+        PublishedEntry(
+            (row["schema"], row["name"]),
+            _how(row["how"]),
+            row["base_snapshot"],
+            row["base_metadata"],
+            row["candidate_snapshot"],
+            row["published_metadata"],
+        )
+        for row in rows
+    ]
+    return LedgerPublish(
+        first["publish_id"],
+        first["run_id"],
+        first["branch"],
+        first["published_at"],
+        tuple(sorted(entries, key=lambda entry: entry.identifier)),
+        rolled_back,
+    )
+
+
+def _how(text: str) -> How:
+    how: How = next(known for known in get_args(How) if known == text)
+    return how
