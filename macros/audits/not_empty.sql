@@ -1,0 +1,13 @@
+{#-
+    The model has rows. Holds a publication of 0 bytes.
+
+    data_tests:
+      - not_empty
+-#}
+{% test not_empty(model) %}
+
+select 'no rows' as problem
+from (select count(*) as row_count from {{ model }}) as counted
+where row_count = 0
+
+{% endtest %}
