@@ -32,6 +32,19 @@ logger.conf.level = error
 """
 
 
+# Jobs without a pool of their own are in the pool "default", first in first out unless said here.
+FAIR_SCHEDULER = """\
+<?xml version="1.0"?>
+<allocations>
+  <pool name="default">
+    <schedulingMode>FAIR</schedulingMode>
+    <weight>1</weight>
+    <minShare>0</minShare>
+  </pool>
+</allocations>
+"""
+
+
 def defaults(config: ServerConfig) -> dict[str, str]:
     """Return the settings that the user may change by ``spark_conf``."""
     cores = config.cores or os.cpu_count() or 1
@@ -42,6 +55,7 @@ def defaults(config: ServerConfig) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # Models of several dbt threads share the cores instead of queueing behind each other.
         "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": f"file://{config.layout.conf}/fairscheduler.xml",
         # A Connect session may read a table again after another session has rewritten it: a
         # cached plan would read the old snapshot.
         "spark.connect.session.planCache.enabled": "false",
@@ -84,6 +98,10 @@ def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str)
         **spark_catalog(config),
         # No Hive metastore: its Derby files would go to the working directory, and nothing uses it.
         "spark.sql.catalogImplementation": "in-memory",
+        # Hive opens a metastore all the same whenever a session is closed, which took
+        # 20 seconds (Derby, several tries). An address with no tries left fails at once instead.
+        "spark.hadoop.hive.metastore.uris": f"thrift://{LOOPBACK}:1",
+        "spark.hadoop.hive.metastore.connect.retries": "0",
         "spark.sql.warehouse.dir": f"file://{layout.server}/spark-warehouse",
         "spark.local.dir": str(layout.tmp),
         "spark.hadoop.hive.exec.scratchdir": f"{layout.tmp}/hive",
@@ -98,6 +116,8 @@ def jvm_options(config: ServerConfig) -> list[str]:
     layout = config.layout
     return [
         f"-Xmx{config.memory}",
+        # Java begins with a 64th of the machine's memory otherwise.
+        "-Xms64m",
         # Deep plans (hundreds of columns or unions) recurse beyond the default stack.
         "-Xss4m",
         # Gives memory back to the machine while nobody uses the server.

@@ -290,6 +290,7 @@ def _fresh_files(layout: Layout) -> None:
     for directory in (layout.tmp, layout.tmp / "hive-local"):  # Hive looks there, and makes it not
         directory.mkdir(mode=0o700)
     states.write_private(layout.conf / "log4j2.properties", defaults.LOG4J2)
+    states.write_private(layout.conf / "fairscheduler.xml", defaults.FAIR_SCHEDULER)
     with suppress(FileNotFoundError):
         layout.log.replace(layout.log.with_name("server.log.1"))
     states.write_private(layout.log, "")

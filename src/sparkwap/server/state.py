@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -21,6 +22,9 @@ Progress = Callable[[str], None]
 
 LOCK_TIMEOUT_SECONDS = 300
 
+# A process id is not used again so soon, and a clock that is set moves the start of all processes.
+_CLOCK_SECONDS = 60
+
 
 @dataclass(frozen=True)
 class State:
@@ -28,8 +32,7 @@ class State:
 
     Attributes:
         pid: process id of the Spark driver.
-        created: its start as the operating system tells it (seconds since 1970), which tells it
-            from a later process with the same id.
+        created: its start in seconds since 1970.
         thrift_port: see ``Endpoint``.
         connect_port: see ``Endpoint``.
         token: see ``Endpoint``.
@@ -84,24 +87,22 @@ def forget(layout: Layout, pid: int | None = None) -> None:
 
 def server_process(layout: Layout, state: State) -> psutil.Process | None:
     """Return the live process of ``state`` if it is verifiably this lake's server, else None."""
-    process = live_process(state.pid, state.created)
-    if process is None:
-        return None
+    # By its command line, not by its start time, which moves when the machine's clock is set.
     try:
+        process = psutil.Process(state.pid)
         return process if marker(layout.lake) in process.cmdline() else None
-    except psutil.Error:
+    except psutil.Error:  # among them a zombie, which has no command line
         return None
 
 
-def live_process(pid: int, created: float) -> psutil.Process | None:
-    """Return process ``pid`` if it runs (a zombie does not) and began at ``created``, else None."""
+def client_lives(pid: int, created: float) -> bool:
+    """Tell whether process ``pid`` runs (a zombie does not) and is the one begun at ``created``."""
     try:
         process = psutil.Process(pid)
-        if abs(process.create_time() - created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
-            return None
+        same = abs(process.create_time() - created) < _CLOCK_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
-        return None
-    return process
+        return False
 
 
 def listens(process: psutil.Process, *ports: int) -> bool:
@@ -133,7 +134,7 @@ def live_clients(layout: Layout) -> list[int]:
     alive = []
     for path in layout.clients.glob("[0-9]*"):
         try:
-            lives = live_process(int(path.name), float(path.read_text())) is not None
+            lives = client_lives(int(path.name), float(path.read_text()))
         except (ValueError, FileNotFoundError):
             lives = False
         if lives:
@@ -151,7 +152,7 @@ def locked(layout: Layout, progress: Progress) -> Iterator[None]:
         ServerError: another process has held the lock for too long.
     """
     started = told = time.monotonic()
-    with layout.lock.open("a") as lock:
+    with open_lock(layout) as lock:
         while not try_lock(lock.fileno()):
             now = time.monotonic()
             if now - started > LOCK_TIMEOUT_SECONDS:
@@ -167,6 +168,11 @@ def locked(layout: Layout, progress: Progress) -> Iterator[None]:
                 )
             time.sleep(0.1)
         yield
+
+
+def open_lock(layout: Layout) -> IO[str]:
+    """Open the lock file, which only its owner can."""
+    return os.fdopen(os.open(layout.lock, os.O_CREAT | os.O_RDWR, 0o600), "r+")
 
 
 def try_lock(descriptor: int) -> bool:

@@ -130,7 +130,7 @@ def _stop_unused(
     reason: str,
 ) -> bool:
     """Stop the driver unless a client has come in the meantime."""
-    with layout.lock.open("a") as lock:
+    with states.open_lock(layout) as lock:
         # Whoever holds the lock is about to use the server; a client registers under it.
         if not states.try_lock(lock.fileno()) or _in_use(launch, layout, process):
             return False
