@@ -64,6 +64,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "candidate_snapshot": _ID,
             "candidate_metadata": _TEXT,
             "status": _TEXT,
+            "problem": _TEXT,
+            "parents": pa.list_(_TEXT),
             "verdict": _TEXT,
             "reason": _TEXT,
             "built_at": _TIME,

@@ -134,7 +134,7 @@ class Run:
         settings: GateSettings,
         command: str,
         project: str,
-        target: str,
+        target_name: str,
     ) -> None:
         self.lake = lake
         self.run_id = run_id
@@ -142,7 +142,7 @@ class Run:
         self.settings = settings
         self.command = command
         self.project = project
-        self.target = target
+        self.target_name = target_name
         self.started_at = datetime.now(UTC)
         self.overlay = overlay.Overlay()
         self._targets: dict[Identifier, Target] = {}
@@ -221,7 +221,7 @@ class Run:
 
     def _clone(self, identifier: Identifier, changes: tuple[str, ...]) -> Target:
         side = names.side_schema(identifier[0], self.branch)
-        self.lake.ensure_schema(side)
+        self.lake.ensure_schema(side, self.branch)
         clone = self.lake.clone(identifier, side)
         self.overlay.add(identifier, side)
         live = self.lake.state(identifier)
@@ -241,7 +241,7 @@ class Run:
         if known is not None and known.how == "side":
             return known
         side = names.side_schema(identifier[0], self.branch)
-        self.lake.ensure_schema(side)
+        self.lake.ensure_schema(side, self.branch)
         if current is None:
             current = self.lake.state(identifier)
         self.overlay.add(identifier, side)
@@ -314,7 +314,7 @@ class Run:
         seen: Sequence[TestSeen],
     ) -> Closing:
         """Let the gate decide, publish what it lets through, and write the ledger."""
-        ledger = Ledger(self.lake)
+        ledger = self.lake.ledger
         earlier = ledger.branch_history(self.branch)
         built = self._all_nodes(nodes, earlier.nodes)
         tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
@@ -328,7 +328,7 @@ class Run:
         decision = decide(
             [*built, *failures],
             expected,
-            [*fresh, *earlier.results()],
+            [*fresh, *map(_result_of, earlier.tests)],
             self.settings,
         )
         return self._settle(ledger, decision, [*built, *failures], tests, fresh)
@@ -486,7 +486,7 @@ class Run:
             "branch": self.branch,
             "command": self.command,
             "project": self.project,
-            "target": self.target,
+            "target": self.target_name,
             "started_at": self.started_at,
             "ended_at": now,
             "outcome": decision.outcome,
@@ -555,6 +555,13 @@ def _target_of(row: Mapping[str, Any]) -> Target:
         base_metadata=row["base_metadata"],
         candidate=row["candidate_metadata"] if side else (str(snapshot) if snapshot else None),
         problem=row["problem"],
+    )
+
+
+def _result_of(row: Mapping[str, Any]) -> TestResult:
+    """A test result that an earlier run on the branch wrote into the ledger."""
+    return TestResult(
+        row["test_id"], row["status"], row["failures"], row["message"], dict(row["audited"] or {})
     )
 
 

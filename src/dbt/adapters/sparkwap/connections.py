@@ -42,9 +42,11 @@ class SparkWapConnectionManager(SparkConnectionManager):
         self._project_root = str(getattr(config, "project_root", os.getcwd()))
         self._endpoint: server.Endpoint | None = None
         self._endpoint_lock = threading.Lock()
-        self.pool = SessionPool(self._open_sql, self._open_connect)
         # Set by the adapter: settings of every session, and the guard over statements.
         self.session_settings: Callable[[], Mapping[str, str]] = dict
+        self.pool = SessionPool(
+            self._open_sql, self._open_connect, lambda: self.session_settings()
+        )
         self.check_statement: Callable[[str], None] = lambda sql: None
 
     @property
@@ -84,8 +86,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
                     raise FailedToConnectError(str(error)) from error
             return self._endpoint
 
-    def _open_sql(self) -> SparkConnectionWrapper:
-        settings = dict(self.session_settings())
+    def _open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
         creds = self.credentials
         if creds.embedded:
             wrapper: SparkConnectionWrapper = self._open_embedded(settings)
@@ -142,7 +143,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             query_retries=0,
         )
 
-    def _open_connect(self) -> SparkSession:
+    def _open_connect(self, settings: Mapping[str, str]) -> SparkSession:
         # Without this, functions of pyspark.sql want a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         from pyspark.sql import SparkSession
@@ -155,7 +156,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "Set `connect_url: sc://host:port` beside `host`."
             )
         spark = SparkSession.builder.remote(url).create()
-        for key, value in self.session_settings().items():
+        for key, value in settings.items():
             try:
                 spark.conf.set(key, value)
             except Exception as error:

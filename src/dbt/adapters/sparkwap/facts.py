@@ -51,7 +51,7 @@ class Manifest:
                 node.unique_id,
                 node.name,
                 "data",
-                self._closure(node.depends_on.nodes),
+                self._closure(_depends_on(node)),
                 str(node.config.severity).lower(),
             )
             for node in self._nodes.values()
@@ -74,7 +74,7 @@ class Manifest:
 
     def _parents(self, node: Any) -> frozenset[str]:
         parents: set[str] = set()
-        for parent in node.depends_on.nodes:
+        for parent in _depends_on(node):
             above = self._nodes.get(parent)
             if above is not None and _materialized(above) == "ephemeral":
                 parents |= self._parents(above)
@@ -89,7 +89,7 @@ class Manifest:
         node = self._nodes.get(node_id)
         if node is None or _materialized(node) not in SEE_THROUGH:
             return frozenset({node_id})
-        return self._closure(node.depends_on.nodes) | {node_id}
+        return self._closure(_depends_on(node)) | {node_id}
 
 
 def _materialized(node: Any) -> str:
@@ -123,3 +123,8 @@ def retried(results_path: Path) -> Retried | None:
         return None
     variables = content.get("args", {}).get("vars") or {}
     return Retried(run_id, variables if isinstance(variables, dict) else {})
+
+
+def _depends_on(node: Any) -> list[str]:
+    # Seeds have macros to depend on, but no nodes.
+    return list(getattr(node.depends_on, "nodes", []))

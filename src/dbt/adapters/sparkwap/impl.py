@@ -165,7 +165,7 @@ class SparkWapAdapter(SparkAdapter):
             settings=settings,
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
-            target=str(getattr(self.config, "target_name", "")),
+            target_name=str(getattr(self.config, "target_name", "")),
         )
         run.load_side_schemas()
         overlay.activate(run.overlay)
@@ -407,6 +407,7 @@ class SparkWapAdapter(SparkAdapter):
     def generate_python_submission_response(self, submission_result: Any) -> AdapterResponse:
         return self.connections.get_response(None)
 
+    @available
     def valid_incremental_strategies(self) -> list[str]:
         return ["append", "merge", "insert_overwrite", "microbatch"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.events.logging import AdapterLogger
@@ -125,7 +126,9 @@ class PooledHandle(SparkConnectionWrapper):
             raise
         finally:
             change = guard.session_changes(sql)
-            if change is not None:
+            if change == guard.END_SESSION:
+                self._broken = True
+            elif change is not None:
                 self._undo.append(change)
 
     def fetchall(self) -> list[Any]:
@@ -172,6 +175,10 @@ class PooledHandle(SparkConnectionWrapper):
         self._pool.give_back(self._sql, reusable=not self._broken)
 
     def _undo_one(self, statement: str) -> None:
+        # A reset goes back to the server's default; some settings are the session's own.
+        key = statement.removeprefix("reset ").strip().strip("`")
+        if key in self._pool.settings:
+            statement = f"set `{key}`={self._pool.settings[key]}"
         if self._connect is not None:
             self._connect.sql(statement)
         else:
@@ -205,25 +212,33 @@ class ThriftSession(PyhiveConnectionWrapper):
 class SessionPool:
     """Idle sessions of one dbt invocation; all of them carry the same settings.
 
-    :param open_sql: opens a session for SQL.
-    :param open_connect: opens a Spark Connect session.
+    :param open_sql: opens a session for SQL with the settings that it is given.
+    :param open_connect: opens a Spark Connect session likewise.
+    :param settings: tells the settings; asked when the first session is opened.
     """
 
     def __init__(
         self,
-        open_sql: Callable[[], SparkConnectionWrapper],
-        open_connect: Callable[[], SparkSession],
+        open_sql: Callable[[Mapping[str, str]], SparkConnectionWrapper],
+        open_connect: Callable[[Mapping[str, str]], SparkSession],
+        settings: Callable[[], Mapping[str, str]],
     ) -> None:
         self._open_sql = open_sql
         self._open_connect = open_connect
+        self._ask_settings = settings
         self._idle: list[SparkConnectionWrapper] = []
         self._idle_connect: list[SparkSession] = []
         self._lock = threading.Lock()
 
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """What every session of this invocation is opened with."""
+        return dict(self._ask_settings())
+
     def borrow(self, check: Callable[[str], None]) -> PooledHandle:
         with self._lock:
             wrapper = self._idle.pop() if self._idle else None
-        return PooledHandle(self, wrapper if wrapper is not None else self._open_sql(), check)
+        return PooledHandle(self, wrapper or self._open_sql(self.settings), check)
 
     def give_back(self, wrapper: SparkConnectionWrapper, *, reusable: bool) -> None:
         if reusable:
@@ -238,7 +253,7 @@ class SessionPool:
     def borrow_connect(self) -> SparkSession:
         with self._lock:
             session = self._idle_connect.pop() if self._idle_connect else None
-        return session if session is not None else self._open_connect()
+        return session or self._open_connect(self.settings)
 
     def give_back_connect(self, session: SparkSession) -> None:
         with self._lock:
