@@ -1,0 +1,41 @@
+# Each target is one line that calls a command or a script; people can run those themselves.
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint unit functional stop bench soak clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# Set up once, and again only when what it installs has changed.
+.venv/.ready: requirements.lock requirements-build.lock requirements-java.lock pyproject.toml scripts/setup
+	@scripts/setup
+
+build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
+	@sparkwap build
+
+test: .venv/.ready ## set up, lint, and run all tests
+	@scripts/test
+
+lint: .venv/.ready ## ruff, mypy and sqlfluff
+	@scripts/lint
+
+unit: .venv/.ready ## tests without Spark
+	@pytest -q tests/unit
+
+functional: .venv/.ready ## tests on a live server
+	@pytest -q tests/functional
+
+stop: .venv/.ready ## stop the server of .lake
+	@sparkwap server stop
+
+bench: .venv/.ready ## gated against plain builds, side by side
+	@python benchmarks/run.py
+
+soak: .venv/.ready ## 2,000 nodes on one server, watching its descriptors
+	@python benchmarks/soak.py
+
+clean: ## stop the server, and remove the lake and all that was built
+	@scripts/clean
