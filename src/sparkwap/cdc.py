@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LATEST = (
     # Inside one drop a full load comes before the changes, whatever the files are called.
     "row_number() over (partition by {key} order by "
-    "_load_date desc, if(_op = 'load', 0, 1) desc, _file desc, _row desc) as _rank"
+    "_load_date desc, if(_op = 'load', 0, 1) desc, _file_path desc, _row desc) as _rank"
 )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
+from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def register_server(commands: Commands) -> None:
     logs.add_argument("--follow", "-f", action="store_true", help="go on with what is added to it")
 
 
-COMMANDS: tuple[Callable[[Commands], None], ...] = (register_server,)
+COMMANDS: tuple[Callable[[Commands], None], ...] = (register_server, register_build)
 
 
 def _start(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ NULL):
 =============== ======= ===========================================================================
 ``_op``         string  ``load`` (row of a full load), ``insert``, ``update``, ``delete``
 ``_load_date``  date    the drop that brought it
-``_file``       string  path below the landing folder
+``_file_path``  string  path below the landing folder
 ``_row``        bigint  position in the file, from 1, header not counted
 ``_corrupt``    string  the raw text of a row that does not have the entity's fields
 ``_error``      string  why the row cannot be used, or NULL; audited by ``no_bad_rows``
@@ -54,7 +54,7 @@ OPERATIONS = ("insert", "update", "delete")
 _FOLDER = re.compile(r"load_date=(\d{4}-\d{2}-\d{2})")
 _CHUNK = 1 << 20
 _FILE_COLUMNS = (
-    "_load_date date, _file string, _load string, "
+    "_load_date date, _file_path string, _load string, "
     "_file_sha256 string, _file_bytes bigint, _path string"
 )
 
@@ -366,8 +366,8 @@ def read(dbt: Any, session: SparkSession, entry: Any, drop: Any) -> DataFrame:
 
 def known_files(log: DataFrame) -> dict[str, str]:
     """Name to SHA-256 of the files that a log holds."""
-    rows = log.where("_kind = 'file'").select("_file", "_file_sha256").collect()
-    return {row["_file"]: row["_file_sha256"] for row in rows}
+    rows = log.where("_kind = 'file'").select("_file_path", "_file_sha256").collect()
+    return {row["_file_path"]: row["_file_sha256"] for row in rows}
 
 
 def read_files(session: SparkSession, entry: Entry, files: Sequence[LandingFile]) -> DataFrame:
@@ -387,7 +387,7 @@ def read_files(session: SparkSession, entry: Entry, files: Sequence[LandingFile]
 def _log_schema(entry: Entry) -> str:
     own = "".join(f"{_quote(c)} string, " for c in entry.columns)
     return (
-        f"{own}_op string, _load_date date, _file string, _row bigint, _corrupt string, "
+        f"{own}_op string, _load_date date, _file_path string, _row bigint, _corrupt string, "
         "_error string, _kind string, _load string, "
         "_file_sha256 string, _file_bytes bigint, _file_rows bigint"
     )
@@ -412,8 +412,8 @@ def _read_group(
         *own,
         f"{_operation(layout)} as _op",
         "_load_date",
-        "if(_file is null, raise_error(concat('no landing file has the path ', _path)), _file)"
-        " as _file",
+        "if(_file_path is null, raise_error(concat('no landing file has the path ', _path)), "
+        "_file_path) as _file_path",
         # The position in the file. Files are split in order, and a split numbers its rows upward.
         "cast(row_number() over (partition by _path order by _start, _number) as bigint) as _row",
         "_corrupt",
@@ -429,7 +429,7 @@ def _read_group(
         *(f"cast(null as string) as {c}" for c in own),
         "cast(null as string) as _op",
         "_load_date",
-        "_file",
+        "_file_path",
         "cast(null as bigint) as _row",
         "cast(null as string) as _corrupt",
         "cast(null as string) as _error",

@@ -3,7 +3,7 @@
 {% for entity in ['policies', 'products'] %}
 select
     '{{ entity }}' as entity,
-    _file as file_path,
+    _file_path as file_path,
     _load as load_kind,
     _file_sha256 as sha256,
     _file_bytes as byte_count,

@@ -1,0 +1,325 @@
+"""``sparkwap build``: bring the lake up to the landing folder, one gated build per drop.
+
+A drop is all landing files of one load date. Each is read, built, audited and published before
+the next one is touched, so that a history sees every state, and a bad drop holds up only what
+came after it. What was read already is written in the raw tables (see `sparkwap.landing`); it is
+looked up in the catalog, without Spark.
+
+dbt is run as a program, once to learn of the raw models and once per drop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from sparkwap import landing
+from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.landing import Entry, LandingFile
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Known = Callable[["RawModel"], Mapping[str, str]]
+
+_DATES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class RawModel:
+    """A raw model of the project: its table, and where its files land."""
+
+    table: tuple[str, str]
+    root: Path
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The unread files of one load date."""
+
+    load_date: date
+    files: tuple[LandingFile, ...]
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
+    """The enabled models of dbt's manifest that have a landing entry, by name.
+
+    Raises:
+        LandingError: an entry cannot be used.
+    """
+    nodes = [
+        node
+        for node in manifest["nodes"].values()
+        if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
+    ]
+    return [
+        RawModel(
+            (node["schema"], node["alias"]),
+            (project_dir / str(node["config"]["meta"]["drop"]["root"])).resolve(),
+            landing.parse_entry(node["config"]["meta"]["landing"]),
+        )
+        for node in sorted(nodes, key=lambda node: str(node["name"]))
+    ]
+
+
+def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop]:
+    """Unread files by load date, oldest first, up to ``until``."""
+    by_date: dict[date, list[LandingFile]] = {}
+    for file in unread:
+        if until is None or file.load_date <= until:
+            by_date.setdefault(file.load_date, []).append(file)
+    return [Drop(day, tuple(by_date[day])) for day in sorted(by_date)]
+
+
+def unread_files(models: Sequence[RawModel], known: Known) -> list[LandingFile]:
+    """All landing files that the published raw tables do not hold.
+
+    Raises:
+        LandingError: see `landing.list_files` and `landing.pending`.
+    """
+    return [
+        file
+        for model in models
+        for file in landing.pending(landing.list_files(model.root, model.entry), known(model))
+    ]
+
+
+def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
+    """What to say when a drop was not published."""
+    how = f"dbt ended with code {code}" if code else "dbt ended well, but the gate held it"
+    files = "\n".join(f"    {file.path}" for file in drop.files)
+    waiting = _dates(later)
+    return (
+        f"The drop {drop.load_date} was not published ({how}); readers of main see the state "
+        f"before it.{f' Waiting behind it: {waiting}.' if waiting else ''} Its files:\n{files}\n"
+        "  see why           dbt run-operation wap_status\n"
+        "  project at fault  correct it, then: dbt retry\n"
+        "  files at fault    replace them or move them away, then: sparkwap build"
+    )
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _dates(later: Sequence[Drop]) -> str:
+    shown = ", ".join(str(drop.load_date) for drop in later[:_DATES_SHOWN])
+    more = len(later) - _DATES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+# ---------------------------------------------------------------- dbt and the lake
+
+
+@dataclass(frozen=True)
+class DbtCall:
+    """How dbt is called: which project and profile, which variables.
+
+    ``build`` holds the arguments that are for ``dbt build`` alone.
+    """
+
+    project_dir: Path
+    target: str | None
+    profile: str | None
+    profiles_dir: Path | None
+    target_path: Path
+    variables: Mapping[str, Any]
+    build: tuple[str, ...]
+
+    def run(self, *command: str, until: date | None = None) -> int:
+        """Run dbt on this terminal; returns its exit code."""
+        variables = dict(self.variables)
+        if until is not None:
+            variables["landing_until"] = until.isoformat()
+        arguments = [*command, *self._common()]
+        if variables:
+            arguments += ["--vars", json.dumps(variables, default=str)]
+        # By its module: the dbt of this Python, whatever PATH says.
+        return subprocess.run(
+            [sys.executable, "-m", "dbt.cli.main", *arguments], check=False
+        ).returncode
+
+    def _common(self) -> list[str]:
+        options = {
+            "--project-dir": self.project_dir,
+            "--profiles-dir": self.profiles_dir,
+            "--profile": self.profile,
+            "--target": self.target,
+            "--target-path": self.target_path,
+        }
+        return [text for k, v in options.items() if v is not None for text in (k, str(v))]
+
+    def manifest(self) -> Mapping[str, Any]:
+        """Parse the project.
+
+        Raises:
+            SparkwapError: dbt cannot parse it; its own message is on the terminal.
+        """
+        code = self.run("--quiet", "parse")
+        if code:
+            raise SparkwapError(
+                f"dbt cannot parse the project (code {code}, its message is above). Nothing was "
+                "read or built. Correct the project, then: sparkwap build"
+            )
+        path = self.project_dir / self.target_path / "manifest.json"
+        found: Mapping[str, Any] = json.loads(path.read_text())
+        return found
+
+    def catalog(self) -> Catalog | None:
+        """The lake's catalog by the profile that dbt would use; None if there is no lake yet."""
+        # Only dbt knows how to find and render a profile; nothing else here needs dbt.
+        from dbt.config.runtime import load_profile
+        from dbt.flags import set_from_args
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        # The default is dbt's own rule: the environment, the project's folder, the home folder.
+        arguments = {"PROFILES_DIR": str(self.profiles_dir)} if self.profiles_dir else {}
+        set_from_args(argparse.Namespace(**arguments), None)
+        profile = load_profile(
+            str(self.project_dir), dict(self.variables), self.profile, self.target
+        )
+        credentials: Any = profile.credentials
+        if profile.credentials.type != "sparkwap":
+            raise ConfigError(
+                f"The profile's target '{profile.target_name}' has type "
+                f"'{profile.credentials.type}'; sparkwap build needs type 'sparkwap'."
+            )
+        properties = dict(credentials.catalog_settings(str(self.project_dir)))
+        file = properties["uri"].removeprefix("sqlite:///").split("?")[0]
+        if properties["uri"].startswith("sqlite:") and not Path(file).exists():
+            return None  # opening it would make it
+        return SqlCatalog(credentials.catalog_name, **properties)
+
+
+def known_files(catalog: Catalog | None, model: RawModel) -> dict[str, str]:
+    """Name to SHA-256 of the files in the published raw table; none if there is no table yet."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    if catalog is None:
+        return {}
+    try:
+        table = catalog.load_table(model.table)
+    except NoSuchTableError:
+        return {}
+    if table.current_snapshot() is None:
+        return {}
+    marks = table.scan("_kind = 'file'", selected_fields=("_file_path", "_file_sha256")).to_arrow()
+    names, digests = marks["_file_path"].to_pylist(), marks["_file_sha256"].to_pylist()
+    return dict(zip(names, digests, strict=True))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def register_build(commands: Commands) -> None:
+    """``sparkwap build``."""
+    text = "build the landing folder into the lake, one gated dbt build per drop, oldest first"
+    parser = commands.add_parser(
+        "build",
+        help=text,
+        description=text,
+        usage="sparkwap build [argument of dbt build ...]",
+        epilog="It stops at the first drop that is not published. The variable landing_until "
+        "(--vars) is the last load date to build.",
+        # All arguments are dbt's: without a prefix that marks options, none is looked at here.
+        prefix_chars="\0",
+        add_help=False,
+    )
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+
+    def handler(parsed: argparse.Namespace) -> int:
+        if {"-h", "--help"} & set(parsed.arguments):
+            parser.print_help()
+            return 0
+        return build(parsed.arguments)
+
+    parser.set_defaults(handler=handler)
+
+
+def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> int:
+    """Build all unread drops; returns dbt's exit code, of the first drop that was not published.
+
+    Args:
+        arguments: what ``dbt build`` is to get.
+        tell: takes lines of progress; standard error if absent.
+
+    Raises:
+        SparkwapError: the landing folder or the project cannot be used.
+    """
+    tell = tell or _tell
+    call = parse_call(arguments)
+    models = raw_models(call.manifest(), call.project_dir)
+    until = landing.parse_until(call.variables.get("landing_until"))
+
+    def waiting() -> list[Drop]:
+        catalog = call.catalog()
+        return drops(unread_files(models, lambda model: known_files(catalog, model)), until)
+
+    found = waiting()
+    if not found:
+        tell("no unread landing files; one build of what is there")
+        return call.run("build", *call.build)
+    for number, drop in enumerate(found, start=1):
+        tell(f"drop {drop.load_date} ({number} of {len(found)}): {_count(drop.files, 'file')}")
+        code = call.run("build", *call.build, until=drop.load_date)
+        left = waiting()
+        if code or (left and left[0].load_date <= drop.load_date):
+            tell(stopped(drop, [d for d in left if d.load_date > drop.load_date], code))
+            return code
+    tell(f"{_count(found, 'drop')} published, up to {found[-1].load_date}")
+    return 0
+
+
+def parse_call(arguments: Sequence[str]) -> DbtCall:
+    """Take from the arguments of ``dbt build`` those that every call of dbt needs.
+
+    Raises:
+        ConfigError: ``--vars`` is not a YAML mapping.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--project-dir", type=Path, default=_env_path("DBT_PROJECT_DIR", "."))
+    parser.add_argument("--profiles-dir", type=Path, default=_env_path("DBT_PROFILES_DIR"))
+    parser.add_argument("--target-path", type=Path, default=_env_path("DBT_TARGET_PATH", "target"))
+    parser.add_argument("--profile")
+    parser.add_argument("--target", "-t")
+    parser.add_argument("--vars", default="{}")
+    own, rest = parser.parse_known_args(list(arguments))
+    try:
+        variables = yaml.safe_load(own.vars) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--vars is not YAML: {error}. Nothing was built.") from error
+    if not isinstance(variables, dict):
+        raise ConfigError(f"--vars is '{own.vars}'; it is a YAML mapping such as '{{key: value}}'.")
+    return DbtCall(
+        project_dir=own.project_dir.resolve(),
+        target=own.target,
+        profile=own.profile,
+        profiles_dir=own.profiles_dir.resolve() if own.profiles_dir else None,
+        target_path=own.target_path,
+        variables=variables,
+        build=tuple(rest),
+    )
+
+
+def _env_path(name: str, default: str | None = None) -> Path | None:
+    value = os.environ.get(name) or default
+    return Path(value) if value else None
+
+
+def _tell(line: str) -> None:
+    print(f"sparkwap: {line}", file=sys.stderr, flush=True)

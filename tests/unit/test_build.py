@@ -1,0 +1,199 @@
+"""``sparkwap build``: which drops are built, in which order, and where it stops."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkwap import build
+from sparkwap.build import DbtCall, RawModel
+from sparkwap.cli import main
+from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.landing import LandingError
+
+JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
+
+
+def entry(entity: str) -> dict[str, Any]:
+    return {
+        "entity": entity,
+        "kind": "extract",
+        "key": ["id"],
+        "columns": {"id": "bigint"},
+        "files": [{"match": "*.csv"}],
+    }
+
+
+def manifest(root: Path, *entities: str) -> dict[str, Any]:
+    nodes = {
+        f"model.demo.raw_{e}": {
+            "resource_type": "model",
+            "name": f"raw_{e}",
+            "schema": "demo",
+            "alias": f"raw_{e}",
+            "config": {"meta": {"landing": entry(e), "drop": {"root": str(root), "until": ""}}},
+        }
+        for e in entities
+    }
+    other = {"resource_type": "model", "name": "dim", "config": {"meta": {}}}
+    return {"nodes": {"model.demo.dim": other, "test.demo.x": {"resource_type": "test"}, **nodes}}
+
+
+def deliver(root: Path, entity: str, *days: date) -> None:
+    for day in days:
+        path = root / entity / f"load_date={day}" / "all.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text("id\n1\n")
+
+
+class Lake:
+    """Stands for dbt and the lake: a build of a drop publishes its files, or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
+        self.root, self.published, self.builds = root, set[date](), list[date | None]()
+        self.bad: dict[date, int] = {}
+        self.lines: list[str] = []
+        lake = self
+
+        def run(_: DbtCall, *command: str, until: date | None = None) -> int:
+            lake.builds.append(until)
+            if until in lake.bad:
+                return lake.bad[until]
+            if until:
+                lake.published.add(until)
+            return 0
+
+        monkeypatch.setattr(DbtCall, "run", run)
+        monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
+        monkeypatch.setattr(DbtCall, "catalog", lambda _: None)
+        monkeypatch.setattr(build, "known_files", self.known)
+
+    def known(self, _: object, model: RawModel) -> Mapping[str, str]:
+        from sparkwap.landing import list_files
+
+        files = list_files(model.root, model.entry)
+        return {f.name: f.sha256 for f in files if f.load_date in self.published}
+
+    def build(self, *arguments: str) -> int:
+        return build.build(arguments, self.lines.append)
+
+
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lake:
+    deliver(tmp_path, "a", MARCH, JANUARY, FEBRUARY)
+    deliver(tmp_path, "b", FEBRUARY)
+    return Lake(monkeypatch, tmp_path, "a", "b")
+
+
+def test_drops_are_built_oldest_first_one_by_one(lake: Lake) -> None:
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY, FEBRUARY, MARCH]
+    assert lake.lines == [
+        "drop 2024-01-31 (1 of 3): 1 file",
+        "drop 2024-02-29 (2 of 3): 2 files",
+        "drop 2024-03-31 (3 of 3): 1 file",
+        "3 drops published, up to 2024-03-31",
+    ]
+
+
+def test_nothing_new_is_one_plain_build(lake: Lake) -> None:
+    lake.build()
+    lake.builds.clear()
+    assert lake.build() == 0
+    assert lake.builds == [None]
+
+
+def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
+    lake.bad = {FEBRUARY: 1}
+    assert lake.build() == 1
+    assert lake.builds == [JANUARY, FEBRUARY]
+    last = lake.lines[-1]
+    assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
+    assert "Waiting behind it: 2024-03-31." in last
+    assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
+    for command in ("dbt run-operation wap_status", "dbt retry", "sparkwap build"):
+        assert command in last
+    lake.bad = {}
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY, FEBRUARY, FEBRUARY, MARCH]
+
+
+def test_a_held_drop_stops_it_although_dbt_is_content(lake: Lake) -> None:
+    lake.bad = {JANUARY: 0}
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY]
+    assert "dbt ended well, but the gate held it" in lake.lines[-1]
+
+
+def test_landing_until_is_the_last_drop(lake: Lake) -> None:
+    assert lake.build("--vars", "{landing_until: 2024-02-29, other: 1}") == 0
+    assert lake.builds == [JANUARY, FEBRUARY]
+
+
+def test_a_drop_that_comes_late_is_built(lake: Lake) -> None:
+    lake.published = {JANUARY, MARCH}
+    assert lake.build() == 0
+    assert lake.builds == [FEBRUARY]
+
+
+def test_many_waiting_drops_are_counted() -> None:
+    later = [build.Drop(date(2024, 1, day), ()) for day in range(2, 8)]
+    text = build.stopped(build.Drop(date(2024, 1, 1), ()), later, 2)
+    assert "Waiting behind it: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
+
+
+def test_a_missing_landing_folder_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(monkeypatch, tmp_path / "nowhere", "a", "b")
+    with pytest.raises(LandingError, match="There is no landing folder"):
+        lake.build()
+    assert lake.builds == []
+    assert main(["build", "--select", "x"]) == 1
+    assert capsys.readouterr().err.count("There is no landing folder") == 1
+
+
+def test_arguments_are_parted() -> None:
+    call = build.parse_call(
+        ["--select", "a+", "--target", "pr", "--vars", "{x: 1}", "--full-refresh", "-d"]
+    )
+    assert call.build == ("--select", "a+", "--full-refresh", "-d")
+    assert (call.target, call.variables) == ("pr", {"x": 1})
+
+
+@pytest.mark.parametrize(("text", "message"), [("[1]", "is a YAML mapping"), ("{", "is not YAML")])
+def test_vars_must_be_a_mapping(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build.parse_call(["--vars", text])
+
+
+def test_dbt_gets_the_project_and_the_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[Sequence[str]] = []
+
+    class Done:
+        returncode = 0
+
+    monkeypatch.setattr(
+        build.subprocess, "run", lambda command, check: calls.append(command) or Done()
+    )
+    call = build.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
+    assert call.run("build", until=JANUARY) == 0
+    command = list(calls[0])
+    assert command[1:5] == ["-m", "dbt.cli.main", "build", "--project-dir"]
+    assert command[command.index("--target") + 1] == "pr"
+    assert command[-1] == '{"x": 1, "landing_until": "2024-01-31"}'
+
+
+def test_a_project_that_dbt_cannot_parse_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DbtCall, "run", lambda *_, **__: 2)
+    with pytest.raises(SparkwapError, match=r"cannot parse the project \(code 2"):
+        build.parse_call([]).manifest()
+
+
+def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--help"]) == 0
+    assert "one gated dbt build per drop" in capsys.readouterr().out
