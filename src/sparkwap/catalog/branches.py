@@ -76,8 +76,12 @@ def open_branch(store: Store, identifier: Identifier, branch: str) -> Staged[Ope
         )
     edit = md.Edit(document, row.location)
     changes = {} if _is_on(document) else {md.WAP_ENABLED: "true"}
-    if head is not None:
-        opened = OpenedBranch(tag.snapshot_id if tag else None, head.snapshot_id, False)
+    base = tag.snapshot_id if tag else None
+    # What an earlier run left on a base that `main` has moved away from could never be published,
+    # so the branch starts anew.
+    stale = head is not None and main is not None and base != main.snapshot_id
+    if head is not None and not stale:
+        opened = OpenedBranch(base, head.snapshot_id, False)
     elif main is not None:
         edit.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
         opened = OpenedBranch(main.snapshot_id, main.snapshot_id, True)

@@ -28,6 +28,12 @@ def local_path(location: str) -> Path | None:
     return None if "://" in location else Path(location)
 
 
+def plain_location(location: str) -> str:
+    """A location in one spelling, so that prefixes can be compared."""
+    path = local_path(location)
+    return location.rstrip("/") if path is None else str(path)
+
+
 class Files:
     """The files of a lake; safe for use by several threads.
 
@@ -97,6 +103,13 @@ class Files:
             scheme, netloc, inner = PyArrowFileIO.parse_location(location)
             io = PyArrowFileIO(self._properties)
             io.fs_by_scheme(scheme, netloc).delete_dir(inner)
+
+    def delete_empty(self, location: str) -> None:
+        """Delete a local folder if nothing is in it; object stores have no folders."""
+        path = local_path(location)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
     def io(self, location: str) -> FileIO:
         """PyIceberg's file access for the scheme of ``location``."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparkwap.catalog import branches, sparksql
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
     Discarded,
     Identifier,
@@ -99,6 +100,10 @@ class Lake:
         """Rows and files; for the ledger."""
         return self._store
 
+    def close(self) -> None:
+        """Let go of database connections and threads; what is called later opens them again."""
+        self._store.close()
+
     # Reading
 
     def relations(self, schema: str) -> dict[str, str]:
@@ -167,7 +172,7 @@ class Lake:
 
         folders = self._own_folders(self._store.rows.members(schema)) if purge else set()
         self._store.commit(stage)
-        self._purge(folders)
+        self._purge(folders, [schema])
 
     # Writing on an audit branch
 
@@ -176,7 +181,9 @@ class Lake:
 
         One metadata commit: property ``write.wap.enabled``, the branch, and the tag
         ``wap_base_<branch>`` that remembers the base and keeps it from expiring. A table without
-        snapshots cannot have a branch yet: Spark creates it with the first write.
+        snapshots cannot have a branch yet: Spark creates it with the first write. A branch whose
+        base ``main`` has moved away from starts anew at ``main``: what was built on the old base
+        can never be published.
 
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
@@ -247,9 +254,13 @@ class Lake:
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(items))
 
+        folders: set[str] = set()
+        schemas: dict[str, str] = {}
+
         def stage() -> Staged[PublishReceipt]:
-            schemas = self._side_schemas(branch, items)
+            schemas.update(self._side_schemas(branch, items))
             rows = self._store.rows.find(_names(items))
+            folders.update(self._own_folders(_side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
             plans = self._plan(publisher.plan, items, PublishRefused)
             entries = tuple(plan.entry for plan in plans)
@@ -259,6 +270,7 @@ class Lake:
 
         receipt = self._store.commit(stage, _PUBLISH_TRIES)
         self._verify(receipt)
+        self._purge(folders, schemas)
         return receipt
 
     def rollback(
@@ -344,7 +356,7 @@ class Lake:
             return self._recorded(discarded, swaps, files, schemas, run_id)
 
         discarded = self._store.commit(stage)
-        self._purge(folders)
+        self._purge(folders, discarded.schemas)
         return discarded
 
     def open_branches(self) -> list[OpenBranch]:
@@ -525,15 +537,19 @@ class Lake:
                 folders.add(str(document["location"]).rstrip("/"))
         return folders
 
-    def _purge(self, folders: Collection[str]) -> None:
-        """Delete folders that nothing in the catalog uses any more."""
+    def _purge(self, folders: Collection[str], schemas: Collection[str] = ()) -> None:
+        """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
+        if not folders:
+            return
         warehouse = self.properties["warehouse"].rstrip("/")
-        used = [row.location for row in self._store.rows.all()] if folders else []
+        used = [plain_location(row.location) for row in self._store.rows.all()]
+        used.append(f"{plain_location(warehouse)}/")
         for folder in folders:
-            inside = f"{folder}/"
-            if f"{warehouse}/".startswith(inside) or any(u.startswith(inside) for u in used):
-                continue
-            self._store.files.delete_tree(folder)
+            inside = f"{plain_location(folder)}/"
+            if not any(location.startswith(inside) for location in used):
+                self._store.files.delete_tree(folder)
+        for schema in schemas:
+            self._store.files.delete_empty(f"{warehouse}/{schema}")
 
     def _prepare_ledger(self, appends: Sequence[LedgerRows], publishes: bool) -> None:
         tables = {append.table for append in appends}
@@ -546,6 +562,11 @@ def _names(items: Sequence[Item]) -> set[Identifier]:
     live = {item.identifier for item in items}
     sides = [item for item in items if isinstance(item, SideItem)]
     return live | {(item.side_schema, item.identifier[1]) for item in sides}
+
+
+def _side_views(rows: Iterable[Row], schemas: Collection[str]) -> list[Row]:
+    """Views get a new file at the live name's place, so that their side folder is left over."""
+    return [row for row in rows if row.kind == "view" and row.identifier[0] in schemas]
 
 
 def _require_distinct(identifiers: Sequence[Identifier]) -> None:

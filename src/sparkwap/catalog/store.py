@@ -64,6 +64,14 @@ class Store:
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
 
+    def close(self) -> None:
+        """Let go of connections and threads."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self.rows.engine.dispose()
+
     def load(self, location: str) -> md.Document:
         """The metadata document in a file; from memory if it was read before, as none changes.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from sparkwap.catalog.metadata import Document
 
-# What looks like a schema's name in a string or a comment is none.
-_SKIPPED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/"""
+# What looks like a schema's name in a string, in a comment or in part of a quoted name is none.
+_SKIPPED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|`[^`]*`"""
 
 
 def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
@@ -24,16 +24,14 @@ def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
     by_name = {side.lower(): schema for side, schema in schemas.items()}
     names = "|".join(re.escape(side) for side in sorted(schemas, key=len, reverse=True))
     pattern = re.compile(
-        rf"{_SKIPPED}|(?<![\w`])(?P<tick>`?)(?P<side>{names})(?P=tick)(?=\s*\.)",
+        rf"`(?P<quoted>{names})`(?=\s*\.)|{_SKIPPED}|(?<!\w)(?P<bare>{names})(?=\s*\.)",
         re.IGNORECASE | re.DOTALL,
     )
 
     def replaced(match: re.Match[str]) -> str:
-        side = match.group("side")
-        if side is None:
-            return match.group()
-        tick = match.group("tick")
-        return f"{tick}{by_name[side.lower()]}{tick}"
+        if match["quoted"]:
+            return f"`{by_name[match['quoted'].lower()]}`"
+        return by_name[match["bare"].lower()] if match["bare"] else match.group()
 
     return pattern.sub(replaced, sql)
 

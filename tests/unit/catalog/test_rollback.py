@@ -1,0 +1,103 @@
+"""Rollback: the reverse of a publish, all of it or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkwap.catalog import PublishReceipt, RollbackRefused
+
+BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
+Bench = Any
+
+
+def _published(bench: Bench) -> PublishReceipt:
+    bench.table("a", 1)
+    bench.table("empty")
+    bench.table("c", 1, 2)
+    bench.view("w", "select 1", schema="s")
+    bench.table("r", 1)
+    old_view = bench.state(("s", "w")).metadata_location
+    old_table = bench.state(("s", "r")).metadata_location
+    items = [bench.candidate("a", 2), bench.candidate("empty", 5)]
+    items += [bench.changed("c", 3), bench.new("n", 4)]
+    bench.view("w", "select 2")
+    bench.view("r", "select 3")
+    receipt: PublishReceipt = bench.publish(
+        *items, bench.side("w", old_view), bench.side("r", old_table)
+    )
+    return receipt
+
+
+def _rollback(bench: Bench, receipt: PublishReceipt) -> None:
+    bench.lake.rollback(
+        receipt.entries, run_id="back", publish_id=receipt.publish_id, branch=BRANCH
+    )
+
+
+def test_everything_comes_back(bench: Bench) -> None:
+    receipt = _published(bench)
+    by_name = {entry.identifier[1]: entry for entry in receipt.entries}
+    bench.lake.open_branch(("s", "c"), "other")
+    _rollback(bench, receipt)
+    assert (bench.read("a"), bench.read("empty"), bench.read("c")) == ([1], [], [1, 2])
+    assert bench.lake.relations("s") == {
+        name: "view" if name == "w" else "table" for name in ("a", "empty", "c", "r", "w")
+    }
+    assert bench.state(("s", "w")).metadata_location == by_name["w"].base_metadata_location
+    assert bench.read("r") == [1]
+    state = bench.state(("s", "c"))
+    assert [column.name for column in state.columns] == ["id"]
+    assert set(state.refs) == {"main", "other", "wap_base_other", TAG}
+    assert bench.state(("s", "a")).refs[TAG].snapshot_id == by_name["a"].candidate
+    for name in ("a", "c", "empty"):
+        bench.write(("s", name), 9, branch="main")
+    assert (bench.read("a"), bench.read("c"), bench.read("empty")) == ([1, 9], [1, 2, 9], [9])
+
+
+def test_what_moved_on_stops_it(bench: Bench) -> None:
+    receipt = _published(bench)
+    bench.write(("s", "a"), 9, branch="main")
+    bench.view("w", "select 9", schema="s")
+    before, files = bench.pointers(), bench.files()
+    with pytest.raises(RollbackRefused) as refused:
+        _rollback(bench, receipt)
+    assert sorted(m.identifier[1] for m in refused.value.mismatches) == ["a", "w"]
+    assert (bench.pointers(), bench.files()) == (before, files)
+
+
+def test_twice_is_refused(bench: Bench) -> None:
+    receipt = _published(bench)
+    _rollback(bench, receipt)
+    with pytest.raises(RollbackRefused):
+        _rollback(bench, receipt)
+
+
+def test_a_definition_that_changed_since_stops_it(bench: Bench) -> None:
+    receipt = _published(bench)
+    with bench.lake.catalog.load_table(("s", "c")).update_schema() as update:
+        update.rename_column("extra", "other")
+    with pytest.raises(RollbackRefused, match="definition"):
+        _rollback(bench, receipt)
+
+
+def test_properties_set_since_stay(bench: Bench) -> None:
+    bench.table("c", 1, comment="old")
+    bench.lake.clone(("s", "c"), SIDE, {"comment": "new"})
+    bench.changed("c", 2)
+    receipt = bench.publish(bench.side("c"))
+    assert bench.state(("s", "c")).comment == "new"
+    with bench.lake.catalog.load_table(("s", "c")).transaction() as transaction:
+        transaction.set_properties(later="x")
+    _rollback(bench, receipt)
+    state = bench.state(("s", "c"))
+    assert (state.comment, state.properties["later"]) == ("old", "x")
+    assert state.properties["write.wap.enabled"] == "true"
+
+
+def test_the_ledger_has_both(bench: Bench) -> None:
+    receipt = _published(bench)
+    _rollback(bench, receipt)
+    (entry,) = bench.lake.ledger.publishes()
+    assert (entry.publish_id, entry.rolled_back) == (receipt.publish_id, True)

@@ -1,0 +1,170 @@
+"""The ledger: rows in, rows out, in the transaction of the publish."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkwap.catalog import Lake
+from sparkwap.ledger import NAMESPACE, SCHEMAS, Ledger, LedgerRows
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(
+        "lake",
+        {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/warehouse"},
+    )
+    yield lake
+    lake.close()
+
+
+def node(node_id: str, branch: str = "b", minutes: int = 0, **more: Any) -> dict[str, Any]:
+    built_at = NOW + timedelta(minutes=minutes)
+    return {"node_id": node_id, "branch": branch, "built_at": built_at, **more}
+
+
+def test_nothing_yet(lake: Lake) -> None:
+    assert lake.ledger.branch_history("b").nodes == ()
+    assert lake.ledger.runs() == []
+    assert lake.ledger.publish("1a2b3c4d") == []
+
+
+def test_round_trip(lake: Lake) -> None:
+    run = {"run_id": "r1", "branch": "b", "started_at": NOW, "outcome": "held"}
+    audited = {"model.p.a": "snapshot 1", "model.p.b": "snapshot 2"}
+    lake.ledger.append(
+        [
+            LedgerRows("runs", [run]),
+            LedgerRows("nodes", [node("a", candidate_snapshot=2**62)]),
+            LedgerRows("tests", [{"test_id": "t", "branch": "b", "audited": audited}]),
+        ]
+    )
+    (found,) = lake.ledger.runs()
+    assert {key: value for key, value in found.items() if value is not None} == run
+    history = lake.ledger.branch_history("b")
+    assert history.nodes[0]["candidate_snapshot"] == 2**62
+    assert history.tests[0]["audited"] == audited
+
+
+def test_branch_history_is_the_latest_of_that_branch(lake: Lake) -> None:
+    rows = [
+        node("a", minutes=2, status="second"),
+        node("a", minutes=1, status="first"),
+        node("b", status="only"),
+        node("a", branch="other", minutes=9, status="other"),
+    ]
+    for row in rows:
+        lake.ledger.append(LedgerRows("nodes", [row]))
+    nodes = lake.ledger.branch_history("b").nodes
+    assert [(row["node_id"], row["status"]) for row in nodes] == [("a", "second"), ("b", "only")]
+
+
+def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
+    lake.ledger.append(LedgerRows("nodes", [node("a")]))
+    lake.ensure_schema("s__b", "b")
+    lake.discard("b", run_id="r9")
+    assert lake.ledger.branch_history("b").nodes == ()
+    later = (datetime.now(UTC) - NOW) // timedelta(minutes=1) + 1
+    lake.ledger.append(LedgerRows("nodes", [node("c", minutes=later)]))
+    assert [row["node_id"] for row in lake.ledger.branch_history("b").nodes] == ["c"]
+    assert [(row["run_id"], row["outcome"]) for row in lake.ledger.runs("b")] == [
+        ("r9", "discarded")
+    ]
+
+
+def test_runs_newest_first(lake: Lake) -> None:
+    rows = [{"run_id": str(n), "started_at": NOW + timedelta(hours=n)} for n in range(3)]
+    lake.ledger.append(LedgerRows("runs", rows))
+    assert [row["run_id"] for row in lake.ledger.runs(limit=2)] == ["2", "1"]
+
+
+def test_naive_times_are_utc(lake: Lake) -> None:
+    lake.ledger.append(LedgerRows("runs", [{"started_at": datetime(2026, 1, 1, 12)}]))
+    assert lake.ledger.runs()[0]["started_at"] == datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_unknown_names_are_answered_with_the_known_ones(lake: Lake) -> None:
+    with pytest.raises(ValueError, match="nodes"):
+        lake.ledger.append(LedgerRows("models", [{"a": 1}]))
+    with pytest.raises(ValueError, match="run_id"):
+        lake.ledger.append(LedgerRows("runs", [{"runid": "x"}]))
+    with pytest.raises(ValueError, match="publishes"):
+        lake.publish(
+            [],
+            run_id="r",
+            tag="t",
+            tag_max_age_ms=None,
+            branch="b",
+            appends=[LedgerRows("publishes", [{"run_id": "x"}])],
+        )
+
+
+def test_first_use_by_many_at_once(lake: Lake) -> None:
+    failures: list[Exception] = []
+
+    def use(number: int) -> None:
+        try:
+            Ledger(lake).append(LedgerRows("runs", [{"run_id": str(number)}]))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(row["run_id"] for row in lake.ledger.runs()) == ["0", "1", "2", "3"]
+
+
+def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
+    lake.ensure_schema(NAMESPACE)
+    schema = SCHEMAS["nodes"].remove(SCHEMAS["nodes"].get_field_index("base_metadata"))
+    lake.catalog.create_table((NAMESPACE, "nodes"), schema)
+    lake.ledger.append(LedgerRows("nodes", [node("a", base_metadata="/x")]))
+    assert lake.ledger.branch_history("b").nodes[0]["base_metadata"] == "/x"
+
+
+def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparkwap.ledger._KEPT_SNAPSHOTS", 5)
+    for number in range(30):
+        lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
+    assert len(lake.ledger.runs()) == 30
+    table = lake.catalog.load_table((NAMESPACE, "runs"))
+    assert len(table.metadata.snapshots) == 5
+    folder = Path(table.location()) / "metadata"
+    assert len(list(folder.glob("*.metadata.json"))) <= 12
+    assert len(table.current_snapshot().manifests(table.io)) <= 20  # type: ignore[union-attr]
+
+
+def test_a_publish_is_found_by_either_id(lake: Lake) -> None:
+    lake.catalog  # noqa: B018
+    row = {
+        "publish_id": "aaaaaaaa-1",
+        "run_id": "bbbbbbbb-1",
+        "branch": "b",
+        "schema": "s",
+        "name": "t",
+        "how": "branch",
+        "base_snapshot": 1,
+        "candidate_snapshot": 2,
+        "published_metadata": "/x",
+        "published_at": NOW,
+        "action": "publish",
+    }
+    lake.ledger.append(LedgerRows("publishes", [row]))
+    for some_id in ("aaaaaaaa", "bbbbbbbb", "bbbbbbbb-1"):
+        (found,) = lake.ledger.publish(some_id)
+        assert (found.entries[0].identifier, found.rolled_back) == (("s", "t"), False)
+    undo = {**row, "run_id": "cccccccc-1", "action": "rollback"}
+    lake.ledger.append(LedgerRows("publishes", [undo]))
+    assert lake.ledger.publish("bbbbbbbb")[0].rolled_back
+    assert lake.ledger.publish("aaaa") == []
