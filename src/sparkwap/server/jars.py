@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkwap.errors import JarError
+from sparkwap.server import trust
+from sparkwap.server.config import LOOPBACK
 from sparkwap.server.java import MODULE_OPTIONS, Java
 
 Progress = Callable[[str], None]
@@ -131,29 +133,45 @@ def _fetch(
     spark_conf: Mapping[str, str],
     progress: Progress,
 ) -> None:
-    total = sum(jar.size for jar in jars)
     names = ", ".join(f"{jar.artifact} {jar.version}" for jar in jars)
-    progress(f"fetching {names} ({_megabytes(total)} MB, once)")
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as work:
-        ivy = Path(work) / "ivy"
-        output = Path(work) / "output"
-        with output.open("wb") as sink:
-            resolver = subprocess.Popen(
-                _resolver_command(jars, ivy, java, spark_home, spark_conf),
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                cwd=work,
-                env={**os.environ, "SPARK_HOME": str(spark_home)},
-            )
-            try:
-                _wait(resolver, ivy, total, progress)
-            finally:
-                if resolver.poll() is None:
-                    resolver.kill()
-                    resolver.wait()
+    progress(f"fetching {names} ({_megabytes(sum(jar.size for jar in jars))} MB, once)")
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as temporary:
+        work = Path(temporary)
+        command = _resolver_command(jars, work / "ivy", java, spark_home, spark_conf)
+        said = _resolve(command, work, spark_home, jars, progress)
+        bundle = trust.bundle()
+        if bundle is not None and _missing(jars, work):
+            progress(f"trying again with the certificates of {bundle}")
+            options = trust.java_options(bundle, work / "trust.jks")
+            said = _resolve([command[0], *options, *command[1:]], work, spark_home, jars, progress)
+        missing = _missing(jars, work)
+        if missing:
+            raise _not_fetched(missing, directory, said)
         for jar in jars:
-            _move(jar, ivy, directory, output.read_text(errors="replace"))
+            verify(jar, _fetched(jar, work)).replace(directory / jar.filename)
+
+
+def _resolve(
+    command: list[str], work: Path, spark_home: Path, jars: list[Jar], progress: Progress
+) -> str:
+    """Run Spark's resolver in the directory ``work`` and return what it said."""
+    output = work / "output"
+    with output.open("wb") as sink:
+        resolver = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env={**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": LOOPBACK},
+        )
+        try:
+            _wait(resolver, work / "ivy", sum(jar.size for jar in jars), progress)
+        finally:
+            if resolver.poll() is None:
+                resolver.kill()
+                resolver.wait()
+    return output.read_text(errors="replace")
 
 
 def _resolver_command(
@@ -197,22 +215,26 @@ def _wait(resolver: subprocess.Popen[bytes], ivy: Path, total: int, progress: Pr
             )
 
 
-def _move(jar: Jar, ivy: Path, directory: Path, output: str) -> None:
-    fetched = ivy / "jars" / f"{jar.group}_{jar.filename}"
-    if not fetched.exists():
-        said = "\n".join(f"  {line}" for line in _telling(output))
-        raise JarError(
-            f"The jar {jar.coordinates} could not be fetched. The server was not started. Spark's "
-            f"resolver said:\n{said}\nCheck the network (behind a mirror set spark.jars.ivySettings"
-            " or spark.jars.repositories in `spark_conf`, or put the jar into "
-            f"{directory} by hand), then run the command again."
-        )
-    verify(jar, fetched)
-    fetched.replace(directory / jar.filename)
+def _fetched(jar: Jar, work: Path) -> Path:
+    return work / "ivy" / "jars" / f"{jar.group}_{jar.filename}"
+
+
+def _missing(jars: list[Jar], work: Path) -> list[Jar]:
+    return [jar for jar in jars if not _fetched(jar, work).exists()]
+
+
+def _not_fetched(missing: list[Jar], directory: Path, said: str) -> JarError:
+    names = ", ".join(jar.coordinates for jar in missing)
+    lines = "\n".join(f"  {line}" for line in _telling(said))
+    return JarError(
+        f"Not fetched: {names}. The server was not started. Spark's resolver said:\n{lines}\n"
+        "Check the network, then run the command again. Behind a mirror set spark.jars.ivySettings "
+        f"or spark.jars.repositories in `spark_conf`, or put the jars into {directory} by hand."
+    )
 
 
 def _telling(output: str) -> list[str]:
-    words = ("not found", "FAILED", "exception", "Exception", "error", "refused")
+    words = ("not found", "FAILED", "exception", "Exception", "error", "refused", "destination")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return [line for line in lines if any(word in line for word in words)][:6] or lines[-6:]
 
