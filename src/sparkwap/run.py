@@ -113,6 +113,14 @@ class Closing:
     refused: str | None
     seconds: float
 
+    def rejected(self) -> dict[str, str]:
+        """The nodes that have to be built again, with the reason in words."""
+        verdicts = self.decision.verdicts
+        bad = {n: "; ".join(v.reasons) for n, v in verdicts.items() if v.outcome == "rejected"}
+        if self.refused is not None:
+            bad |= {n: "the catalog refused the publish" for n in self.decision.publish}
+        return bad
+
 
 class Run:
     """One dbt invocation that writes to an audit branch.
@@ -166,28 +174,42 @@ class Run:
         :param desired: what the table shall look like; see :class:`sparkwap.plan.Desired`.
         """
         with self._place(identifier):
-            if self.overlay.side_schema(identifier):
-                return self._side(identifier)
+            known = self.target(identifier)
+            if known is not None:
+                return known
             current = self.lake.state(identifier)
             if current is None or current.kind != "table":
-                return self._side(identifier, current)
+                return self._beside(identifier, current)
             plan = decide_build(current, desired)
-            # A table that has never been written has no snapshot that a branch could start from.
-            if plan.where == "branch" and current.main is not None:
+            # A table that has never been written has no snapshot that a branch could start from,
+            # and what an earlier run has in the side schema would hide a branch.
+            beside = self.overlay.side_schema(identifier) is not None
+            if plan.where == "branch" and current.main is not None and not beside:
                 return self._branch(identifier, current)
-            return self._clone(identifier, plan.changes)
+            return self._clone(identifier, current, plan.changes)
 
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Target:
-        """Build ``identifier`` on a clone, as its schema will change."""
+        """Build ``identifier`` on a clone, as its schema will change.
+
+        :param changes: what will change, in words.
+        """
         with self._place(identifier):
-            if self.overlay.side_schema(identifier):
-                return self._side(identifier)
-            return self._clone(identifier, tuple(changes))
+            known = self.target(identifier)
+            if known is not None and known.how == "branch":
+                raise SparkwapError(
+                    f"{known.name} was already written on its branch by this run when its schema "
+                    f"turned out to change ({', '.join(changes)}). Nothing of it is published. "
+                    "Build it again with `dbt retry`: all batches then see the new schema."
+                )
+            current = self.lake.state(identifier)
+            if known is not None or current is None or current.kind != "table":
+                return known or self._beside(identifier, current)
+            return self._clone(identifier, current, tuple(changes))
 
     def place_beside(self, identifier: Identifier) -> Target:
         """Build ``identifier`` from nothing in the side schema: a view, or a replacement."""
         with self._place(identifier):
-            return self._side(identifier, self.lake.state(identifier))
+            return self.target(identifier) or self._beside(identifier, self.lake.state(identifier))
 
     def target(self, identifier: Identifier) -> Target | None:
         """Where ``identifier`` is built in this run; None if it is not."""
@@ -219,31 +241,30 @@ class Run:
             )
         )
 
-    def _clone(self, identifier: Identifier, changes: tuple[str, ...]) -> Target:
+    def _clone(
+        self, identifier: Identifier, current: TableState, changes: tuple[str, ...]
+    ) -> Target:
         side = names.side_schema(identifier[0], self.branch)
-        self.lake.ensure_schema(side, self.branch)
+        standing = self.lake.state((side, identifier[1]))
+        if standing is not None and standing.uuid != current.uuid:
+            # Left by an earlier run from before the live table was made; the build replaces it.
+            return self._beside(identifier, current)
         clone = self.lake.clone(identifier, side)
         self.overlay.add(identifier, side)
-        live = self.lake.state(identifier)
         return self._keep(
             Target(
                 identifier,
                 "side",
                 side_schema=side,
                 base=clone.main,
-                base_metadata=live.metadata_location if live else None,
+                base_metadata=current.metadata_location,
                 changes=changes,
             )
         )
 
-    def _side(self, identifier: Identifier, current: TableState | None = None) -> Target:
-        known = self.target(identifier)
-        if known is not None and known.how == "side":
-            return known
+    def _beside(self, identifier: Identifier, current: TableState | None) -> Target:
         side = names.side_schema(identifier[0], self.branch)
         self.lake.ensure_schema(side, self.branch)
-        if current is None:
-            current = self.lake.state(identifier)
         self.overlay.add(identifier, side)
         return self._keep(
             Target(

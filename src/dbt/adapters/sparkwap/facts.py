@@ -9,9 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dbt.artifacts.schemas.results import RunStatus, TestStatus
+
 from sparkwap.run import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
+PASSED = frozenset({"pass", "warn"})
 TEST_TYPES = frozenset({"test", "unit_test"})
 # A test reads through these: their rows are those of what they select from.
 SEE_THROUGH = frozenset({"view", "ephemeral"})
@@ -98,6 +101,26 @@ def _materialized(node: Any) -> str:
 
 def _tested(unit_test: Any) -> str:
     return str(unit_test.tested_node_unique_id or unit_test.depends_on.nodes[0])
+
+
+def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Manifest) -> None:
+    """Make dbt's own record say what the gate said, so that ``dbt retry`` does the right thing.
+
+    dbt retries what did not succeed. A rejected table was built without an error, so to dbt only
+    its test failed, and a retry would audit the same rows again. Here the table becomes an error,
+    and its other tests are skipped: they have to see the rows that a retry will build.
+
+    :param rejected: reason by node id.
+    """
+    reads = {test.test_id: test.reads for test in tests.tests()}
+    for result in results:
+        node_id = result.node.unique_id
+        if node_id in rejected and str(result.status) == "success":
+            result.status = RunStatus.Error
+            result.message = f"Rejected by the gate: {rejected[node_id]}"
+        elif reads.get(node_id, frozenset()) & rejected.keys() and str(result.status) in PASSED:
+            result.message = f"It was {result.status}, on rows that the gate rejected"
+            result.status = TestStatus.Skipped
 
 
 def dbt_failed(results: Iterable[Any]) -> bool:

@@ -27,8 +27,9 @@ from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from sparkwap import guard, names, overlay, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
+from sparkwap.operations import Operations
 from sparkwap.plan import Desired
-from sparkwap.run import Run
+from sparkwap.run import Closing, Run
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens
 from sparkwap.state import LastRun
@@ -327,26 +328,40 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         if run is None:
             return {"lines": [], "error": None}
+        results = list(results)
+        manifest = facts.Manifest(self.get_macro_resolver())
         try:
-            manifest = facts.Manifest(self.get_macro_resolver())
-            closing = run.close(
-                manifest.nodes(results), manifest.tests(), manifest.seen(results)
-            )
+            closing = run.close(manifest.nodes(results), manifest.tests(), manifest.seen(results))
         except SparkwapError as error:
             raise DbtRuntimeError(str(error)) from error
         finally:
             self._run_settled = True
-        left_open = closing.published < len(closing.nodes)
-        outcome = "held" if left_open else "closed"
+            self._end_run()
+        outcome = "held" if closing.published < len(closing.nodes) else "closed"
         LastRun(run.run_id, run.branch, outcome).write(self._target_path)
-        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch)
-        error = None
-        if closing.refused:
-            error = closing.refused
-        elif closing.decision.failed and not facts.dbt_failed(results):
-            error = "The gate rejected this run; see the reasons above."
-        self._end_run()
-        return {"lines": lines, "error": error}
+        facts.mark_rejected(results, closing.rejected(), manifest)
+        return {
+            "lines": summary.lines(closing, run_id=run.run_id, branch=run.branch),
+            "error": closing.refused or _unexplained(closing, results),
+        }
+
+    @available.parse(lambda *a, **k: [])
+    def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        last = LastRun.read(self._target_path)
+        operations = Operations(
+            self.lake,
+            run_id=get_invocation_id(),
+            settings=self._settings(),
+            project=str(getattr(self.config, "project_name", "")),
+            target_name=str(getattr(self.config, "target_name", "")),
+            tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
+            last_branch=last.branch if last and last.open else None,
+        )
+        try:
+            return operations.call(name, arguments)
+        except SparkwapError as error:
+            raise DbtRuntimeError(str(error)) from error
 
     def _end_run(self) -> None:
         with self._lock:
@@ -457,6 +472,13 @@ class SparkWapAdapter(SparkAdapter):
     def wap_error(self, message: str) -> None:
         """End the node, or dbt, with a message of the gate."""
         raise DbtRuntimeError(message)
+
+
+def _unexplained(closing: Closing, results: Sequence[Any]) -> str | None:
+    """A message if the gate rejected what dbt takes for a success, so that dbt must be told."""
+    if not closing.decision.failed or facts.dbt_failed(results):
+        return None
+    return "The gate rejected tables of this run; the reasons stand above."
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:

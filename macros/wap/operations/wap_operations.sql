@@ -1,0 +1,31 @@
+{#-
+    The gate by hand: dbt run-operation <name> --args '{...}'. Unknown arguments come in through
+    `kwargs`, so that the answer can name the legal ones.
+-#}
+
+{#- Open audit branches: base, candidate, age, and why each table is held. -#}
+{% macro wap_status(branch=none) %}
+    {%- do _wap_operation("wap_status", {"branch": branch}, kwargs) -%}
+{% endmacro %}
+
+{#- Publish what a held branch has, by the tests that it has passed. -#}
+{% macro wap_publish(branch=none, mode=none) %}
+    {%- do _wap_operation("wap_publish", {"branch": branch, "mode": mode}, kwargs) -%}
+{% endmacro %}
+
+{#- Drop an audit branch and all that exists only on it. -#}
+{% macro wap_discard(branch=none) %}
+    {%- do _wap_operation("wap_discard", {"branch": branch}, kwargs) -%}
+{% endmacro %}
+
+{#- Undo a publish: all of its tables in one transaction. -#}
+{% macro wap_rollback(run=none) %}
+    {%- do _wap_operation("wap_rollback", {"run": run}, kwargs) -%}
+{% endmacro %}
+
+{% macro _wap_operation(name, arguments, others) %}
+    {%- do arguments.update(others) -%}
+    {%- for line in adapter.wap_operation(name, arguments) -%}
+        {%- do log(line, info=true) -%}
+    {%- endfor -%}
+{% endmacro %}

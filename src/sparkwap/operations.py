@@ -1,0 +1,251 @@
+"""What people do with audit branches by hand: look, publish, discard, roll back.
+
+Each operation returns the lines to print. dbt's run-operations of the same names (with the prefix
+``wap_``) call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sparkwap import names, summary
+from sparkwap.catalog import Lake, OpenBranch
+from sparkwap.errors import ConfigError
+from sparkwap.ledger import LedgerPublish
+from sparkwap.run import Run, TestFact
+from sparkwap.settings import GateSettings
+
+LEGAL: Mapping[str, Mapping[str, str]] = {
+    "wap_status": {"branch": "an audit branch, to see its tables; all branches if left out"},
+    "wap_publish": {
+        "branch": "the audit branch to publish",
+        "mode": "run (all of its tables or none, the default) or lineage",
+    },
+    "wap_discard": {"branch": "the audit branch to drop"},
+    "wap_rollback": {"run": "the run, or publish, to undo: its id, or the first eight digits"},
+}
+"""The arguments of each operation, with their legal values in words."""
+
+_SHOWN = 10
+
+
+class Operations:
+    """The operations on one lake.
+
+    :param tests: all tests of the project, which a publish needs to know what was expected.
+    :param last_branch: the branch that the last run here left open; the default of ``branch``.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        run_id: str,
+        settings: GateSettings,
+        project: str,
+        target_name: str,
+        tests: Callable[[], Sequence[TestFact]],
+        last_branch: str | None,
+    ) -> None:
+        self._lake = lake
+        self._run_id = run_id
+        self._settings = settings
+        self._project = project
+        self._target_name = target_name
+        self._tests = tests
+        self._last_branch = last_branch
+
+    def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Check the arguments and run an operation.
+
+        :raises ConfigError: an argument is unknown, lacks or has an illegal value; the message
+            names the legal ones.
+        """
+        legal = LEGAL[operation]
+        given = {key: value for key, value in arguments.items() if value is not None}
+        unknown = sorted(set(given) - set(legal))
+        if unknown:
+            raise ConfigError(_usage(operation, f"unknown argument: {', '.join(unknown)}"))
+        method = getattr(self, "_" + operation.removeprefix("wap_"))
+        return list(method(**{key: str(value) for key, value in given.items()}))
+
+    # -- wap_status ------------------------------------------------------------------------------
+
+    def _status(self, branch: str | None = None) -> Iterable[str]:
+        found = self._lake.open_branches()
+        if branch is not None:
+            found = [self._branch_of(found, "wap_status", branch)]
+        if not found:
+            yield "No audit branch is open: all that was built is published or discarded."
+            return
+        yield f"{len(found)} audit branch{'es are' if len(found) > 1 else ' is'} open:"
+        for one in found:
+            yield from self._tell_branch(one, whole=branch is not None)
+        if branch is None:
+            yield "See one whole:  dbt run-operation wap_status --args '{branch: <name>}'"
+
+    def _tell_branch(self, one: OpenBranch, *, whole: bool) -> Iterable[str]:
+        history = self._lake.ledger.branch_history(one.branch)
+        reasons = {(r["schema"], r["name"]): r for r in history.nodes}
+        created = [table.created_ms for table in one.tables]
+        built = [r["built_at"] for r in history.nodes]
+        age = min([*map(_when, created), *built], default=None)
+        count = len(one.tables) + len(one.side)
+        yield ""
+        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(age)}"
+        if not history.nodes:
+            yield "    its run did not come to an end, so nothing of it can be published as it is"
+        rows = [*self._table_lines(one, reasons), *self._side_lines(one, reasons)]
+        yield from rows if whole else rows[:_SHOWN]
+        if not whole and len(rows) > _SHOWN:
+            yield f"    and {len(rows) - _SHOWN} more"
+        yield from _ways_on(one.branch, ended=bool(history.nodes))
+
+    @staticmethod
+    def _table_lines(
+        one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
+    ) -> Iterable[str]:
+        for table in one.tables:
+            moved = "" if table.main_now == table.base else f", and main is at {table.main_now} now"
+            row = reasons.get(table.identifier)
+            yield f"    {'.'.join(table.identifier)}   {_verdict(row)}"
+            yield f"        base {table.base}, candidate {table.head}{moved}"
+
+    @staticmethod
+    def _side_lines(
+        one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
+    ) -> Iterable[str]:
+        for side in one.side:
+            schema = names.split_side_schema(side.identifier[0], one.branch)
+            row = reasons.get((str(schema), side.identifier[1]))
+            yield f"    {schema}.{side.identifier[1]}   {_verdict(row)}"
+            yield f"        candidate is the {side.kind} {'.'.join(side.identifier)}"
+
+    # -- wap_publish -----------------------------------------------------------------------------
+
+    def _publish(self, branch: str | None = None, mode: str = "run") -> Iterable[str]:
+        if mode not in ("run", "lineage"):
+            raise ConfigError(_usage("wap_publish", f"mode is {mode!r}"))
+        one = self._branch_of(self._lake.open_branches(), "wap_publish", branch)
+        run = Run(
+            self._lake,
+            run_id=self._run_id,
+            branch=one.branch,
+            settings=replace(self._settings, publish="lineage" if mode == "lineage" else "run"),
+            command="wap_publish",
+            project=self._project,
+            target_name=self._target_name,
+        )
+        run.load_side_schemas()
+        closing = run.close([], self._tests(), [])
+        if not closing.nodes:
+            raise ConfigError(
+                f"The ledger knows of nothing on {one.branch} that could be published: its run "
+                "did not come to an end. Nothing has changed. Build it again with "
+                f"--vars 'wap_branch: {one.branch}', or drop it: dbt run-operation wap_discard "
+                f"--args '{{branch: {one.branch}}}'"
+            )
+        return [
+            *summary.lines(closing, run_id=self._run_id, branch=one.branch),
+            *([closing.refused] if closing.refused else []),
+        ]
+
+    # -- wap_discard -----------------------------------------------------------------------------
+
+    def _discard(self, branch: str | None = None) -> Iterable[str]:
+        one = self._branch_of(self._lake.open_branches(), "wap_discard", branch)
+        gone = self._lake.discard(one.branch, self._run_id)
+        count = len(gone.tables) + len(gone.side)
+        yield (
+            f"Discarded {gone.branch}: {count} table{'s' if count != 1 else ''} on it are gone; "
+            "readers of main see no change."
+        )
+        for schema in gone.kept:
+            yield f"Left alone: the schema {schema}, which is named like a side schema but is none."
+
+    # -- wap_rollback ----------------------------------------------------------------------------
+
+    def _rollback(self, run: str | None = None) -> Iterable[str]:
+        done = self._publish_of(run)
+        self._lake.rollback(
+            done.entries, run_id=self._run_id, publish_id=done.publish_id, branch=done.branch
+        )
+        yield (
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)} in one "
+            "transaction; readers of main see again:"
+        )
+        for entry in done.entries:
+            before = entry.base if entry.base is not None else entry.base_metadata_location
+            yield f"  {'.'.join(entry.identifier)}   {before or 'not there, as before'}"
+
+    def _publish_of(self, run: str | None) -> LedgerPublish:
+        ledger = self._lake.ledger
+        found = [p for p in ledger.publish(run or "") if not p.rolled_back]
+        if len(found) == 1:
+            return found[0]
+        if run is None:
+            problem = "run is missing"
+        elif not found:
+            problem = f"there is no publish of {run!r} that is not rolled back already"
+        else:
+            problem = f"{run!r} means {len(found)} publishes; give the whole publish id"
+        recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
+        known = [
+            f"  {names.short_run_id(p.run_id)}   publish {p.publish_id}   "
+            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {len(p.entries)} tables"
+            for p in recent
+        ]
+        raise ConfigError("\n".join([_usage("wap_rollback", problem), "Publishes:", *known]))
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _branch_of(
+        self, found: Sequence[OpenBranch], operation: str, branch: str | None
+    ) -> OpenBranch:
+        wanted = branch or self._last_branch
+        if wanted is None and len(found) == 1:
+            return found[0]
+        for one in found:
+            if one.branch == wanted:
+                return one
+        problem = "branch is missing" if branch is None else f"there is no open branch {branch!r}"
+        open_ones = ", ".join(one.branch for one in found) or "none"
+        raise ConfigError(f"{_usage(operation, problem)}\nOpen branches: {open_ones}")
+
+
+def _usage(operation: str, problem: str) -> str:
+    lines = [f"{operation}: {problem}. Nothing has changed. Arguments (--args '{{key: value}}'):"]
+    lines += [f"  {key}: {meaning}" for key, meaning in LEGAL[operation].items()]
+    return "\n".join(lines)
+
+
+def _verdict(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "unknown to the ledger"
+    return f"{row['verdict']}: {row['reason']}" if row["reason"] else str(row["verdict"])
+
+
+def _ways_on(branch: str, *, ended: bool) -> Iterable[str]:
+    arguments = f"--args '{{branch: {branch}}}'"
+    if ended:
+        yield f"    audit again and publish   dbt test --vars 'wap_branch: {branch}'"
+        yield f"    publish as audited        dbt run-operation wap_publish {arguments}"
+    yield f"    drop it                   dbt run-operation wap_discard {arguments}"
+
+
+def _when(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _age(since: datetime | None) -> str:
+    if since is None:
+        return "of unknown age"
+    seconds = int((datetime.now(UTC) - since).total_seconds())
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            count = seconds // length
+            return f"{count} {unit}{'s' if count != 1 else ''} old"
+    return "less than a minute old"
