@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     Known = Callable[["RawModel"], Mapping[str, str]]
 
 _DATES_SHOWN = 3
+# The dbt of this Python, whatever PATH says.
+_DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,7 @@ class DbtCall:
         arguments = [*command, *self._common()]
         if variables:
             arguments += ["--vars", json.dumps(variables, default=str)]
-        # By its module: the dbt of this Python, whatever PATH says.
-        return subprocess.run(
-            [sys.executable, "-m", "dbt.cli.main", *arguments], check=False
-        ).returncode
+        return subprocess.run([*_DBT, *arguments], check=False).returncode
 
     def _common(self) -> list[str]:
         options = {
@@ -185,11 +184,13 @@ class DbtCall:
         # Only dbt knows how to find and render a profile; nothing else here needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
+        from dbt_common.context import set_invocation_context
         from pyiceberg.catalog.sql import SqlCatalog
 
         # The default is dbt's own rule: the environment, the project's folder, the home folder.
         arguments = {"PROFILES_DIR": str(self.profiles_dir)} if self.profiles_dir else {}
         set_from_args(argparse.Namespace(**arguments), None)
+        set_invocation_context(os.environ)  # what env_var() reads
         profile = load_profile(
             str(self.project_dir), dict(self.variables), self.profile, self.target
         )

@@ -183,7 +183,7 @@ def test_dbt_gets_the_project_and_the_variables(
     call = build.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
     assert call.run("build", until=JANUARY) == 0
     command = list(calls[0])
-    assert command[1:5] == ["-m", "dbt.cli.main", "build", "--project-dir"]
+    assert command[3:5] == ["build", "--project-dir"]
     assert command[command.index("--target") + 1] == "pr"
     assert command[-1] == '{"x": 1, "landing_until": "2024-01-31"}'
 
