@@ -327,7 +327,7 @@ def _audit(
     worst = max(valid, key=_severity)
     severity = _severity(worst)
     if severity == _SKIPPED:
-        return _Audit(test, "missing", "was skipped")
+        return _Audit(test, "missing", "did not run (skipped)")
     if severity > _SKIPPED:
         return _Audit(test, "bad", _said(test, worst))
     return _Audit(test, "pass" if severity == 0 else "warn", _said(test, worst))
@@ -352,7 +352,7 @@ def _why_missing(results: Sequence[TestResult], read: Sequence[BuiltNode]) -> st
     if not results:
         return "did not run"
     if all(_severity(result) == _SKIPPED for result in results):
-        return "was skipped"
+        return "did not run (skipped)"
     seen = [(node, result.audited.get(node.node_id)) for result in results for node in read]
     stale = _unique(node.name for node, token in seen if token and token != node.candidate)
     if stale:

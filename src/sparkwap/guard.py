@@ -77,11 +77,9 @@ def _refuse(what: str, harm: str, instead: str, *, by_hand: bool = True) -> None
 
 def _create(head: "_Head", is_live: IsLive) -> None:
     replaces = head.take("or", "replace")
-    if head.take("global") or head.take_any("temporary", "temp"):
-        return
     head.take("external")
     kind = head.next()
-    if kind not in ("table", "view"):
+    if kind not in ("table", "view"):  # `temporary view` is nobody else's
         return
     head.take("if", "not", "exists")
     name = head.name()
@@ -283,9 +281,7 @@ def _undo_set(head: "_Head") -> str | None:
         return "reset spark.sql.session.timeZone"
     if head.take("catalog"):
         return END_SESSION
-    if head.take_any("var", "variable"):
-        return None  # undone where the variable is declared
-    key, assigns = head.setting()
+    key, assigns = head.setting()  # of `set var x = 1` none: undone where x is declared
     return f"reset {key}" if assigns else None
 
 
@@ -295,8 +291,6 @@ def _undo_create(head: "_Head") -> str | None:
     if not head.take_any("temporary", "temp"):
         return None
     kind = head.next()
-    if kind not in ("view", "table", "function"):
-        return None
     head.take("if", "not", "exists")
     name = head.name_as_written()
     if kind == "function":
@@ -315,17 +309,12 @@ def _undo_cache(head: "_Head") -> str | None:
     return f"uncache table if exists {head.name_as_written()}" if head.take("table") else None
 
 
-def _undo_add(head: "_Head") -> str | None:
-    kinds = ("jar", "jars", "file", "files", "archive", "archives")
-    return END_SESSION if head.peek() in kinds else None
-
-
 def _undo_by_new_session(head: "_Head") -> str | None:
     return END_SESSION
 
 
 _UNDOS: dict[str, Callable[["_Head"], str | None]] = {
-    "add": _undo_add,
+    "add": _undo_by_new_session,
     "cache": _undo_cache,
     "create": _undo_create,
     "declare": _undo_declare,
@@ -398,11 +387,7 @@ class _Head:
             return []
         words: list[str] = []
         while self.peek() not in (")", ""):
-            word = self.next()
-            if word in ",=":
-                words.append(word)
-                continue
-            word = _unquoted(word)
+            word = _unquoted(self.next())
             while self.take("."):
                 word += "." + _unquoted(self.next())
             words.append(word)

@@ -103,7 +103,8 @@ def test_blanks_comments_quotes_and_ctes_hide_nothing(sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        *(sql.replace("s.t", "s.other").replace("s.v", "s.w") for sql in HARMFUL[:20]),
+        *(sql.replace("s.t", "s.other").replace("s.v", "s.w") for sql in HARMFUL[:27]),
+        "alter schema t rename to u",
         "",
         "-- drop table s.t",
         "/* drop table s.t",
@@ -166,6 +167,13 @@ def test_the_message_says_what_happened_and_what_to_do() -> None:
         "them with the rows. "
         "To do it all the same, run it outside of a run, or add --vars 'wap_guard: false'."
     )
+
+
+def test_the_guard_is_not_to_be_turned_off_for_the_sake_of_a_branch() -> None:
+    with pytest.raises(GateError) as error:
+        check("set spark.wap.branch = x", LIVE.__contains__)
+    assert "wap_branch" in str(error.value)
+    assert "wap_guard" not in str(error.value)
 
 
 @pytest.mark.parametrize(

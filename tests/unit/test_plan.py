@@ -88,6 +88,7 @@ def test_the_order_of_columns_matters_when_asked() -> None:
         ({"sort_order": ("id desc",)}, "sort order: id asc nulls first -> id desc nulls last"),
         ({"sort_order": ()}, "sort order: id asc nulls first -> none"),
         ({"properties": {"a": 1}}, "property a: none -> 1"),
+        ({"properties": {"a": "Zstd"}}, "property a: none -> Zstd"),
         (
             {"properties": {"write.wap.enabled": "false"}},
             "property write.wap.enabled: true -> false",
@@ -161,6 +162,7 @@ def test_one_text_may_hold_several_terms() -> None:
         ("timestamp_ntz", "timestamp_ntz"),
         ("real", "float"),
         ("array< SMALLINT >", "array<int>"),
+        ("list<long>", "array<bigint>"),
         ("map<varchar(3), decimal(4, 1)>", "map<string,decimal(4,1)>"),
         (
             "struct<Ab: tinyint, c :array<struct<D:string>>>",
