@@ -49,3 +49,33 @@ class LastRun:
         scratch = path.with_suffix(".tmp")
         scratch.write_text(json.dumps(asdict(self)))
         scratch.replace(path)
+
+
+class RetryRecord:
+    """Keeps dbt's record of an open run while another command looks around.
+
+    `dbt show` and `dbt run-operation` write ``run_results.json`` too, and `dbt retry` after them
+    would find nothing to retry. While the last run is open, its record is put back.
+
+    :param folder: dbt's target folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "run_results.json"
+        self._kept: str | None = None
+        last = LastRun.read(folder)
+        if last is not None and last.open and run_of(self._path) == last.run_id:
+            self._kept = self._path.read_text()
+
+    def put_back(self, run_id: str) -> None:
+        """Put the record back if the invocation ``run_id`` has written over it."""
+        if self._kept is not None and run_of(self._path) == run_id:
+            self._path.write_text(self._kept)
+
+
+def run_of(results: Path) -> str | None:
+    """The run id in a ``run_results.json``; None if there is none that can be read."""
+    try:
+        return str(json.loads(results.read_text())["metadata"]["invocation_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

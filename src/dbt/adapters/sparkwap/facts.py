@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
@@ -127,25 +124,6 @@ def dbt_failed(results: Iterable[Any]) -> bool:
     """Whether dbt itself ends with a failure, so that the exit code needs no help."""
     return any(str(r.status) in ("error", "fail", "runtime error", "partial success")
                for r in results)
-
-
-@dataclass(frozen=True)
-class Retried:
-    """The run that ``dbt retry`` goes on with: its run id and the vars it was given."""
-
-    run_id: str
-    variables: Mapping[str, Any] = field(default_factory=dict)
-
-
-def retried(results_path: Path) -> Retried | None:
-    """Read dbt's own record of the last invocation; None where there is none."""
-    try:
-        content = json.loads(results_path.read_text())
-        run_id = str(content["metadata"]["invocation_id"])
-    except (OSError, ValueError, KeyError):
-        return None
-    variables = content.get("args", {}).get("vars") or {}
-    return Retried(run_id, variables if isinstance(variables, dict) else {})
 
 
 def _depends_on(node: Any) -> list[str]:

@@ -15,6 +15,7 @@ from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
+import click
 import sqlparse
 
 from dbt.adapters.sparkwap import facts
@@ -32,7 +33,7 @@ from sparkwap.plan import Desired
 from sparkwap.run import Closing, Run
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens
-from sparkwap.state import LastRun
+from sparkwap.state import LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
-RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone", "retry"})
+RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
 
 
 @dataclass
@@ -86,6 +87,12 @@ class SparkWapAdapter(SparkAdapter):
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._run_settled = False
+        # To its adapter a retry looks like the command that it repeats.
+        context = click.get_current_context(silent=True)
+        self._is_retry = context is not None and context.info_name == "retry"
+        self._retry_record = (
+            None if self._command in RUN_COMMANDS else RetryRecord(self._target_path)
+        )
         self.connections.session_settings = self._session_settings
         self.connections.check_statement = self._check_statement
         overlay.activate(None)
@@ -130,39 +137,33 @@ class SparkWapAdapter(SparkAdapter):
                     raise DbtRuntimeError(str(error)) from error
             return self._run
 
-    def _settings(self, retried: facts.Retried | None = None) -> GateSettings:
-        """The gate's settings from the vars of the project, the retried run, the command line."""
+    def _settings(self) -> GateSettings:
+        """The gate's settings: vars of the project, then those of the command line."""
         variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
         scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
         own = variables.get(getattr(self.config, "project_name", ""), {})
-        former = retried.variables if retried else {}
-        given = getattr(self.config, "cli_vars", None) or {}
-        return GateSettings.from_vars({**scoped, **own, **former, **given})
+        return GateSettings.from_vars({**scoped, **own, **(self.config.cli_vars or {})})
 
-    def _retried(self) -> facts.Retried | None:
-        if self._command != "retry":
-            return None
-        folder = getattr(self.config.args, "state", None) or self._target_path
-        return facts.retried(Path(self._project_root) / folder / "run_results.json")
-
-    def _branch(self, settings: GateSettings, retried: facts.Retried | None) -> str:
+    def _branch(self, settings: GateSettings) -> str:
         """The audit branch: the user's, that of the run to go on with, or a new one."""
         run_id = get_invocation_id()
         last = LastRun.read(self._target_path)
-        if settings.branch is None and last is not None:
-            if retried is not None and last.run_id == retried.run_id:
+        if settings.branch is None and self._is_retry:
+            folder = Path(getattr(self.config.args, "state", None) or self._target_path)
+            retried = run_of(Path(self._project_root) / folder / "run_results.json")
+            if last is not None and last.run_id == retried:
                 return last.branch
-            if self._command == "test" and last.open:
-                return last.branch
-        return names.audit_branch(retried.run_id if retried else run_id, settings.branch)
+            run_id = retried or run_id
+        if settings.branch is None and self._command == "test" and last and last.open:
+            return last.branch
+        return names.audit_branch(run_id, settings.branch)
 
     def _open_run(self) -> Run:
-        retried = self._retried()
-        settings = self._settings(retried)
+        settings = self._settings()
         run = Run(
             self.lake,
             run_id=get_invocation_id(),
-            branch=self._branch(settings, retried),
+            branch=self._branch(settings),
             settings=settings,
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
@@ -429,6 +430,8 @@ class SparkWapAdapter(SparkAdapter):
     def cleanup_connections(self) -> None:
         super().cleanup_connections()
         self._end_run()
+        if self._retry_record is not None:
+            self._retry_record.put_back(get_invocation_id())
 
     # -- small things for macros -----------------------------------------------------------------
 
