@@ -103,7 +103,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
-the run first looked; ``tests.audited`` maps a node's id to the candidate that the test saw;
+the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
+the nodes it reads; ``tests.audited`` maps a node's id to the candidate that the test saw;
 ``publishes.action`` is ``publish`` or ``rollback``."""
 
 _TABLE_PROPERTIES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable
+from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError
@@ -67,34 +67,41 @@ def open_branch(store: Store, identifier: Identifier, branch: str) -> Staged[Ope
     """Stage the audit branch of a table, with its base tag and ``write.wap.enabled``."""
     row = table_row(store, identifier)
     document = store.load(row.location)
-    refs = md.refs_of(document)
+    refs, properties = md.refs_of(document), md.properties_of(document)
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
-    if head is not None and head.type != "branch":
-        raise CatalogError(
-            f"{'.'.join(identifier)} has a tag named {branch}, so there cannot be an audit branch "
-            "of this name. Nothing was changed. Choose another name (var wap_branch)."
-        )
-    edit = md.Edit(document, row.location)
-    changes = {} if _is_on(document) else {md.WAP_ENABLED: "true"}
+    was_empty = empty_base(branch) in properties
+    if head is not None:
+        _require_ours(identifier, branch, head, opened=tag is not None or was_empty)
     base = tag.snapshot_id if tag else None
+    edit = md.Edit(document, row.location)
+    changes: dict[str, str | None] = {} if _is_on(document) else {md.WAP_ENABLED: "true"}
     # What an earlier run left on a base that `main` has moved away from could never be published,
     # so the branch starts anew.
-    stale = head is not None and main is not None and base != main.snapshot_id
-    if head is not None and not stale:
-        opened = OpenedBranch(base, head.snapshot_id, False)
-    elif main is not None:
+    if main is not None and (head is None or base != main.snapshot_id):
         edit.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
+        changes |= {empty_base(branch): None} if was_empty else {}
         opened = OpenedBranch(main.snapshot_id, main.snapshot_id, True)
+    elif head is not None or was_empty:
+        opened = OpenedBranch(base, head.snapshot_id if head else None, False)
     else:
-        is_open = empty_base(branch) in md.properties_of(document)
-        opened = OpenedBranch(None, None, not is_open)
-        if not is_open:
-            changes[empty_base(branch)] = "none"
+        changes[empty_base(branch)] = "none"
+        opened = OpenedBranch(None, None, True)
     if not opened.created and not changes:
         return Staged(opened)
     location = md.next_location(document, row.location)
     files = store.write({location: edit.properties(changes).build()})
     return Staged(opened, [Swap(row, Row(identifier, "table", location))], files)
+
+
+def _require_ours(identifier: Identifier, branch: str, head: RefState, *, opened: bool) -> None:
+    """Refuse a ref that somebody else made: a run would write over it, and a discard drop it."""
+    if head.type == "branch" and opened:
+        return
+    raise CatalogError(
+        f"{'.'.join(identifier)} has a {head.type} named {branch} that no run has opened. Nothing "
+        "was changed. Choose another name (var wap_branch), or drop it: "
+        f"alter table {'.'.join(identifier)} drop {head.type} {branch}."
+    )
 
 
 def clone(

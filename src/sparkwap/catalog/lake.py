@@ -242,8 +242,9 @@ class Lake:
             tag: The receipt that each published snapshot gets.
             tag_max_age_ms: How long it keeps the snapshot; None for ever.
             branch: The audit branch.
-            appends: More rows for the ledger, of its other tables, in the same transaction.
-            publish_id: Id of the publish, for callers that need it in their own rows.
+            appends: More rows for the ledger, of its other tables, in the same transaction; rows
+                of ``runs`` get the id of the publish.
+            publish_id: Id of the publish; one is made up if none is given.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
@@ -253,7 +254,7 @@ class Lake:
         publish_id = publish_id or str(uuid.uuid4())
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(items))
-
+        appends = [_with_publish_id(append, publish_id) for append in appends]
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
@@ -562,6 +563,12 @@ def _names(items: Sequence[Item]) -> set[Identifier]:
     live = {item.identifier for item in items}
     sides = [item for item in items if isinstance(item, SideItem)]
     return live | {(item.side_schema, item.identifier[1]) for item in sides}
+
+
+def _with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:
+    if append.table != "runs":
+        return append
+    return LedgerRows("runs", [{"publish_id": publish_id, **row} for row in append.rows])
 
 
 def _side_views(rows: Iterable[Row], schemas: Collection[str]) -> list[Row]:

@@ -7,10 +7,10 @@ Every change of a pointer is a `Swap`: compare and swap on the metadata location
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     Column,
@@ -30,7 +30,7 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.model import Identifier, Kind, SideObject
@@ -60,6 +60,9 @@ _namespaces = Table(
     Column("property_value", String(1000)),
 )
 _SIDE_OF = "wap.branch"
+
+
+Fate = Literal["made", "not made", "unknown"]
 
 
 class Conflict(Exception):
@@ -143,7 +146,7 @@ class Rows:
             _namespaces.c.catalog_name == self.name, _namespaces.c.property_key == _SIDE_OF
         )
         with self.engine.connect() as connection:
-            return dict(connection.execute(statement).tuples().all())
+            return _pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
@@ -168,7 +171,7 @@ class Rows:
             _namespaces.c.catalog_name == self.name, _namespaces.c.namespace == schema
         )
         with self.engine.connect() as connection:
-            return dict(connection.execute(statement).tuples().all())
+            return _pairs(connection.execute(statement))
 
     def apply(
         self,
@@ -186,7 +189,7 @@ class Rows:
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
-            DBAPIError: The database failed; see `landed` for what became of the transaction.
+            DBAPIError: The database failed; see `fate` for what became of the transaction.
         """
         try:
             with self.transaction() as connection:
@@ -201,19 +204,21 @@ class Rows:
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
-    def landed(self, swaps: Sequence[Swap]) -> bool:
-        """True if a transaction of these swaps was committed and nothing came after it."""
-        after = [swap.after for swap in swaps if swap.after is not None]
-        found = self.find([row.identifier for row in after]) if after else {}
-        gone = [
-            swap.before.identifier
-            for swap in swaps
-            if swap.before is not None
-            and (swap.after is None or swap.after.identifier != swap.before.identifier)
-        ]
-        replaced = {row.identifier for row in after}
-        left = set(self.find(gone)) - replaced if gone else set()
-        return all(found.get(row.identifier) == row for row in after) and not left
+    def fate(self, swaps: Sequence[Swap]) -> Fate:
+        """What became of a transaction of these swaps that did not end cleanly.
+
+        Returns:
+            ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
+            other writers have been there since.
+        """
+        before = {swap.before.identifier: swap.before for swap in swaps if swap.before}
+        after = {swap.after.identifier: swap.after for swap in swaps if swap.after}
+        found = self.find({*before, *after})
+        if all(found.get(name) == after.get(name) for name in {*before, *after}):
+            return "made"
+        if all(found.get(name) == before.get(name) for name in {*before, *after}):
+            return "not made"
+        return "unknown"
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -313,13 +318,13 @@ class Rows:
         try:
             with self.engine.connect() as connection:
                 connection.execute(statement.limit(0))
-        except (OperationalError, ProgrammingError) as error:
+        except DBAPIError as error:
             self._refusal = str(error.orig).strip()
             return False
         return True
 
     def _create(self) -> None:
-        tolerated = contextlib.suppress(OperationalError, ProgrammingError, IntegrityError)
+        tolerated = contextlib.suppress(DBAPIError)
         for table in (_tables, _namespaces):
             with tolerated, self.transaction() as connection:
                 connection.execute(CreateTable(table, if_not_exists=True))
@@ -328,6 +333,10 @@ class Rows:
                 connection.execute(
                     text("alter table iceberg_tables add column iceberg_type varchar(5)")
                 )
+
+
+def _pairs(rows: Iterable[Any]) -> dict[str, str]:
+    return {row[0]: row[1] for row in rows}
 
 
 def side_objects(rows: Sequence[Row]) -> tuple[SideObject, ...]:

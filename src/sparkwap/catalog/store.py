@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import CommitUnknown
-from sparkwap.catalog.rows import Conflict, Rows, Swap
+from sparkwap.catalog.rows import Conflict, Fate, Rows, Swap
 from sparkwap.errors import CatalogError
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class Store:
             except DBAPIError as error:
                 self._settle(staged, error)
             except BaseException:
-                if not self._landed(staged):
+                if self._fate(staged) == "not made":
                     self.delete(staged.files)
                 raise
             self.delete(staged.obsolete)
@@ -177,15 +177,19 @@ class Store:
             )
 
     def _settle(self, staged: Staged[Any], error: DBAPIError) -> None:
-        """Find out what became of a transaction that ended with a database error."""
-        if self._landed(staged):
+        """Return if a transaction was made that ended with a database error.
+
+        Its files stay unless it is certain that it was not: a server whose connection broke may
+        still be committing.
+        """
+        fate = self._fate(staged)
+        if fate == "made":
             return
-        if error.connection_invalidated:
-            # The server may still be committing: the files have to stay.
+        if fate == "unknown" or error.connection_invalidated:
             raise CommitUnknown(
-                f"The connection to the catalog's database was lost during a commit: {error.orig}. "
-                "The commit was made wholly or not at all. `dbt run-operation wap_status` shows "
-                "which, once the database is back."
+                f"The catalog's database failed during a commit: {error.orig}. The commit was made "
+                "wholly or not at all. `dbt run-operation wap_status` shows which, once the "
+                "database is back."
             ) from error
         self.delete(staged.files)
         raise CatalogError(
@@ -193,11 +197,10 @@ class Store:
             "(space, rights, connection), then run the same command again."
         ) from error
 
-    def _landed(self, staged: Staged[Any]) -> bool:
-        """True if the staged commit was made, or if that cannot be found out."""
+    def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
-            return False
+            return "not made"
         try:
-            return self.rows.landed(staged.swaps)
+            return self.rows.fate(staged.swaps)
         except Exception:
-            return True
+            return "unknown"

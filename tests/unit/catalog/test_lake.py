@@ -148,7 +148,7 @@ def test_bad_properties(properties: dict[str, str], message: str) -> None:
 
 def test_an_unreachable_database_is_named(tmp_path: Any) -> None:
     (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 100)
-    with pytest.raises(Exception, match="not a database"):
+    with pytest.raises(CatalogError, match="not a database"):
         Lake("lake", {"uri": f"sqlite:///{tmp_path}/file", "warehouse": str(tmp_path)})
 
 
@@ -161,15 +161,40 @@ def test_open_branch_starts_at_main_and_gates_the_table(bench: Bench) -> None:
     assert state.properties["write.wap.enabled"] == "true"
 
 
-def test_open_branch_remembers_the_base(bench: Bench) -> None:
+def test_open_branch_again_finds_base_and_head(bench: Bench) -> None:
     table = bench.table("t", 1)
     base = bench.state(table).main
     bench.lake.open_branch(table, BRANCH)
     head = bench.write(table, 2)
-    bench.write(table, 3, branch="main")
     before = bench.pointers()
     assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(base, head, False)
     assert bench.pointers() == before
+
+
+def test_open_branch_starts_anew_where_main_has_moved(bench: Bench) -> None:
+    table = bench.table("t", 1)
+    bench.lake.open_branch(table, BRANCH)
+    bench.write(table, 2)
+    main = bench.write(table, 3, branch="main")
+    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(main, main, True)
+    assert bench.read("t", BRANCH) == [1, 3]
+
+
+def test_open_branch_of_an_empty_table_that_got_rows(bench: Bench) -> None:
+    table = bench.table("t")
+    bench.lake.open_branch(table, BRANCH)
+    main = bench.write(table, 3, branch="main")
+    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(main, main, True)
+    assert "wap.base.pr_1" not in bench.state(table).properties
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_open_branch_leaves_refs_of_others_alone(bench: Bench, kind: str) -> None:
+    table = bench.table("t", 1)
+    snapshots = bench.lake.catalog.load_table(table).manage_snapshots()
+    getattr(snapshots, f"create_{kind}")(bench.state(table).main, BRANCH).commit()
+    with pytest.raises(CatalogError, match=f"has a {kind} named pr_1 that no run has opened"):
+        bench.lake.open_branch(table, BRANCH)
 
 
 def test_open_branch_of_an_empty_table(bench: Bench) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from sparkwap.catalog import BranchItem, Lake, LedgerRows, PublishRefused, SideItem
+from sparkwap.catalog import BranchItem, CommitUnknown, Lake, LedgerRows, PublishRefused, SideItem
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.rows import Rows
 from sparkwap.errors import CatalogError
@@ -236,7 +237,8 @@ def test_a_new_table_without_snapshot(bench: Bench) -> None:
 def test_nothing_to_publish(bench: Bench) -> None:
     receipt = bench.publish(appends=[LedgerRows("runs", [{"run_id": "x"}])])
     assert receipt.entries == ()
-    assert [row["run_id"] for row in bench.lake.ledger.runs()] == ["x"]
+    (run,) = bench.lake.ledger.runs()
+    assert (run["run_id"], run["publish_id"]) == ("x", receipt.publish_id)
 
 
 def test_one_name_twice(bench: Bench) -> None:
@@ -393,6 +395,36 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(CatalogError, match="5 times in a row"):
             bench.publish(item)
     assert (bench.pointers(), bench.files()) == (before, files)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_connection_that_breaks_in_the_commit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, committed: bool, reachable: bool
+) -> None:
+    bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    bench.lake.ledger.ensure({"publishes"})
+    real, before, files = Rows.apply, bench.pointers(), bench.files()
+
+    def apply(self: Rows, *args: Any, **options: Any) -> None:
+        if committed:
+            real(self, *args, **options)
+        if not reachable:
+            context.setattr(Rows, "find", lambda *_: 1 / 0)
+        raise OperationalError("commit", {}, Exception("gone"), connection_invalidated=True)
+
+    with monkeypatch.context() as context:
+        context.setattr(Rows, "apply", apply)
+        if committed and reachable:
+            bench.publish(item)
+        else:
+            with pytest.raises((CommitUnknown, ZeroDivisionError), match="wap_status"):
+                bench.publish(item)
+    # Whatever the database has done: what it points to is there.
+    assert files < bench.files()
+    assert bench.read("t") == ([1, 2] if committed else [1])
+    assert committed or bench.pointers() == before
 
 
 def test_a_reader_never_sees_a_mix(bench: Bench) -> None:
