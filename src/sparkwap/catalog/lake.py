@@ -361,7 +361,10 @@ class Lake:
         return discarded
 
     def open_branches(self) -> list[OpenBranch]:
-        """All audit branches that were neither published nor discarded, by name."""
+        """All audit branches that were neither published nor discarded, by name.
+
+        One that has nothing but an empty side schema is among them, so that it can be discarded.
+        """
         marked = self._store.rows.side_schemas()
         rows = self._store.rows.all()
         known = frozenset(marked.values())
@@ -377,7 +380,6 @@ class Lake:
         return [
             OpenBranch(branch, tuple(sorted(tables[branch])), side_objects(side.get(branch, [])))
             for branch in sorted(tables)
-            if tables[branch] or side.get(branch)
         ]
 
     # Inner parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -276,6 +277,44 @@ def test_discard_drops_what_exists_only_on_the_branch(bench: Bench) -> None:
     assert not any("n-1a2b3c4d" in file or "s__pr_1" in file for file in bench.files())
     assert (bench.read("a"), bench.read("c")) == ([1], [1, 2])
     assert bench.lake.discard(BRANCH).tables == ()
+
+
+def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench: Bench) -> None:
+    table = bench.table("c", 1, 2)
+    files = bench.files()
+    bench.lake.clone(table, SIDE)
+    bench.lake.catalog.drop_table(table)
+    bench.lake.discard(BRANCH)
+    assert files <= bench.files()
+
+
+def test_a_branch_with_an_empty_side_schema_is_open(bench: Bench) -> None:
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    (found,) = bench.lake.open_branches()
+    assert (found.branch, found.tables, found.side) == (BRANCH, (), ())
+    bench.lake.discard(BRANCH)
+    assert bench.lake.open_branches() == []
+
+
+def test_writers_that_read_first_wait_for_each_other(bench: Bench) -> None:
+    bench.table("t", 1)
+    rows, failures = bench.lake.store.rows, []
+
+    def read_then_write() -> None:
+        try:
+            with rows.transaction() as connection:
+                connection.exec_driver_sql("select count(*) from iceberg_tables").all()
+                time.sleep(0.05)
+                connection.exec_driver_sql("update iceberg_tables set table_name = table_name")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=read_then_write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
 
 
 def test_discard_leaves_a_schema_of_the_users_alone(bench: Bench) -> None:
