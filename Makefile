@@ -32,7 +32,7 @@ stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
 bench: .venv/.ready ## gated against plain builds, side by side
-	@python benchmarks/run.py
+	@python benchmarks/gate.py
 
 soak: .venv/.ready ## 2,000 nodes on one server, watching its descriptors
 	@python benchmarks/soak.py

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sparkwap.server import ServerConfig, stop
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shared_jars() -> Iterator[None]:
-    """Fetch the jars once, to where `make build` has them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARKWAP_JARS", os.environ.get("SPARKWAP_JARS", str(ROOT / ".lake/jars")))
-        yield
 
 
 @pytest.fixture(scope="module")
