@@ -1,0 +1,147 @@
+"""Each custom audit passes on good rows and fails on bad ones, so that none is there for show."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.functional.pipeline.conftest import NewPipeline, Pipeline
+
+ROOT = Path(__file__).parents[3]
+
+PROJECT = """
+name: audits
+version: "1.0.0"
+profile: sparkwap
+macro-paths: [macros]
+models: {audits: {+materialized: table}}
+"""
+
+TWO = "(1, date '2024-01-01'), (2, date '2024-01-01')"
+ONE = "(1, date '2024-02-01')"
+MODELS = {
+    # name: (columns, good rows, bad rows)
+    "emptied": ("id", "(1)", None),
+    "shrunk": ("id, as_of", TWO, ONE),
+    "accepted": ("id, as_of", TWO, ONE),
+    "stale": (
+        "entity, load_date",
+        "('a', date '2024-01-01'), ('b', date '2024-01-03')",
+        "('a', date '2024-01-01'), ('b', date '2024-01-04')",
+    ),
+    "old": ("load_date", "(current_date())", "(date '2020-01-01')"),
+    "small": ("value", "(0), (null)", "(-1)"),
+    "logged": (
+        "_error, _kind, _file_path, _file_rows",
+        "(cast(null as string), 'row', 'f', cast(null as bigint)), (null, 'file', 'f', 1)",
+        "('no key', 'row', 'f', cast(null as bigint)), (null, 'file', 'f', 2)",
+    ),
+    "twice": (
+        "_kind, _file_path, _file_rows",
+        "('file', 'f', 0), ('file', 'g', 0)",
+        "('file', 'f', 0), ('file', 'f', 0)",
+    ),
+    "history": (
+        "id, dbt_valid_from, dbt_valid_to",
+        "(1, 1, 3), (1, 5, null), (2, 1, 2), (2, 2, 4)",
+        "(1, 1, null), (1, 5, null), (2, 1, 3), (2, 2, 4), (3, 2, 2)",
+    ),
+}  # fmt: skip
+
+TESTS = """
+models:
+  - name: emptied
+    data_tests: [not_empty]
+  - name: shrunk
+    data_tests: [{row_count_drop: {arguments: {max_drop: 0.4}}}]
+  - name: accepted
+    data_tests: [{row_count_drop: {arguments: {max_drop: 0.4, accepted: ["2024-02-01"]}}}]
+  - name: stale
+    columns:
+      - name: load_date
+        data_tests:
+          - not_older_than: {arguments: {days: 2, reference: newest, group_by: entity}}
+  - name: old
+    columns:
+      - {name: load_date, data_tests: [{not_older_than: {arguments: {days: 1}}}]}
+  - name: small
+    columns:
+      - {name: value, data_tests: [{at_least: {arguments: {minimum: 0}}}]}
+  - name: logged
+    data_tests: [no_bad_rows, files_add_up]
+  - name: twice
+    data_tests: [files_add_up]
+  - name: history
+    data_tests:
+      - scd2_one_current: {arguments: {key: id}}
+      - scd2_no_overlap: {arguments: {key: id}}
+      - scd2_in_order
+"""
+
+
+def write_models(project: Path, good: bool) -> None:
+    for name, (columns, good_rows, bad_rows) in MODELS.items():
+        rows = good_rows if good or bad_rows is None else bad_rows
+        where = "where false" if bad_rows is None and not good else ""
+        sql = f"select * from values {rows} as t ({columns}) {where}\n"
+        (project / "models" / f"{name}.sql").write_text(sql)
+
+
+@pytest.fixture(scope="module")
+def audits(new_pipeline: NewPipeline) -> Pipeline:
+    pipeline = new_pipeline("audits")
+    project = pipeline.project = pipeline.folder / "project"
+    (project / "models").mkdir(parents=True)
+    (project / "dbt_project.yml").write_text(PROJECT)
+    (project / "models" / "models.yml").write_text(TESTS)
+    shutil.copytree(ROOT / "macros" / "audits", project / "macros")
+    return pipeline
+
+
+def test_good_rows_pass(audits: Pipeline) -> None:
+    write_models(audits.project, good=True)
+    done = audits.dbt("build")
+    assert done.returncode == 0, done.stdout
+
+
+def test_bad_rows_fail(audits: Pipeline) -> None:
+    write_models(audits.project, good=False)
+    assert audits.dbt("build").returncode != 0
+    failed = {name for name in audits.failures() if name not in MODELS}
+    assert sorted(failed) == [
+        "at_least_small_value__0",
+        "files_add_up_logged_",
+        "files_add_up_twice_",
+        "no_bad_rows_logged_",
+        "not_empty_emptied_",
+        "not_older_than_old_load_date__1",
+        "not_older_than_stale_load_date__2__entity__newest",
+        "row_count_drop_shrunk_0_4",
+        "scd2_in_order_history_",
+        "scd2_no_overlap_history_id",
+        "scd2_one_current_history_id",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("audit", "message"),
+    [
+        ("row_count_drop(model='x', max_drop=2)", "max_drop is '2'; it is a number from 0 to 1"),
+        ("at_least(model='x', column_name='y', minimum='a')", "minimum is 'a'; it is a number"),
+        ("not_older_than(model='x', column_name='y', days=-1)", "days is '-1'; it is a whole"),
+        (
+            "not_older_than(model='x', column_name='y', days=1, reference='today')",
+            "reference is 'today'; legal values: now, newest",
+        ),
+    ],
+)  # fmt: skip
+def test_illegal_arguments_are_answered_with_the_legal_ones(
+    audits: Pipeline, audit: str, message: str
+) -> None:
+    done = audits.dbt("compile", "--inline", f"{{{{ test_{audit} }}}}")
+    assert done.returncode != 0
+    assert message in done.stdout

@@ -1,0 +1,172 @@
+"""The insurer's lake, drop by drop. The tests go on from each other, in this order."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.functional.pipeline.conftest import NewPipeline, Pipeline
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXPECTED = Path(__file__).parent / "expected"
+V1, V2 = "2024-01-31", "2024-02-29"
+CHANGED = "policies/load_date=2024-03-31/policies_cdc.csv"
+
+
+def expected(name: str) -> list[dict[str, str]]:
+    with (EXPECTED / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def day(moment: datetime | None) -> str:
+    return moment.date().isoformat() if moment else ""
+
+
+@pytest.fixture(scope="module")
+def insurer(new_pipeline: NewPipeline) -> Iterator[Pipeline]:
+    pipeline = new_pipeline("insurance")
+    pipeline.deliver(EXAMPLES / "landing")
+    done = pipeline.sparkwap("build")
+    assert done.returncode == 0, done.stdout
+    assert "2 drops published, up to 2024-02-29" in done.stdout
+    yield pipeline
+
+
+def test_policies_are_those_expected(insurer: Pipeline) -> None:
+    flag = {True: "Y", False: "N"}
+    found = [
+        {
+            "policy_id": str(row["policy_id"]),
+            "expiry_date": row["expires_on"].isoformat(),
+            "location_name": row["area"],
+            "state_code": row["state_code"],
+            "region_name": row["region_name"],
+            "insured_value": str(int(row["insured_value"])),
+            "business_type": row["business_type"],
+            "earthquake": flag[row["covers_earthquake"]],
+            "flood": flag[row["covers_flood"]],
+        }
+        for row in insurer.rows("stg_insurance__policies")
+    ]
+    assert sorted(found, key=lambda row: row["policy_id"]) == expected("policies_expected.csv")
+
+
+def test_the_history_of_products_is_that_expected(insurer: Pipeline) -> None:
+    state = {V1: "v1", V2: "v2", "": ""}
+    found = [
+        {
+            "product_id": row["product_id"],
+            "product_name": row["product_name"],
+            "price": str(int(row["price"])),
+            "category": row["category"],
+            "version": str(row["version"]),
+            "effective_start": state[day(row["effective_start"])],
+            "effective_end": state[day(row["effective_end"])],
+            "is_current": str(row["is_current"]).lower(),
+        }
+        for row in insurer.rows("dim_products")
+    ]
+    found.sort(key=lambda row: (row["product_id"], row["version"]))
+    assert found == expected("products_scd2_expected.csv")
+
+
+def test_the_mart_adds_up(insurer: Pipeline) -> None:
+    total = sum(row["insured_value"] for row in insurer.rows("fct_insured_value"))
+    assert total == sum(Decimal(r["insured_value"]) for r in expected("policies_expected.csv"))
+    regions = {row["region_name"] for row in insurer.rows("fct_insured_value")}
+    assert regions == {"Northeast", "Midwest", "South", "West"}
+
+
+def test_each_file_is_read_once(insurer: Pipeline) -> None:
+    before = insurer.rows("raw_insurance__policies")
+    assert sum(row["_kind"] == "file" for row in before) == 2
+    assert sum(row["_kind"] == "row" for row in before) == 25 + 5
+    done = insurer.sparkwap("build")
+    assert done.returncode == 0, done.stdout
+    assert "no unread landing files" in done.stdout
+    assert len(insurer.rows("raw_insurance__policies")) == len(before)
+
+
+def test_a_changed_file_under_an_old_name_is_refused(insurer: Pipeline) -> None:
+    path = insurer.landing / f"products/load_date={V2}/products_v2.csv"
+    content = path.read_bytes()
+    heads = insurer.heads()
+    try:
+        path.write_bytes(content + b"00007,Table,90,Furniture\n")
+        for done in (
+            insurer.sparkwap("build"),
+            insurer.dbt("run", "-s", "raw_insurance__products"),
+        ):
+            assert done.returncode != 0
+            assert f"{path} was read before with other content" in done.stdout
+    finally:
+        path.write_bytes(content)
+    assert insurer.heads() == heads
+
+
+def test_a_bad_row_is_rejected_and_readers_keep_what_they_have(insurer: Pipeline) -> None:
+    heads = insurer.heads()
+    insurer.deliver(EXAMPLES / "drops" / "bad")
+    done = insurer.sparkwap("build")
+    assert done.returncode != 0
+    assert "The drop 2024-03-31 was not published" in done.stdout
+    assert str(insurer.landing / CHANGED) in done.stdout
+    assert insurer.failures() >= {"no_bad_rows_raw_insurance__policies_"}
+    assert insurer.heads() == heads
+
+
+def test_the_corrected_delivery_goes_through(insurer: Pipeline) -> None:
+    insurer.deliver(EXAMPLES / "drops" / "corrected")
+    done = insurer.sparkwap("build")
+    assert done.returncode == 0, done.stdout
+    policies = {row["policy_id"]: row for row in insurer.rows("stg_insurance__policies")}
+    assert policies[110003]["insured_value"] == 640000
+    assert 200242 not in policies
+    history = [
+        (day(row["dbt_valid_from"]), day(row["dbt_valid_to"]))
+        for row in insurer.rows("snp_insurance__policies")
+        if row["policy_id"] == 200242
+    ]
+    assert history == [(V1, "2024-03-31")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"product_id,product_name,cost,category\n", "missing 'price', unknown 'cost'"),
+        (b"product_id,product_name,price,category\n1,\xff,1,x\n", "UnicodeDecodeError"),
+    ],
+)
+def test_an_unreadable_file_is_one_error(insurer: Pipeline, content: bytes, message: str) -> None:
+    folder = insurer.landing / "products" / "load_date=2024-04-30"
+    folder.mkdir()
+    heads = insurer.heads()
+    try:
+        (folder / "products_v3.csv").write_bytes(content)
+        done = insurer.sparkwap("build")
+    finally:
+        shutil.rmtree(folder)
+    assert done.returncode != 0
+    assert message in done.stdout
+    assert str(folder / "products_v3.csv") in done.stdout
+    assert insurer.failures() == {"raw_insurance__products"}
+    assert insurer.heads() == heads
+
+
+def test_a_missing_landing_folder_is_one_error(insurer: Pipeline) -> None:
+    away = insurer.landing.rename(insurer.folder / "away")
+    try:
+        done = insurer.sparkwap("build")
+    finally:
+        away.rename(insurer.landing)
+    assert done.returncode == 1
+    assert done.stdout.count("There is no landing folder") == 1
+    assert "Traceback" not in done.stdout
