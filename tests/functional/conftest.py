@@ -1,0 +1,74 @@
+"""What all functional tests share: one lake with a running server, and those who read it.
+
+``SPARKWAP_TEST_LAKE=<dir>`` keeps the lake and its server for the next call of pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyhive import hive
+from vocabulary import MakeProject, Project, Reader, SparkReader
+
+from sparkwap import server
+
+ROOT = Path(__file__).parents[2]
+MEMORY = "1g"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_jars() -> Iterator[None]:
+    """Fetch the jars once, to where `make build` has them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARKWAP_JARS", os.environ.get("SPARKWAP_JARS", str(ROOT / ".lake/jars")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def lake_dir(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterator[Path]:
+    """A lake for the whole session, with its server up."""
+    kept = os.environ.get("SPARKWAP_TEST_LAKE")
+    lake = Path(kept) if kept else tmp_path_factory.mktemp("shared") / ".lake"
+    server.ensure(server.ServerConfig(lake=lake, memory=MEMORY), print)
+    yield lake
+    if not kept:
+        server.stop(lake)
+
+
+@pytest.fixture(scope="session")
+def reader(lake_dir: Path) -> Reader:
+    """A reader of main, through PyIceberg."""
+    return Reader(lake_dir)
+
+
+@pytest.fixture(scope="session")
+def spark(lake_dir: Path) -> Iterator[SparkReader]:
+    """A reader of main, through a Spark session."""
+
+    def connect() -> hive.Connection:
+        endpoint = server.ensure(server.ServerConfig(lake=lake_dir, memory=MEMORY), print)
+        return hive.connect(endpoint.host, endpoint.thrift_port, username="reader", auth="NONE")
+
+    session = SparkReader(connect)
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="session")
+def make_project(lake_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeProject:
+    """Makes a project with files, in a schema of its own in the shared lake."""
+
+    def make(name: str, files: dict[str, str], **more: Any) -> Project:
+        output = {"type": "sparkwap", "lake": str(lake_dir), "memory": MEMORY}
+        # A lake that was kept has the schemas of earlier sessions.
+        schema = f"{name}_{secrets.token_hex(2)}"
+        folder = tmp_path_factory.mktemp(name)
+        output |= more.pop("output", {})
+        return Project(folder, schema, output, **more).write(files)
+
+    return make

@@ -1,0 +1,159 @@
+"""Each materialization: readers of main see the old rows and columns until the publish.
+
+One project has a node of each kind, and one story is told with it; the tests look at what a reader
+saw at each of its moments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from vocabulary import Look, MakeProject, Outcome, Poller, Project, Reader, SparkReader
+from vocabulary import materializations as all_kinds
+
+State = dict[str, Look]
+"""Every table and view of the schema that readers see, by one state of the catalog."""
+
+
+@dataclass
+class Phase:
+    """What a reader saw before a build, after it (nothing may be published) and after the publish.
+
+    ``view`` are the rows of the view at the end, through a plain Spark session.
+    """
+
+    before: State
+    held: State
+    published: State
+    poller: Poller
+    build: Outcome
+    publish: Outcome
+    view: list[tuple[int, ...]]
+    held_view: list[tuple[int, ...]]
+
+
+@dataclass
+class Story:
+    """The phases, in the order in which they are told."""
+
+    project: Project
+    first: Phase
+    second: Phase
+    failing: Phase
+    widened: Phase
+
+
+class Teller:
+    def __init__(self, project: Project, reader: Reader, spark: SparkReader) -> None:
+        self.project, self.reader, self.spark = project, reader, spark
+
+    def phase(self, *end: str, v: int, bad: bool = False, extra: bool = False, **gate: str) -> Phase:
+        before = self.look()
+        built = all_kinds.build(self.project, v=v, bad=bad, extra=extra, **gate)
+        held, held_view = self.look(), self.view()
+        with self.reader.polling(self.project.schema) as poller:
+            ended = (
+                self.project.dbt("test", v=v, extra=extra, wap_branch=built.branch)
+                if end == ("test",)
+                else self.project.operation(*end, branch=built.branch)
+            )
+        return Phase(before, held, self.look(), poller, built, ended, self.view(), held_view)
+
+    def look(self) -> State:
+        return self.reader.look(self.project.schema)
+
+    def view(self) -> list[tuple[int, ...]]:
+        if all_kinds.VIEW not in self.reader.pointers(self.project.schema):
+            return []
+        return self.spark.rows(f"select amount from {self.project.schema}.{all_kinds.VIEW}")
+
+
+@pytest.fixture(scope="module")
+def story(make_project: MakeProject, reader: Reader, spark: SparkReader) -> Story:
+    project = make_project("kinds", all_kinds.project_files(), variables={"v": 1})
+    teller = Teller(project, reader, spark)
+    return Story(
+        project,
+        first=teller.phase("wap_publish", v=1, wap_publish="never"),
+        second=teller.phase("test", v=2, wap_publish="never"),
+        failing=teller.phase("wap_discard", v=3, bad=True, wap_publish="lineage"),
+        widened=teller.phase("wap_publish", v=4, extra=True, wap_publish="never"),
+    )
+
+
+def seen(state: State, name: str) -> tuple[object, ...]:
+    return state[name].seen()
+
+
+@pytest.mark.parametrize("name", all_kinds.NAMES)
+class TestEachMaterialization:
+    def test_first_build_is_invisible_until_the_publish(self, story: Story, name: str) -> None:
+        phase = story.first
+        assert name not in phase.before
+        assert name not in phase.held
+        assert_rows(phase, name, [1])
+
+    def test_second_build_is_invisible_until_the_publish(self, story: Story, name: str) -> None:
+        phase = story.second
+        assert seen(phase.held, name) == seen(phase.before, name)
+        assert_rows(phase, name, [1, 2])
+
+    def test_failing_test_keeps_the_old_rows(self, story: Story, name: str) -> None:
+        phase = story.failing
+        assert phase.build.verdict(name) == "rejected"
+        assert seen(phase.held, name) == seen(phase.before, name)
+        assert seen(phase.published, name) == seen(phase.before, name)
+
+    def test_changed_columns_are_invisible_until_the_publish(
+        self, story: Story, name: str
+    ) -> None:
+        phase = story.widened
+        assert "extra" not in phase.held[name].columns
+        assert seen(phase.held, name) == seen(phase.before, name)
+        assert "extra" in phase.published[name].columns
+        assert_rows(phase, name, [1, 2, 4])
+
+
+def assert_rows(phase: Phase, name: str, versions: list[int]) -> None:
+    expected = all_kinds.amounts(name, versions)
+    if name == all_kinds.VIEW:
+        assert [row[0] for row in phase.view] == expected
+        return
+    look = phase.published[name]
+    assert all_kinds.current(name, look) == expected
+    if name in all_kinds.SNAPSHOTS:
+        assert len(look.rows) == len(all_kinds.IDS) * len(versions)
+
+
+def test_view_reads_what_is_published(story: Story) -> None:
+    assert story.first.held_view == []
+    assert story.second.held_view == story.first.view
+    assert story.failing.held_view == story.second.view
+    assert story.widened.held_view == story.second.view
+
+
+def test_commands_end_as_they_should(story: Story) -> None:
+    for phase in (story.first, story.second, story.widened):
+        phase.build.succeeded()
+        phase.publish.succeeded()
+        assert {v for v, _ in phase.build.verdicts.values()} == {"held"}
+    story.failing.build.failed()
+    story.failing.publish.succeeded()
+
+
+def test_lineage_publishes_what_no_failing_test_reads(story: Story) -> None:
+    phase = story.failing
+    assert phase.build.verdict(all_kinds.UNTESTED) == "published"
+    assert seen(phase.held, all_kinds.UNTESTED) != seen(phase.before, all_kinds.UNTESTED)
+
+
+@pytest.mark.parametrize("phase", ["first", "second", "widened"])
+def test_all_tables_are_published_at_once(story: Story, phase: str) -> None:
+    poller = getattr(story, phase).poller
+    # Before and after, and nothing between: a mix of old and new tables would be a third state.
+    assert len(poller.states) == 2, [sorted(state) for state in poller.states]
+    assert poller.polls > 20
+    old, new = poller.states
+    assert set(all_kinds.NAMES) <= set(new)
+    assert all(old.get(name) != new[name] for name in all_kinds.NAMES)

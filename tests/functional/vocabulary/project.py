@@ -1,0 +1,152 @@
+"""A small dbt project, run in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from dbt.cli.main import dbtRunner
+from dbt_common.events.base_types import EventLevel, EventMsg
+
+VERDICT = re.compile(r"^ +(published|rejected|held) +(\S+) +(.*)$")
+SHOWN = (EventLevel.INFO, EventLevel.WARN, EventLevel.ERROR)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one dbt command came to.
+
+    Attributes:
+        ok: its exit code is 0.
+        run_id: dbt's invocation id.
+        text: all that it printed, and the exception that ended it, if one did.
+        statuses: dbt's status of each node and test, by name.
+        verdicts: what the summary says of each table: (outcome, first reason), by ``schema.name``.
+    """
+
+    ok: bool
+    run_id: str
+    text: str
+    statuses: dict[str, str]
+    verdicts: dict[str, tuple[str, str]]
+
+    @property
+    def branch(self) -> str:
+        """The audit branch that the summary names."""
+        found = re.search(r"^sparkwap  run \w+ on branch (\w+)$", self.text, re.MULTILINE)
+        assert found is not None, f"no summary in:\n{self.text}"
+        return found[1]
+
+    def verdict(self, name: str) -> str:
+        """What the gate said of a table, by its name without the schema."""
+        return next(v[0] for full, v in self.verdicts.items() if full.endswith(f".{name}"))
+
+    def reason(self, name: str) -> str:
+        """What stands behind the verdict in the summary."""
+        return next(v[1] for full, v in self.verdicts.items() if full.endswith(f".{name}"))
+
+    def succeeded(self) -> Outcome:
+        """Itself, or a failure that shows all that dbt said."""
+        assert self.ok, self.text
+        return self
+
+    def failed(self) -> Outcome:
+        """Itself, or a failure if dbt took the command for a success."""
+        assert not self.ok, f"a non-zero exit was expected:\n{self.text}"
+        return self
+
+
+@dataclass
+class Project:
+    """A dbt project in a folder of its own, in a schema of its own.
+
+    Attributes:
+        folder: where its files are.
+        schema: the schema that it builds.
+        output: the profile's output; ``schema`` is added.
+        variables: vars of every command.
+        settings: more of ``dbt_project.yml``.
+    """
+
+    folder: Path
+    schema: str
+    output: dict[str, Any]
+    variables: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        project = {
+            "name": "shop",
+            "version": "1.0",
+            "profile": "shop",
+            "flags": {"send_anonymous_usage_stats": False},
+            **self.settings,
+        }
+        output = {"threads": 3, **self.output, "schema": self.schema}
+        profile = {"shop": {"target": "test", "outputs": {"test": output}}}
+        # JSON is YAML.
+        files = {"dbt_project.yml": json.dumps(project), "profiles.yml": json.dumps(profile)}
+        self.write(files)
+
+    def write(self, files: dict[str, str]) -> Project:
+        """Write files by their paths in the project; indented text is moved to the left."""
+        for path, text in files.items():
+            target = self.folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(dedent(text).lstrip("\n"))
+        return self
+
+    def remove(self, *paths: str) -> Project:
+        """Delete files."""
+        for path in paths:
+            (self.folder / path).unlink()
+        return self
+
+    def dbt(self, *arguments: str, **variables: Any) -> Outcome:
+        """Run a dbt command; keywords are vars."""
+        events: list[EventMsg] = []
+        command = [*arguments, *self._places()]
+        if {**self.variables, **variables}:
+            command += ["--vars", json.dumps({**self.variables, **variables})]
+        ended = dbtRunner(callbacks=[events.append]).invoke(command)
+        lines = [event.info.msg for event in events if event.info.level in SHOWN]
+        if ended.exception is not None:
+            lines.append(str(ended.exception))
+        # The summary is logged line by line, with the time of dbt's own lines left out.
+        text = "\n".join(lines)
+        found = [VERDICT.match(line) for line in text.splitlines()]
+        return Outcome(
+            ok=ended.success,
+            run_id=events[0].info.invocation_id if events else "",
+            text=text,
+            statuses={
+                result.node.name: str(result.status)
+                for result in getattr(ended.result, "results", None) or []
+                if hasattr(result, "node")
+            },
+            verdicts={m[2]: (m[1], m[3]) for m in found if m is not None},
+        )
+
+    def operation(self, name: str, **arguments: Any) -> Outcome:
+        """Call a run-operation."""
+        return self.dbt("run-operation", name, "--args", json.dumps(arguments))
+
+    def _places(self) -> list[str]:
+        return [
+            "--project-dir",
+            str(self.folder),
+            "--profiles-dir",
+            str(self.folder),
+            "--log-path",
+            str(self.folder / "logs"),
+            "--no-use-colors",
+        ]
+
+
+MakeProject = Callable[..., Project]
+"""The fixture ``make_project``: a name, files by path, and more fields of :class:`Project`."""
