@@ -288,6 +288,15 @@ def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench
     assert files <= bench.files()
 
 
+def test_discard_spares_a_folder_that_something_else_is_in(bench: Bench) -> None:
+    bench.table("c", 1)
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    around = f"{bench.folder}/warehouse/s"
+    bench.lake.catalog.create_table((SIDE, "n"), pa.schema({"id": pa.int64()}), location=around)
+    bench.lake.discard(BRANCH)
+    assert bench.read("c") == [1]
+
+
 def test_a_branch_with_an_empty_side_schema_is_open(bench: Bench) -> None:
     bench.lake.ensure_schema(SIDE, BRANCH)
     (found,) = bench.lake.open_branches()
