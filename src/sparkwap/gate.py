@@ -153,7 +153,7 @@ def decide(
     if settings.publish == "run":
         verdicts = _whole_run(gated, own)
     elif settings.publish == "lineage":
-        verdicts = _name_partners(gated, tests, _closed_upward(gated, own))
+        verdicts = _closed(gated, tests, own)
     else:
         verdicts = _hold_clean(own, PUBLISHING_OFF)
     complete = all(verdict.outcome == "published" for verdict in verdicts.values())
@@ -385,40 +385,31 @@ def _whole_run(nodes: Mapping[str, BuiltNode], own: Mapping[str, Verdict]) -> di
     )
 
 
-def _closed_upward(
-    nodes: Mapping[str, BuiltNode], own: Mapping[str, Verdict]
+def _closed(
+    nodes: Mapping[str, BuiltNode], tests: Iterable[AuditTest], own: Mapping[str, Verdict]
 ) -> dict[str, Verdict]:
-    dirty = [key for key, verdict in own.items() if verdict.outcome != "published"]
-    verdicts = dict(own)
-    for key, cause in _nearest_upstream(nodes, dirty).items():
-        if own[key].outcome == "published":
-            reason = f"waits for upstream {nodes[cause].name}, which is {own[cause].outcome}"
-            verdicts[key] = _held(own[key], reason)
-    return verdicts
+    """Hold what hangs on a node that is not published: its descendants, and its test partners.
 
-
-def _name_partners(
-    nodes: Mapping[str, BuiltNode], tests: Iterable[AuditTest], verdicts: Mapping[str, Verdict]
-) -> dict[str, Verdict]:
-    """Say on a published node which nodes its tests saw beside it that are not published.
-
-    A test over two tables has passed on both candidates together; when only one is published,
-    readers get a pair that no test has seen. Mode `lineage` is asked for all the same, so this is
-    told and not held.
+    A test over two tables has passed on both candidates together; if only one were published,
+    readers would get a pair that no test has seen.
     """
-    partners: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for test in tests:
-        read = sorted(test.nodes & nodes.keys())
-        apart = [key for key in read if _is_kept(verdicts[key])]
-        for key in read:
-            partners[key].update(dict.fromkeys(apart))
-    named = dict(verdicts)
-    for key, verdict in verdicts.items():
-        if partners[key] and not _is_kept(verdict):
-            names = _some([nodes[other].name for other in partners[key]])
-            notice = f"its tests also read what is not published: {names}"
-            named[key] = replace(verdict, notices=(*verdict.notices, notice))
-    return named
+    pairs = [sorted(test.nodes & nodes.keys()) for test in tests]
+    verdicts = dict(own)
+    before: dict[str, Verdict] = {}
+    while verdicts != before:
+        before = dict(verdicts)
+        kept = [key for key, verdict in verdicts.items() if _is_kept(verdict)]
+        for key, cause in _nearest_upstream(nodes, kept).items():
+            if not _is_kept(verdicts[key]):
+                reason = f"waits for upstream {nodes[cause].name}, which is {verdicts[cause].outcome}"
+                verdicts[key] = _held(own[key], reason)
+        for read in pairs:
+            apart = [key for key in read if _is_kept(verdicts[key])]
+            for key in read:
+                if apart and not _is_kept(verdicts[key]):
+                    names = _some([nodes[other].name for other in apart])
+                    verdicts[key] = _held(own[key], f"its tests also read {names}, not published")
+    return verdicts
 
 
 def _is_kept(verdict: Verdict) -> bool:

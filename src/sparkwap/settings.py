@@ -21,7 +21,8 @@ class GateSettings:
 
     Attributes:
         publish: `run`: every table of the run or none. `lineage`: the tables that are clean and
-            whose upstream tables of the run publish too. `never`: all stays on the audit branch.
+            whose upstream tables, and those that a test reads beside them, publish too. `never`:
+            all stays on the audit branch.
         warnings: Whether a table publishes although one of its tests warned, or is held.
         require_tests: Hold models, snapshots and seeds that no test reads.
         branch: The user's name for the audit branch; None for a branch of the run's own.

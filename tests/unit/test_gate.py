@@ -287,15 +287,18 @@ def test_lineage_names_the_nearest_cause() -> None:
     assert decision.verdicts["d"].reasons == ("waits for upstream s.a, which is rejected",)
 
 
-def test_lineage_tells_when_a_pair_is_torn() -> None:
+def test_lineage_never_tears_a_pair_that_a_test_saw_together() -> None:
     pair = test_of("a", "b")
     failing = test_of("b")
     decision = decide(
-        [node("a"), node("b")], [pair, failing], [result(pair), result(failing, "fail")], LINEAGE
+        [node("a"), node("b"), node("c", "a")],
+        [pair, failing],
+        [result(pair), result(failing, "fail")],
+        LINEAGE,
     )
-    assert decision.verdicts["a"].outcome == "published"
-    assert decision.verdicts["a"].notices == ("its tests also read what is not published: s.b",)
-    assert decision.verdicts["b"].notices == ()
+    assert decision.publish == ()
+    assert decision.verdicts["a"].reasons == ("its tests also read s.b, not published",)
+    assert decision.verdicts["c"].reasons == ("waits for upstream s.a, which is held",)
 
 
 def test_never_holds_what_is_clean() -> None:

@@ -170,7 +170,7 @@ class PooledHandle(SparkConnectionWrapper):
             self._broken = True
         self._undo.clear()
         if self._connect is not None:
-            self._pool.give_back_connect(self._connect)
+            self._pool.give_back_connect(self._connect, reusable=not self._broken)
             self._connect = None
         self._pool.give_back(self._sql, reusable=not self._broken)
 
@@ -194,7 +194,7 @@ class ThriftSession(PyhiveConnectionWrapper):
         return self
 
     def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
-        self._execute_with_polling(sql, bindings)
+        self._execute_with_polling(sql.strip().removesuffix(";"), bindings)
 
     def close(self) -> None:
         self._free()
@@ -255,22 +255,31 @@ class SessionPool:
             session = self._idle_connect.pop() if self._idle_connect else None
         return session or self._open_connect(self.settings)
 
-    def give_back_connect(self, session: SparkSession) -> None:
-        with self._lock:
-            self._idle_connect.append(session)
+    def give_back_connect(self, session: SparkSession, *, reusable: bool) -> None:
+        if reusable:
+            with self._lock:
+                self._idle_connect.append(session)
+        else:
+            _stop(session)
 
     def close(self) -> None:
         """Close all idle sessions on the server."""
         with self._lock:
             idle, self._idle = self._idle, []
             connect, self._idle_connect = self._idle_connect, []
+            # What is opened from here on belongs to no run, or to the next one.
+            self.__dict__.pop("settings", None)
         for session in idle:
             try:
                 session.close()
             except Exception as error:
                 logger.debug(f"session not closed: {error}")
         for spark in connect:
-            try:
-                spark.stop()
-            except Exception as error:
-                logger.debug(f"Connect session not closed: {error}")
+            _stop(spark)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except Exception as error:
+        logger.debug(f"Connect session not closed: {error}")
