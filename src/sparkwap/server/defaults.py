@@ -106,7 +106,11 @@ def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str)
         "spark.local.dir": str(layout.tmp),
         "spark.hadoop.hive.exec.scratchdir": f"{layout.tmp}/hive",
         "spark.hadoop.hive.exec.local.scratchdir": f"{layout.tmp}/hive-local",
-        "spark.hadoop.hive.downloaded.resources.dir": f"{layout.tmp}/hive-resources",
+        # One for each session: a session makes its own when it opens and deletes it when it
+        # closes, and two that share one fail when they do so at the same moment.
+        "spark.hadoop.hive.downloaded.resources.dir": (
+            f"{layout.tmp}/hive-resources/${{hive.session.id}}"
+        ),
         "spark.hadoop.hive.querylog.location": f"{layout.tmp}/hive-log",
     }
 
