@@ -3,6 +3,15 @@
     {{ return(adapter.get_columns_in_relation(relation)) }}
 {% endmacro %}
 
+{#- Without the model's header: it ran in this session before, and is a statement of its own. -#}
+{% macro sparkwap__get_empty_subquery_sql(select_sql, select_sql_header=none) %}
+    select * from (
+        {{ select_sql }}
+    ) as __dbt_sbq
+    where false
+    limit 0
+{% endmacro %}
+
 {% macro sparkwap__create_columns(relation, columns) %}
     {%- if columns -%}
         {%- call statement("add_columns") -%}

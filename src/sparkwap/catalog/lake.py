@@ -140,6 +140,24 @@ class Lake:
             )
         return dict(snapshot.get("summary") or {})
 
+    def last_change(self, identifier: Identifier) -> datetime | None:
+        """When the rows of ``main`` were last written; None for a table without snapshots.
+
+        Compaction does not count, as it brings no rows.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        snapshot = md.snapshot(document, md.main_of(document) or -1)
+        while snapshot is not None:
+            before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
+            if before is None or (snapshot.get("summary") or {}).get("operation") != "replace":
+                return datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, UTC)
+            snapshot = before
+        return None
+
     # Schemas
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:

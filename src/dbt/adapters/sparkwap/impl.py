@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +19,7 @@ from dbt_common.invocation import get_invocation_id
 import click
 import sqlparse
 
-from dbt.adapters.sparkwap import facts
+from dbt.adapters.sparkwap import docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -38,7 +39,11 @@ from sparkwap.state import LastRun, RetryRecord, run_of
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
+    import agate
+    from dbt.adapters.base.impl import FreshnessResponse
     from dbt.adapters.contracts.connection import AdapterResponse
+    from dbt.adapters.contracts.relation import RelationConfig
+    from dbt_common.contracts.metadata import CatalogTable
 
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
@@ -77,6 +82,7 @@ class SparkWapAdapter(SparkAdapter):
     _capabilities = CapabilityDict(
         {
             Capability.TableLastModifiedMetadata: CapabilitySupport(support=Support.Full),
+            Capability.TableLastModifiedMetadataBatch: CapabilitySupport(support=Support.Full),
             Capability.SchemaMetadataByRelations: CapabilitySupport(support=Support.Full),
         }
     )
@@ -390,6 +396,72 @@ class SparkWapAdapter(SparkAdapter):
             for name, kind in found.values()
         ]
 
+    def get_catalog(
+        self,
+        relation_configs: Iterable[RelationConfig],
+        used_schemas: frozenset[tuple[str, str]],
+    ) -> tuple[agate.Table, list[Exception]]:
+        schemas = {
+            str(schema)
+            for found in self._get_catalog_schemas(relation_configs).values()
+            for schema in found
+            if schema is not None
+        }
+        relations = [
+            relation
+            for schema in sorted(schemas)
+            for relation in self.list_relations_without_caching(
+                self.Relation.create(schema=schema)
+            )
+        ]
+        return self.get_catalog_by_relations(used_schemas, relations)
+
+    def get_catalog_by_relations(
+        self, used_schemas: frozenset[tuple[str, str]], relations: Iterable[BaseRelation]
+    ) -> tuple[agate.Table, list[Exception]]:
+        self._read_branch()
+        rows: list[dict[str, Any]] = []
+        for relation in relations:
+            state = self._state(relation)
+            if state is not None:
+                rows += docs.catalog_rows(state, _identifier(relation), self._summary(state))
+        return docs.catalog_table(rows), []
+
+    @available.parse(lambda *a, **k: None)
+    def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
+        state = self._state(relation)
+        if state is None:
+            return None
+        return docs.single_table(state, _identifier(relation), self._summary(state))
+
+    def _summary(self, state: TableState) -> Mapping[str, str]:
+        """The summary of the snapshot that this invocation reads; empty where there is none."""
+        branch = self._settings().branch
+        ref = state.refs.get(branch or "main") or state.refs.get("main")
+        return self.lake.snapshot_summary(state.identifier, ref.snapshot_id) if ref else {}
+
+    def calculate_freshness_from_metadata_batch(
+        self, sources: list[BaseRelation], macro_resolver: Any = None
+    ) -> tuple[list[AdapterResponse | None], dict[BaseRelation, FreshnessResponse]]:
+        found = {}
+        for source in sources:
+            state = self.lake.state(_identifier(source))
+            if state is not None and state.kind == "table":
+                changed = self.lake.last_change(state.identifier)
+                found[source] = self._create_freshness_response(changed, datetime.now(UTC))
+        return [], found
+
+    def calculate_freshness_from_metadata(
+        self, source: BaseRelation, macro_resolver: Any = None
+    ) -> tuple[AdapterResponse | None, FreshnessResponse]:
+        _, found = self.calculate_freshness_from_metadata_batch([source], macro_resolver)
+        if source not in found:
+            raise DbtRuntimeError(
+                f"The catalog does not know when the rows of {source} changed, as it is missing "
+                "or a view. Give the source a `loaded_at_field`, or correct its name."
+            )
+        return None, found[source]
+
     def list_schemas(self, database: str | None) -> list[str]:
         return sorted(self.lake.schemas())
 
@@ -400,7 +472,15 @@ class SparkWapAdapter(SparkAdapter):
         self.lake.ensure_schema(str(relation.schema))
 
     def drop_schema(self, relation: BaseRelation) -> None:
-        self.lake.drop_schema(str(relation.schema), purge=False)
+        schema = str(relation.schema)
+        run = self.current_run()
+        if run is not None and run.settings.guard and self.lake.relations(schema):
+            raise DbtRuntimeError(
+                f"The guard refused to drop schema {schema}: its tables and views are live, and "
+                "their readers would lose them at once. Nothing was dropped. Drop it by a "
+                "run-operation, when no run is on."
+            )
+        self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkWapColumn]:
@@ -420,15 +500,22 @@ class SparkWapAdapter(SparkAdapter):
             for index, column in enumerate(state.columns)
         ]
 
+    def get_column_schema_from_query(self, sql: str) -> list[SparkWapColumn]:
+        # The Thrift protocol says ARRAY_TYPE of every array; contracts compare full types.
+        _, cursor = self.connections.add_select_query(f"describe query {sql}")
+        return [SparkWapColumn(column=row[0], dtype=row[1]) for row in cursor.fetchall()]
+
     def generate_python_submission_response(self, submission_result: Any) -> AdapterResponse:
         return self.connections.get_response(None)
 
     @available
     def valid_incremental_strategies(self) -> list[str]:
-        return ["append", "merge", "insert_overwrite", "microbatch"]
+        return ["append", "merge", "delete+insert", "insert_overwrite", "microbatch"]
 
     def cleanup_connections(self) -> None:
         super().cleanup_connections()
+        # What comes later in this process reads main; it must not open another run.
+        self._run_settled = True
         self._end_run()
         if self._retry_record is not None:
             self._retry_record.put_back(get_invocation_id())

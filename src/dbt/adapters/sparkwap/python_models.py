@@ -33,7 +33,12 @@ def model_frame(
     path = str(model["original_file_path"])
     # Python shows source lines in a traceback through this cache; the file may be gone by then.
     linecache.cache[path] = (len(code), None, code.splitlines(keepends=True), path)
-    module: dict[str, Any] = {"__name__": f"dbt_model_{model['name']}", "__file__": path}
+    # `spark` is a global of every Python model elsewhere.
+    module: dict[str, Any] = {
+        "__name__": f"dbt_model_{model['name']}",
+        "__file__": path,
+        "spark": spark,
+    }
     with _located(path), _importable(project_root):
         exec(compile(code, path, "exec"), module)
         dbt = module["dbtObj"](spark.table)
