@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,10 +102,10 @@ class Project:
             target.write_text(dedent(text).lstrip("\n"))
         return self
 
-    def remove(self, *paths: str) -> Project:
-        """Delete files."""
-        for path in paths:
-            (self.folder / path).unlink()
+    def clear(self, *folders: str) -> Project:
+        """Delete folders, as far as they are there."""
+        for folder in folders:
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
         return self
 
     def dbt(self, *arguments: str, **variables: Any) -> Outcome:

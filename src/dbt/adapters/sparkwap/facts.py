@@ -97,7 +97,8 @@ def _materialized(node: Any) -> str:
 
 
 def _tested(unit_test: Any) -> str:
-    return str(unit_test.tested_node_unique_id or unit_test.depends_on.nodes[0])
+    # dbt looks it up in the same way: a unit test depends on what it tests, and on nothing else.
+    return str(unit_test.depends_on.nodes[0])
 
 
 def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Manifest) -> None:

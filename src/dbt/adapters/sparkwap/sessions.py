@@ -32,6 +32,11 @@ logger = AdapterLogger("Sparkwap")
 # it they are dropped without a word.
 CONF_PREFIX = "set:hiveconf:"
 
+# The server wraps each error, and tells its class twice.
+_WRAPPING = re.compile(
+    r"org\.apache\.hive\.service\.cli\.HiveSQLException: (?:Error running query: )?"
+    r"(?:\[[\w.]+\] [\w.$]+: (?=\[))?"
+)
 _STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
 
 LOST = (
@@ -43,8 +48,8 @@ LOST = (
 
 
 def short_error(message: str) -> str:
-    """A Spark error without the Java stack trace behind it."""
-    return _STACK_TRACE.split(message, maxsplit=1)[0].strip()
+    """A Spark error without what the server wraps it in, and the Java stack trace behind it."""
+    return _WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip()
 
 
 class ConnectCursor:

@@ -1,0 +1,251 @@
+"""What is published, held and rejected, and how a run that was not published goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+ALL = {"orders", "totals", "customers", "notes"}
+BAD_ORDERS = """
+    {{ config(materialized='table') }}
+    select id, id * {{ var('v') }} as amount from range(1, 4)
+    union all select null, 0
+"""
+
+
+class TestModes:
+    def test_build_publishes_when_all_is_clean(self, shop: Any) -> None:
+        done = shop.dbt("build").succeeded()
+        assert shop.new() == ALL
+        assert shop.look()["totals"].values("total") == [12 * shop.v]
+        assert done.verdicts[f"{shop.project.schema}.notes"] == ("published", "no tests")
+        assert done.verdicts[f"{shop.project.schema}.customers"] == ("published", "2/2 tests")
+
+    def test_run_publishes_nothing_when_one_table_is_rejected(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        done = shop.dbt("build").failed()
+        assert shop.new() == set()
+        assert done.verdict("orders") == "rejected"
+        assert done.reason("orders") == "test orders_have_ids failed (1 row)"
+        assert done.verdict("totals") == "held"
+        assert done.statuses["totals"] == "skipped"
+        assert "not built: upstream" in done.reason("totals")
+        assert done.verdict("customers") == done.verdict("notes") == "held"
+        assert "waits for the run" in done.reason("notes")
+        assert "after the fix" in done.text
+        assert "dbt retry" in done.text
+
+    def test_lineage_publishes_what_is_clean_and_closed_upward(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        done = shop.dbt("build", wap_publish="lineage").failed()
+        assert shop.new() == {"notes"}
+        assert done.verdict("orders") == "rejected"
+        assert done.verdict("totals") == "held"
+        # No test has seen the new customers beside the old orders.
+        assert done.verdict("customers") == "held"
+        assert "its tests also read" in done.reason("customers")
+
+    def test_failing_model_skips_what_is_downstream_and_publishes_nothing(self, shop: Any) -> None:
+        broken = "{{ config(materialized='table') }} select no_such_column from range(3)"
+        shop.project.write({"models/orders.sql": broken})
+        done = shop.dbt("build").failed()
+        assert shop.new() == set()
+        assert done.verdict("orders") == "rejected"
+        assert "build failed" in done.reason("orders")
+        assert done.reason("orders").startswith("build failed: [UNRESOLVED_COLUMN")
+        assert "no_such_column" in done.reason("orders")
+        assert done.statuses["totals"] == "skipped"
+
+
+class TestWarningsAndMissingTests:
+    def test_warnings_publish_with_a_notice_or_hold(self, shop: Any) -> None:
+        properties = """
+            models:
+              - name: totals
+                columns:
+                  - name: total
+                    data_tests:
+                      - accepted_values:
+                          name: totals_are_low
+                          arguments: {values: [-1], quote: false}
+                          config: {severity: warn}
+        """
+        shop.project.write({"models/properties.yml": properties})
+        held = shop.dbt("build", "--select", "totals", wap_warnings="hold").succeeded()
+        assert shop.new() == set()
+        assert held.reason("totals") == "test totals_are_low warned (1 row), and wap_warnings is hold"
+        assert "accept the warnings" in held.text
+        accepted = shop.dbt("test", wap_warnings="publish").succeeded()
+        # orders is still the published one, so the total is that of the version before.
+        assert accepted.verdict("totals") == "published"
+        assert "test totals_are_low warned (1 row)" in accepted.reason("totals")
+        assert accepted.branch == held.branch
+
+    def test_require_tests_holds_what_no_test_reads(self, shop: Any) -> None:
+        done = shop.dbt("build", "--select", "notes", wap_require_tests=True).succeeded()
+        assert done.verdict("notes") == "held"
+        assert done.reason("notes") == "no test reads it, and wap_require_tests is true"
+        assert shop.new() == set()
+
+
+class TestRunThenTest:
+    def test_run_holds_and_test_audits_and_publishes(self, shop: Any) -> None:
+        held = shop.dbt("run").succeeded()
+        assert shop.new() == set()
+        assert held.verdict("orders") == "held"
+        assert held.reason("orders") == "tests orders_have_ids, orders_have_customers did not run"
+        assert f"dbt test --vars 'wap_branch: {held.branch}'" in held.text
+        done = shop.dbt("test").succeeded()
+        assert done.branch == held.branch
+        assert done.run_id != held.run_id
+        assert {v for v, _ in done.verdicts.values()} == {"published"}
+        assert shop.new() == ALL
+
+    def test_run_publishes_a_table_without_tests_with_a_notice(self, shop: Any) -> None:
+        done = shop.dbt("run", "--select", "notes").succeeded()
+        assert done.verdicts[f"{shop.project.schema}.notes"] == ("published", "no tests")
+        assert shop.new() == {"notes"}
+
+    def test_a_part_of_the_tests_holds(self, shop: Any) -> None:
+        shop.dbt("run").succeeded()
+        part = shop.dbt("test", "--exclude", "orders_have_ids").succeeded()
+        assert part.reason("orders") == "test orders_have_ids did not run"
+        assert shop.new() == set()
+        shop.dbt("test", "--select", "orders_have_ids").succeeded()
+        assert shop.new() == ALL
+
+
+class TestSelection:
+    def test_select_publishes_what_it_built(self, shop: Any) -> None:
+        done = shop.dbt("build", "--select", "customers").succeeded()
+        # The relationship is audited between the new customers and the published orders.
+        assert done.statuses["orders_have_customers"] == "pass"
+        assert set(done.verdicts) == {f"{shop.project.schema}.customers"}
+        assert shop.new() == {"customers"}
+
+    def test_a_relationship_to_a_published_table_can_fail(self, shop: Any) -> None:
+        fewer = "{{ config(materialized='table') }} select id, 0 as v from range(1, 3)"
+        shop.project.write({"models/customers.sql": fewer})
+        done = shop.dbt("build", "--select", "customers").failed()
+        assert done.reason("customers") == "test orders_have_customers failed (1 row)"
+        assert shop.new() == set()
+
+    def test_excluded_test_holds(self, shop: Any) -> None:
+        done = shop.dbt("build", "--exclude", "customers_are_unique").succeeded()
+        assert done.reason("customers") == "test customers_are_unique did not run"
+        assert shop.new() == set()
+
+    def test_named_branch_is_continued_by_later_commands(self, shop: Any) -> None:
+        first = shop.dbt("run", "--select", "orders", wap_branch="pr_7").succeeded()
+        assert first.branch == "pr_7"
+        # totals reads orders from the branch: nobody has published them.
+        second = shop.dbt("build", "--select", "totals", wap_branch="pr_7").succeeded()
+        assert second.verdict("orders") == second.verdict("totals") == "held"
+        assert shop.new() == set()
+        shop.dbt("test", "--select", "orders", wap_branch="pr_7").succeeded()
+        assert shop.new() == {"orders", "totals"}
+        assert shop.look()["totals"].values("total") == [12 * shop.v]
+
+
+class TestRetry:
+    def test_two_retries_go_on_with_the_branch_of_the_failed_run(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        failed = shop.dbt("build").failed()
+        worse = BAD_ORDERS + " union all select null, 1"
+        shop.project.write({"models/orders.sql": worse})
+        again = shop.dbt("retry").failed()
+        assert again.branch == failed.branch
+        assert again.reason("orders") == "test orders_have_ids failed (2 rows)"
+        assert shop.new() == set()
+        good = "{{ config(materialized='table') }} select id, id * {{ var('v') }} as amount"
+        shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
+        done = shop.dbt("retry").succeeded()
+        assert done.branch == failed.branch
+        assert {v for v, _ in done.verdicts.values()} == {"published"}
+        assert shop.new() == ALL
+        assert shop.look()["totals"].values("total") == [12 * shop.v]
+
+
+class TestOtherWriters:
+    def test_moved_main_is_refused_and_left_as_the_other_writer_left_it(self, shop: Any) -> None:
+        held = shop.dbt("run").succeeded()
+        table = shop.reader.catalog.load_table((shop.project.schema, "orders"))
+        table.append(pa.table({"id": pa.array([99], pa.int64()), "amount": pa.array([9], "int64")}))
+        left = shop.look()
+        done = shop.dbt("test").failed()
+        assert "the catalog no longer holds what was audited" in done.text
+        assert f"{shop.project.schema}.orders: main: expected snapshot" in done.text
+        now = shop.look()
+        assert {n: look.seen() for n, look in now.items()} == {
+            n: look.seen() for n, look in left.items()
+        }
+        assert 99 in now["orders"].values("id")
+        # The way on that the message names: the new base, the same branch.
+        again = shop.dbt("build", wap_branch=held.branch).succeeded()
+        assert {v for v, _ in again.verdicts.values()} == {"published"}
+        assert shop.look()["orders"].values("id") == [1, 2, 3]
+
+    def test_moved_branch_is_rejected(self, shop: Any) -> None:
+        held = shop.dbt("run").succeeded()
+        table = shop.reader.catalog.load_table((shop.project.schema, "orders"))
+        row = pa.table({"id": pa.array([98], pa.int64()), "amount": pa.array([9], "int64")})
+        table.append(row, branch=held.branch)
+        done = shop.dbt("test").failed()
+        assert done.verdict("orders") == "rejected"
+        assert "somebody else wrote to it" in done.reason("orders")
+        assert shop.new() == set()
+
+
+class TestOtherKindsOfTest:
+    def test_stored_failures_are_published_with_the_run(self, shop: Any) -> None:
+        audit = f"{shop.project.schema}_dbt_test__audit"
+        properties = """
+            models:
+              - name: notes
+                columns:
+                  - name: v
+                    data_tests:
+                      - not_null: {name: notes_have_v, config: {store_failures: true}}
+        """
+        null = "{{ config(materialized='table') }} select cast(null as int) as v"
+        good = "{{ config(materialized='table') }} select 1 as v"
+        shop.project.write({"models/properties.yml": properties, "models/notes.sql": null})
+        failed = shop.dbt("build", "--select", "notes").failed()
+        assert failed.reason("notes") == "test notes_have_v failed (1 row)"
+        assert shop.reader.look(audit) == {}
+        shop.project.write({"models/notes.sql": good})
+        shop.dbt("retry").succeeded()
+        assert shop.reader.look(audit)["notes_have_v"].rows == ()
+        assert shop.look()["notes"].values("v") == [1]
+
+    @pytest.mark.parametrize(("big", "verdict"), [("false", "rejected"), ("true", "published")])
+    def test_unit_tests(self, shop: Any, big: str, verdict: str) -> None:
+        model = """
+            {{ config(materialized='table') }}
+            select id, amount >= 10 as big from {{ ref('orders') }}
+        """
+        properties = f"""
+            unit_tests:
+              - name: ten_is_big
+                model: flags_{big}
+                given: [{{input: ref('orders'), rows: [{{id: 1, amount: 10}}]}}]
+                expect: {{rows: [{{id: 1, big: {big}}}]}}
+        """
+        shop.project.write({f"models/flags_{big}.sql": model, "models/properties.yml": properties})
+        done = shop.dbt("build", "--select", f"flags_{big}")
+        assert done.ok == (verdict == "published")
+        assert done.verdict(f"flags_{big}") == verdict
+        assert shop.new() == ({f"flags_{big}"} if verdict == "published" else set())
+
+    def test_hooks_write_to_the_branch(self, shop: Any) -> None:
+        hooked = """
+            {{ config(materialized='table', post_hook="insert into {{ this }} values (77)") }}
+            select {{ var('v') }} as v
+        """
+        shop.project.write({"models/notes.sql": hooked})
+        held = shop.dbt("run", "--select", "notes", wap_publish="never").succeeded()
+        assert shop.new() == set()
+        shop.project.operation("wap_publish", branch=held.branch).succeeded()
+        assert shop.look()["notes"].values("v") == sorted([77, shop.v], key=repr)
