@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -14,6 +14,11 @@ from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.server.config import Layout, ServerConfig
 
 CATALOG_NAME = "lake"
+
+# Each Spark session opens a connection and never closes it; PostgreSQL (14 or later) has 100. It ends
+# those that are idle for so long, and Iceberg connects again where one was still in use.
+IDLE_CONNECTION = {"options": "-c idle_session_timeout=600000"}
+_IDLE_CONNECTION_ENDED = "57P05"
 
 # Spark and PyIceberg write to one SQLite file: a writer waits this long for the other's commit.
 BUSY_SECONDS = 60
@@ -112,8 +117,11 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
         return {"uri": f"jdbc:sqlite:{config.layout.sqlite}?busy_timeout={busy_ms}"}
     url = _postgres_url(config.catalog_uri)
     host = url.host or "localhost"
-    query = f"?{urlencode(dict(url.query))}" if url.query else ""
-    settings = {"uri": f"jdbc:postgresql://{host}:{url.port or 5432}/{url.database}{query}"}
+    query = urlencode({**IDLE_CONNECTION, **url.query}, quote_via=quote)
+    settings = {
+        "uri": f"jdbc:postgresql://{host}:{url.port or 5432}/{url.database}?{query}",
+        "retryable_status_codes": _IDLE_CONNECTION_ENDED,
+    }
     if url.username:
         settings["jdbc.user"] = url.username
     if url.password:

@@ -257,5 +257,5 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _megabytes(size: int) -> int:
-    return round(size / 1_000_000)
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f}"

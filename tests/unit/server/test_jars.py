@@ -58,7 +58,7 @@ def test_an_absent_jar_is_fetched_once(
     monkeypatch.setenv("FAKE", CONTENT.decode())
     (found,) = provide(tmp_path, java, said)
     assert found.read_bytes() == CONTENT
-    assert said == ["fetching thing 1.0 (0 MB, once)"]
+    assert said == ["fetching thing 1.0 (0.0 MB, once)"]
     provide(tmp_path, Java(Path("/nowhere/java"), 17, "PATH"), said)
     assert len(said) == 1
     assert names_in(found.parent) == [".lock", "thing-1.0.jar"]
