@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-    Known = Callable[["RawModel"], Mapping[str, str]]
 
 _DATES_SHOWN = 3
 # The dbt of this Python, whatever PATH says.
@@ -45,6 +44,24 @@ class RawModel:
     table: tuple[str, str]
     root: Path
     entry: Entry
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake's catalog: its name, and PyIceberg's properties."""
+
+    name: str
+    properties: Mapping[str, str]
+
+    def open(self) -> Catalog | None:
+        """The catalog; None if there is none yet (opening one would make it)."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        uri = self.properties["uri"]
+        file = uri.removeprefix("sqlite:///").split("?")[0]
+        if uri.startswith("sqlite:") and not Path(file).exists():
+            return None
+        return SqlCatalog(self.name, **self.properties)
 
 
 @dataclass(frozen=True)
@@ -88,8 +105,8 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
     return [Drop(day, tuple(by_date[day])) for day in sorted(by_date)]
 
 
-def unread_files(models: Sequence[RawModel], known: Known) -> list[LandingFile]:
-    """All landing files that the published raw tables do not hold.
+def unread_files(models: Sequence[RawModel], known: Mapping[str, str]) -> list[LandingFile]:
+    """All landing files that are not among the known ones (name to SHA-256).
 
     Raises:
         LandingError: see `landing.list_files` and `landing.pending`.
@@ -97,7 +114,7 @@ def unread_files(models: Sequence[RawModel], known: Known) -> list[LandingFile]:
     return [
         file
         for model in models
-        for file in landing.pending(landing.list_files(model.root, model.entry), known(model))
+        for file in landing.pending(landing.list_files(model.root, model.entry), known)
     ]
 
 
@@ -179,13 +196,16 @@ class DbtCall:
         found: Mapping[str, Any] = json.loads(path.read_text())
         return found
 
-    def catalog(self) -> Catalog | None:
-        """The lake's catalog by the profile that dbt would use; None if there is no lake yet."""
+    def lake(self) -> Lake:
+        """The lake that the profile names, as dbt finds and renders it.
+
+        Raises:
+            ConfigError: the profile is for another adapter.
+        """
         # Only dbt knows how to find and render a profile; nothing else here needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
         from dbt_common.context import set_invocation_context
-        from pyiceberg.catalog.sql import SqlCatalog
 
         # The default is dbt's own rule: the environment, the project's folder, the home folder.
         arguments = {"PROFILES_DIR": str(self.profiles_dir)} if self.profiles_dir else {}
@@ -200,19 +220,21 @@ class DbtCall:
                 f"The profile's target '{profile.target_name}' has type "
                 f"'{profile.credentials.type}'; sparkwap build needs type 'sparkwap'."
             )
-        properties = dict(credentials.catalog_settings(str(self.project_dir)))
-        file = properties["uri"].removeprefix("sqlite:///").split("?")[0]
-        if properties["uri"].startswith("sqlite:") and not Path(file).exists():
-            return None  # opening it would make it
-        return SqlCatalog(credentials.catalog_name, **properties)
+        settings = credentials.catalog_settings(str(self.project_dir))
+        return Lake(credentials.catalog_name, dict(settings))
 
 
-def known_files(catalog: Catalog | None, model: RawModel) -> dict[str, str]:
-    """Name to SHA-256 of the files in the published raw table; none if there is no table yet."""
-    from pyiceberg.exceptions import NoSuchTableError
-
+def known_files(lake: Lake, models: Sequence[RawModel]) -> dict[str, str]:
+    """Name to SHA-256 of the files that the published raw tables hold."""
+    catalog = lake.open()
     if catalog is None:
         return {}
+    return {name: digest for m in models for name, digest in _marks(catalog, m).items()}
+
+
+def _marks(catalog: Catalog, model: RawModel) -> dict[str, str]:
+    from pyiceberg.exceptions import NoSuchTableError
+
     try:
         table = catalog.load_table(model.table)
     except NoSuchTableError:
@@ -264,12 +286,11 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """
     tell = tell or _tell
     call = parse_call(arguments)
-    models = raw_models(call.manifest(), call.project_dir)
+    models, lake = raw_models(call.manifest(), call.project_dir), call.lake()
     until = landing.parse_until(call.variables.get("landing_until"))
 
     def waiting() -> list[Drop]:
-        catalog = call.catalog()
-        return drops(unread_files(models, lambda model: known_files(catalog, model)), until)
+        return drops(unread_files(models, known_files(lake, models)), until)
 
     found = waiting()
     if not found:

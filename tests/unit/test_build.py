@@ -11,7 +11,7 @@ from sparkwap import build
 from sparkwap.build import DbtCall, RawModel
 from sparkwap.cli import main
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.landing import LandingError
+from sparkwap.landing import LandingError, list_files
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 
@@ -67,13 +67,11 @@ class Lake:
 
         monkeypatch.setattr(DbtCall, "run", run)
         monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
-        monkeypatch.setattr(DbtCall, "catalog", lambda _: None)
+        monkeypatch.setattr(DbtCall, "lake", lambda _: build.Lake("lake", {}))
         monkeypatch.setattr(build, "known_files", self.known)
 
-    def known(self, _: object, model: RawModel) -> Mapping[str, str]:
-        from sparkwap.landing import list_files
-
-        files = list_files(model.root, model.entry)
+    def known(self, _: object, models: Sequence[RawModel]) -> Mapping[str, str]:
+        files = [f for m in models for f in list_files(m.root, m.entry)] if self.published else []
         return {f.name: f.sha256 for f in files if f.load_date in self.published}
 
     def build(self, *arguments: str) -> int:
@@ -197,3 +195,9 @@ def test_a_project_that_dbt_cannot_parse_is_told(monkeypatch: pytest.MonkeyPatch
 def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--help"]) == 0
     assert "one gated dbt build per drop" in capsys.readouterr().out
+
+
+def test_a_lake_that_is_not_there_yet_holds_no_files(tmp_path: Path) -> None:
+    lake = build.Lake("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
+    assert build.known_files(lake, []) == {}
+    assert not (tmp_path / "catalog.db").exists()
