@@ -1,0 +1,87 @@
+{#-
+    Build the whole of a table from `sql`: over the audit branch where columns and layout stay as
+    they are, else in the side schema. Never by replacing a live table.
+-#}
+{% macro wap_build_table(relation, sql) %}
+    {%- if config.get("contract").enforced -%}
+        {%- do get_assert_columns_equivalent(sql) -%}
+        {%- set sql = get_select_subquery(sql) -%}
+    {%- endif -%}
+    {%- set columns = wap_wanted_columns(wap_query_columns(sql)) -%}
+    {%- set place = adapter.wap_place_table(relation, columns, wap_layout()) -%}
+    {%- if place == "branch" -%}
+        {%- call statement("main") -%}
+            insert overwrite {{ relation }}
+            {{ sql }}
+        {%- endcall -%}
+    {%- elif wap_needs_ddl(columns) -%}
+        {%- do run_query(wap_create_table_ddl(relation, columns)) -%}
+        {%- do _wap_order_files(relation) -%}
+        {%- call statement("main") -%}
+            insert into {{ relation }}
+            {{ sql }}
+        {%- endcall -%}
+    {%- else -%}
+        {%- call statement("main") -%}
+            create or replace table {{ relation }}
+            {{ wap_table_clauses(relation) }}
+            as
+            {{ sql }}
+        {%- endcall -%}
+    {%- endif -%}
+{% endmacro %}
+
+{#- Names and types of a query's columns: one statement that reads no data. -#}
+{% macro wap_query_columns(sql) %}
+    {%- set columns = [] -%}
+    {%- for column in adapter.get_column_schema_from_query(sql) -%}
+        {%- do columns.append({"name": column.name, "type": column.dtype}) -%}
+    {%- endfor -%}
+    {{ return(columns) }}
+{% endmacro %}
+
+{#- Columns with what the model's YAML says of them: not null, and comments if they are kept. -#}
+{% macro wap_wanted_columns(columns) %}
+    {%- set documented = {} -%}
+    {%- for name, column in (model.columns or {}).items() -%}
+        {%- do documented.update({name | lower: column}) -%}
+    {%- endfor -%}
+    {%- for column in columns -%}
+        {%- set known = documented.get(column["name"] | lower, {}) -%}
+        {%- if config.persist_column_docs() -%}
+            {%- do column.update({"doc": known.get("description") or ""}) -%}
+        {%- endif -%}
+        {%- if config.get("contract").enforced -%}
+            {%- set not_null = (known.get("constraints") or [])
+                | selectattr("type", "equalto", "not_null") | list -%}
+            {%- do column.update({"nullable": not_null | length == 0}) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {{ return(columns) }}
+{% endmacro %}
+
+{#- A plain `create table as select` cannot say not null, comments or an order. -#}
+{% macro wap_needs_ddl(columns) %}
+    {%- set special = columns | selectattr("doc") | list
+        + columns | selectattr("nullable", "false") | list -%}
+    {{ return(special | length > 0 or config.get("sort_by") is not none) }}
+{% endmacro %}
+
+{% macro wap_create_table_ddl(relation, columns) %}
+    create or replace table {{ relation }} (
+        {%- for column in columns %}
+        `{{ column["name"] }}` {{ column["type"] }}
+            {%- if column["nullable"] is false %} not null{% endif %}
+            {%- if column["doc"] %} comment {{ wap_string(column["doc"]) }}{% endif %}
+            {%- if not loop.last %},{% endif %}
+        {%- endfor %}
+    )
+    {{ wap_table_clauses(relation) }}
+{% endmacro %}
+
+{% macro _wap_order_files(relation) %}
+    {%- set order = adapter.wap_list(config.get("sort_by")) -%}
+    {%- if order -%}
+        {%- do run_query("alter table " ~ relation ~ " write ordered by " ~ order | join(", ")) -%}
+    {%- endif -%}
+{% endmacro %}

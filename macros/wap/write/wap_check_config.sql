@@ -1,0 +1,14 @@
+{#- Say what cannot be honoured before anything is written. -#}
+{% macro wap_check_config() %}
+    {%- set format = config.get("file_format", "iceberg") -%}
+    {%- if format != "iceberg" -%}
+        {%- do exceptions.raise_compiler_error(
+            "file_format is '" ~ format ~ "', and sparkwap writes Iceberg tables only, as other "
+            ~ "formats have no branches. Remove the config, or set it to 'iceberg'.") -%}
+    {%- endif -%}
+    {%- if config.get("grants") -%}
+        {%- do exceptions.raise_compiler_error(
+            "Open-source Spark has no GRANT, so `grants` cannot be applied. Remove the config, "
+            ~ "and give rights in the catalog or the object store.") -%}
+    {%- endif -%}
+{% endmacro %}

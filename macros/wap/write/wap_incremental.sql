@@ -1,0 +1,144 @@
+{#- The strategy; one that is not built in is a macro of the user's, which must be there. -#}
+{% macro wap_incremental_strategy() %}
+    {%- set strategy = config.get("incremental_strategy") or "append" -%}
+    {%- set strategy = "append" if strategy == "default" else strategy -%}
+    {%- if strategy not in adapter.valid_incremental_strategies() -%}
+        {%- do adapter.get_incremental_strategy_macro(context, strategy) -%}
+    {%- endif -%}
+    {{ return(strategy) }}
+{% endmacro %}
+
+{#- The increment under a name that lives in the node's session only. -#}
+{% macro wap_temporary_view(relation, sql) %}
+    {%- set view = make_temp_relation(relation) -%}
+    {%- call statement("create_temporary_view") -%}
+        create or replace temporary view {{ view }} as
+        {{ sql }}
+    {%- endcall -%}
+    {{ return(view) }}
+{% endmacro %}
+
+{#-
+    Place the table of an increment: on its branch, or on a clone if the schema shall change.
+
+    returns: names of the columns to write, those of the increment that the table has
+-#}
+{% macro wap_place_increment(relation, increment, on_schema_change) %}
+    {%- set incoming = adapter.get_columns_in_relation(increment) -%}
+    {%- set changes = check_for_schema_changes(increment, relation)
+        if on_schema_change != "ignore" else {"schema_changed": false} -%}
+    {%- set additive = on_schema_change == "append_new_columns" -%}
+    {%- set evolve = changes["source_not_in_target"]
+        or (not additive and changes["schema_changed"]) -%}
+    {%- if changes["schema_changed"] and (evolve or on_schema_change == "fail") -%}
+        {%- if on_schema_change != "fail" -%}
+            {%- do adapter.wap_place_clone(relation, ["on_schema_change: " ~ on_schema_change]) -%}
+        {%- endif -%}
+        {%- do process_schema_changes(on_schema_change, increment, relation) -%}
+    {%- else -%}
+        {%- do wap_place_kept(relation) -%}
+    {%- endif -%}
+    {%- set names = adapter.get_columns_in_relation(relation) | map(attribute="name") | list -%}
+    {%- if on_schema_change in ("append_new_columns", "sync_all_columns") -%}
+        {%- set given = incoming | map(attribute="name") | map("lower") | list -%}
+        {%- set names = adapter.wap_intersect(names, given) -%}
+    {%- endif -%}
+    {{ return(names) }}
+{% endmacro %}
+
+{#- Place a table whose columns stay: on the branch, or on a clone if only its comments change. -#}
+{% macro wap_place_kept(relation) %}
+    {%- set kept = [] -%}
+    {%- for column in adapter.get_columns_in_relation(relation) -%}
+        {%- do kept.append({"name": column.name, "type": column.dtype}) -%}
+    {%- endfor -%}
+    {%- set wanted = wap_wanted_columns(kept) -%}
+    {%- set place = adapter.wap_place_table(relation, wanted, _wap_kept_layout()) -%}
+    {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
+{% endmacro %}
+
+{#- Partitions and properties of a table that is only added to stay as they were created. -#}
+{% macro _wap_kept_layout() %}
+    {{ return({"comment": model.description or ""} if config.persist_relation_docs() else {}) }}
+{% endmacro %}
+
+{% macro wap_write_increment(strategy, relation, increment, columns) %}
+    {%- set quoted = adapter.wap_quoted(columns) -%}
+    {%- if strategy == "merge" -%}
+        {%- call statement("main") -%}
+            {{ wap_merge_sql(relation, increment, columns) }}
+        {%- endcall -%}
+    {%- elif strategy == "insert_overwrite" -%}
+        {%- do _wap_insert_overwrite(relation, increment, quoted) -%}
+    {%- elif strategy not in adapter.valid_incremental_strategies() -%}
+        {%- call statement("main") -%}
+            {{ _wap_custom_strategy_sql(strategy, relation, increment) }}
+        {%- endcall -%}
+    {%- else -%}
+        {%- if strategy == "microbatch" -%}{%- do _wap_delete_batch(relation) -%}{%- endif -%}
+        {%- if strategy == "delete+insert" -%}
+            {%- do _wap_delete_matching(relation, increment) -%}
+        {%- endif -%}
+        {%- call statement("main") -%}
+            insert into {{ relation }} ({{ quoted | join(", ") }})
+            select {{ quoted | join(", ") }} from {{ increment }}
+        {%- endcall -%}
+    {%- endif -%}
+{% endmacro %}
+
+{#- With partitions only those that the increment touches are replaced, else the whole table. -#}
+{% macro _wap_insert_overwrite(relation, increment, quoted) %}
+    {%- set mode = "dynamic" if config.get("partition_by") else "static" -%}
+    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
+    {%- call statement("main") -%}
+        insert overwrite {{ relation }} ({{ quoted | join(", ") }})
+        select {{ quoted | join(", ") }} from {{ increment }}
+    {%- endcall -%}
+    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = static") -%}
+{% endmacro %}
+
+{% macro _wap_custom_strategy_sql(strategy, relation, increment) %}
+    {%- set strategy_sql = adapter.get_incremental_strategy_macro(context, strategy) -%}
+    {{ return(strategy_sql({
+        "target_relation": relation,
+        "temp_relation": increment,
+        "unique_key": config.get("unique_key"),
+        "dest_columns": adapter.get_columns_in_relation(relation),
+        "incremental_predicates": wap_predicates(),
+    })) }}
+{% endmacro %}
+
+{% macro wap_predicates() %}
+    {{ return(adapter.wap_list(
+        config.get("incremental_predicates") or config.get("predicates")) or []) }}
+{% endmacro %}
+
+{#- Delete the rows that the increment brings anew; on the branch nobody sees the gap between. -#}
+{% macro _wap_delete_matching(relation, increment) %}
+    {%- set matches = [] -%}
+    {%- for key in adapter.wap_list(config.get("unique_key")) or [] -%}
+        {%- do matches.append("DBT_INTERNAL_SOURCE." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
+    {%- endfor -%}
+    {%- if matches -%}
+        {%- set found = "exists (select 1 from " ~ increment ~ " as DBT_INTERNAL_SOURCE where "
+            ~ matches | join(" and ") ~ ")" -%}
+        {%- do run_query("delete from " ~ relation ~ " as DBT_INTERNAL_DEST where "
+            ~ ([found] + wap_predicates()) | join(" and ")) -%}
+    {%- endif -%}
+{% endmacro %}
+
+{#- A batch replaces what stands in its time range; on the branch nobody sees the gap between. -#}
+{% macro _wap_delete_batch(relation) %}
+    {%- set time = adapter.quote(config.get("event_time")) -%}
+    {%- set batch = model.batch -%}
+    {%- set bounds = [] -%}
+    {%- if batch and batch.event_time_start -%}
+        {%- do bounds.append(time ~ " >= timestamp '" ~ batch.event_time_start ~ "'") -%}
+    {%- endif -%}
+    {%- if batch and batch.event_time_end -%}
+        {%- do bounds.append(time ~ " < timestamp '" ~ batch.event_time_end ~ "'") -%}
+    {%- endif -%}
+    {%- if bounds -%}
+        {%- do run_query("delete from " ~ relation ~ " where " ~ bounds | join(" and ")) -%}
+    {%- endif -%}
+{% endmacro %}

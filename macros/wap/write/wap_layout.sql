@@ -1,0 +1,56 @@
+{#- What a model's config says of its table beside the columns. -#}
+{% macro wap_layout() %}
+    {%- set layout = {
+        "partition_by": adapter.wap_list(config.get("partition_by")),
+        "properties": config.get("tblproperties") or {},
+        "format_version": config.get("format_version"),
+    } -%}
+    {#- An order that nobody configured may have been set for maintenance; it is left alone. -#}
+    {%- if config.get("sort_by") is not none -%}
+        {%- do layout.update({"sort_by": adapter.wap_list(config.get("sort_by"))}) -%}
+    {%- endif -%}
+    {%- if config.persist_relation_docs() -%}
+        {%- do layout.update({"comment": model.description or ""}) -%}
+    {%- endif -%}
+    {{ return(layout) }}
+{% endmacro %}
+
+{#- The clauses of `create table` between the columns and the query. -#}
+{% macro wap_table_clauses(relation) %}
+    using iceberg
+    {%- set partitions = adapter.wap_list(config.get("partition_by")) %}
+    {%- if partitions %}
+    partitioned by ({{ partitions | join(", ") }})
+    {%- endif %}
+    {%- if config.persist_relation_docs() and model.description %}
+    comment {{ wap_string(model.description) }}
+    {%- endif %}
+    {#- A clone stays where the live table is; a new table gets a path of its own. #}
+    {%- if adapter.wap_live(relation) is none %}
+    location {{ wap_string(_wap_location(relation)) }}
+    {%- endif %}
+    {%- set properties = dict(config.get("tblproperties") or {}) %}
+    {%- if config.get("format_version") %}
+        {%- do properties.update({"format-version": config.get("format_version")}) %}
+    {%- endif %}
+    {%- if properties %}
+    tblproperties (
+        {%- for key, value in properties.items() %}
+        {{ wap_string(key) }} = {{ wap_string(value) }}{{ "," if not loop.last }}
+        {%- endfor %}
+    )
+    {%- endif %}
+{% endmacro %}
+
+{% macro _wap_location(relation) %}
+    {%- set root = config.get("location_root") -%}
+    {%- if root -%}
+        {{ return(root.rstrip("/") ~ "/" ~ relation.identifier) }}
+    {%- endif -%}
+    {{ return(adapter.wap_location(relation)) }}
+{% endmacro %}
+
+{#- Any text as a Spark string literal. -#}
+{% macro wap_string(value) %}
+    {{- return("'" ~ (value | string).replace("\\", "\\\\").replace("'", "\\'") ~ "'") -}}
+{% endmacro %}
