@@ -72,6 +72,12 @@ _SETUP_TO_SPARK = [
     (re.compile(r"\btext\b", re.IGNORECASE), "string"),
     (re.compile(r"\bserial\b", re.IGNORECASE), "int"),
     (re.compile(r'"(\w+)"'), r"`\1`"),
+    # Spark stores no text in a date or a timestamp column.
+    (re.compile(r"(?<!date )'(\d{4}-\d\d-\d\d)'", re.IGNORECASE), r"date '\1'"),
+    (
+        re.compile(r"(?<!timestamp )'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)'", re.IGNORECASE),
+        r"timestamp '\1'",
+    ),
     (re.compile(r"(\{database\}|None|`None`)\."), ""),
 ]
 

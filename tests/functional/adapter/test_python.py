@@ -39,15 +39,23 @@ class TestPythonSample(BasePythonSampleTests):
 
 
 class TestDataFrames:
-    """``BasePySparkTests`` without its model of Databricks' Koalas, which no longer exists."""
+    """``BasePySparkTests`` without its models of pandas on Spark and of Koalas."""
 
     @pytest.fixture(scope="class")
     def models(self):
-        return {
-            "pandas_df.py": PANDAS_MODEL,
-            "pyspark_df.py": PYSPARK_MODEL,
-            "pandas_on_spark_df.py": PANDAS_ON_SPARK_MODEL,
-        }
+        return {"pandas_df.py": PANDAS_MODEL, "pyspark_df.py": PYSPARK_MODEL}
 
     def test_different_dataframes(self, project):
-        assert len(run_dbt(["run"])) == 3
+        assert len(run_dbt(["run"])) == 2
+
+
+class TestPandasOnSpark:
+    @pytest.fixture(scope="class")
+    def models(self):
+        return {"pandas_on_spark_df.py": PANDAS_ON_SPARK_MODEL}
+
+    @pytest.mark.xfail(
+        strict=True, reason="PySpark 4.1's pandas API does not import beside pandas 3"
+    )
+    def test_pandas_on_spark(self, project):
+        assert len(run_dbt(["run"])) == 1

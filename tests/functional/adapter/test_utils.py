@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from dbt.tests.adapter.utils import fixture_get_intervals_between as intervals
 from dbt.tests.adapter.utils.data_types.test_type_bigint import BaseTypeBigInt
 from dbt.tests.adapter.utils.data_types.test_type_boolean import BaseTypeBoolean
 from dbt.tests.adapter.utils.data_types.test_type_float import BaseTypeFloat
@@ -55,11 +57,17 @@ class TestTypeBoolean(BaseTypeBoolean):
 
 
 class TestTypeFloat(BaseTypeFloat):
-    pass
+    @pytest.fixture(scope="class")
+    def project_config_update(self):
+        # dbt reads the seed's figure as a double; Spark's float is another type.
+        return {"seeds": {"+column_types": {"float_col": "float"}}}
 
 
 class TestTypeInt(BaseTypeInt):
-    pass
+    @pytest.fixture(scope="class")
+    def project_config_update(self):
+        # dbt reads the seed's figure as a bigint; Spark's int is another type.
+        return {"seeds": {"+column_types": {"int_col": "int"}}}
 
 
 class TestTypeNumeric(BaseTypeNumeric):
@@ -147,7 +155,16 @@ class TestGenerateSeries(BaseGenerateSeries):
 
 
 class TestGetIntervalsBetween(BaseGetIntervalsBetween):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self):
+        sql = intervals.models__test_get_intervals_between_sql
+        return {
+            "test_get_intervals_between.yml": intervals.models__test_get_intervals_between_yml,
+            # Only PostgreSQL casts this notation to a date.
+            "test_get_intervals_between.sql": sql.replace("09/01/2023", "2023-09-01").replace(
+                "09/12/2023", "2023-09-12"
+            ),
+        }
 
 
 class TestGetPowersOfTwo(BaseGetPowersOfTwo):
@@ -211,7 +228,21 @@ class TestStringLiteral(BaseStringLiteral):
 
 
 class TestCurrentTimestamps(BaseCurrentTimestamps):
-    pass
+    @pytest.fixture(scope="class")
+    def expected_schema(self):
+        return {
+            "current_timestamp": "timestamp",
+            "current_timestamp_in_utc_backcompat": "timestamp",
+            "current_timestamp_backcompat": "timestamp",
+        }
+
+    @pytest.fixture(scope="class")
+    def expected_sql(self):
+        return """
+            select current_timestamp() as current_timestamp,
+                   current_timestamp() as current_timestamp_in_utc_backcompat,
+                   current_timestamp() as current_timestamp_backcompat
+        """
 
 
 class TestValidateSqlMethod(BaseValidateSqlMethod):
