@@ -6,7 +6,6 @@ module, macros write the data, and the catalog is reached without a JVM.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +21,6 @@ from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
-
-_HEADINGS = re.compile(
-    r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +)+"
-)
-_SHORT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,8 @@ class Target:
 class NodeFact:
     """A model, seed or snapshot as dbt left it.
 
-    ``status`` is dbt's: success, error, skipped, partial success; ``parents`` are the upstream
-    nodes, ephemeral models replaced by theirs.
+    ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
+    ``parents`` are the upstream nodes, ephemeral models replaced by theirs.
     """
 
     node_id: str
@@ -409,7 +403,7 @@ class Run:
         if status == "built" and target is None:
             status, problem = "failed", "its materialization does not go through the gate"
         if status == "failed" and problem is None and fact.message:
-            problem = _short(fact.message)
+            problem = fact.message
         return BuiltNode(
             fact.node_id,
             ".".join(fact.identifier),
@@ -567,11 +561,6 @@ class Run:
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
         }
-
-
-def _short(message: str) -> str:
-    """An error of dbt in one line, without the headings that say where it was."""
-    return _HEADINGS.sub("", " ".join(message.split()))[:_SHORT]
 
 
 def _target_of(row: Mapping[str, Any]) -> Target:

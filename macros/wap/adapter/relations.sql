@@ -1,7 +1,8 @@
 {#- A temporary view lives in the session, so it has no schema. -#}
 {% macro sparkwap__make_temp_relation(base_relation, suffix) %}
     {%- set name = base_relation.identifier ~ suffix -%}
-    {{ return(api.Relation.create(identifier=name).include(database=false, schema=false)) }}
+    {%- set view = api.Relation.create(identifier=name, type="view") -%}
+    {{ return(view.include(database=false, schema=false)) }}
 {% endmacro %}
 
 {% macro sparkwap__drop_relation(relation) %}

@@ -75,7 +75,9 @@ class TestWarningsAndMissingTests:
         shop.project.write({"models/properties.yml": properties})
         held = shop.dbt("build", "--select", "totals", wap_warnings="hold").succeeded()
         assert shop.new() == set()
-        assert held.reason("totals") == "test totals_are_low warned (1 row), and wap_warnings is hold"
+        assert (
+            held.reason("totals") == "test totals_are_low warned (1 row), and wap_warnings is hold"
+        )
         assert "accept the warnings" in held.text
         accepted = shop.dbt("test", wap_warnings="publish").succeeded()
         # orders is still the published one, so the total is that of the version before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -15,6 +16,12 @@ PASSED = frozenset({"pass", "warn"})
 TEST_TYPES = frozenset({"test", "unit_test"})
 # A test reads through these: their rows are those of what they select from.
 SEE_THROUGH = frozenset({"view", "ephemeral"})
+
+_HEADINGS = re.compile(
+    r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
+    r"|An error occurred during execution of unit test '[^']*'. )+"
+)
+_SHORT = 300
 
 
 class Manifest:
@@ -36,7 +43,7 @@ class Manifest:
                 identifier=(result.node.schema, result.node.alias),
                 resource_type=str(result.node.resource_type),
                 status=str(result.status),
-                message=result.message,
+                message=one_line(result.message),
                 parents=self._parents(result.node),
             )
             for result in results
@@ -67,7 +74,7 @@ class Manifest:
     def seen(results: Iterable[Any]) -> list[TestSeen]:
         """The test results of this invocation."""
         return [
-            TestSeen(r.node.unique_id, str(r.status), r.failures, r.message)
+            TestSeen(r.node.unique_id, str(r.status), r.failures, one_line(r.message))
             for r in results
             if str(r.node.resource_type) in TEST_TYPES
         ]
@@ -90,6 +97,11 @@ class Manifest:
         if node is None or _materialized(node) not in SEE_THROUGH:
             return frozenset({node_id})
         return self._closure(_depends_on(node)) | {node_id}
+
+
+def one_line(message: str | None) -> str | None:
+    """An error of dbt's, short, without the headings that say where it was."""
+    return None if message is None else _HEADINGS.sub("", " ".join(message.split()))[:_SHORT]
 
 
 def _materialized(node: Any) -> str:

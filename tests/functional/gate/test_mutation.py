@@ -1,0 +1,60 @@
+"""The tests of the gate bite: with its decision forced to "publish", they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+RULES = (
+    "test_run_publishes_nothing_when_one_table_is_rejected",
+    "test_lineage_publishes_what_is_clean_and_closed_upward",
+    "test_warnings_publish_with_a_notice_or_hold",
+    "test_require_tests_holds_what_no_test_reads",
+    "test_run_holds_and_test_audits_and_publishes",
+    "test_a_relationship_to_a_published_table_can_fail",
+    "test_excluded_test_holds",
+    "test_two_retries_go_on_with_the_branch_of_the_failed_run",
+    "test_moved_branch_is_rejected",
+    "test_stored_failures_are_published_with_the_run",
+)
+MATERIALIZATIONS = (
+    "test_first_build_is_invisible_until_the_publish",
+    "test_failing_test_keeps_the_old_rows",
+)
+
+
+def test_forced_publish_fails_the_tests_of_the_gate(lake_dir: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("-p", "vocabulary.publish_everything", "--junit-xml", str(report)),
+        *(str(HERE / "test_rules.py"), str(HERE / "test_materializations.py")),
+        *("-k", " or ".join([*RULES, *MATERIALIZATIONS])),
+    ]
+    folders = [str(ROOT / "tests/functional"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(folders),  # plugins are imported before pytest's own path
+        "SPARKWAP_TEST_LAKE": str(lake_dir),
+    }
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert report.exists(), ended.stdout + ended.stderr
+    cases = ElementTree.parse(report).findall(".//testcase")
+    names = {case.attrib["name"].partition("[")[0] for case in cases}
+    assert names == {*RULES, *MATERIALIZATIONS}
+    # Failed by an assertion of their own: an error in a fixture would prove nothing.
+    survived = [case.attrib["name"] for case in cases if case.find("failure") is None]
+    assert survived == []
+    wrong = [
+        case.attrib["name"]
+        for case in cases
+        if "AssertionError" not in (case.find("failure").attrib["message"])  # type: ignore[union-attr]
+    ]
+    assert wrong == []

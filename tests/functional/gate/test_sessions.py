@@ -1,0 +1,102 @@
+"""Spark sessions: their settings, how many there are, and what the server keeps of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyhive import hive
+from vocabulary import MakeProject, Project, Reader
+
+from sparkwap import server
+
+NODES = 150
+MODELS = {
+    "models/zone.sql": """
+        {{ config(materialized='table') }}
+        select current_timezone() as zone, cast('x' as int) as number
+    """,
+    "models/sets.sql": """
+        {{ config(materialized='table', pre_hook="set spark.sql.session.timeZone = UTC",
+                  sql_header="set spark.sql.shuffle.partitions = 7; declare q = 1;") }}
+        select current_timezone() as zone from {{ ref('zone') }}
+    """,
+    "models/after.sql": """
+        {{ config(materialized='table') }}
+        select current_timezone() as zone from {{ ref('sets') }}
+    """,
+    "models/after_py.py": """
+        def model(dbt, session):
+            dbt.config(materialized="table")
+            dbt.ref("after")
+            return session.sql("select current_timezone() as zone")
+    """,
+}
+
+
+def test_settings_reach_every_session_and_one_node_s_do_not_reach_the_next(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    parameters = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.ansi.enabled": "false"}
+    project = make_project(
+        "zones", MODELS, output={"threads": 1, "server_side_parameters": parameters}
+    )
+    project.dbt("build").succeeded()
+    look = reader.look(project.schema)
+    assert look["zone"].rows == ({"zone": "Asia/Tokyo", "number": None},)
+    assert look["sets"].values("zone") == ["UTC"]
+    assert look["after"].values("zone") == ["Asia/Tokyo"]
+    assert look["after_py"].values("zone") == ["Asia/Tokyo"]
+
+
+def test_ansi_mode_is_on_by_default(make_project: MakeProject, reader: Reader) -> None:
+    cast = "{{ config(materialized='table') }} select cast('x' as int) as number"
+    project = make_project("ansi", {"models/number.sql": cast})
+    failed = project.dbt("build").failed()
+    assert "CAST_INVALID_INPUT" in failed.text
+    assert reader.look(project.schema) == {}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The settings of each Thrift session that is opened."""
+    sessions: list[dict[str, Any]] = []
+    connect = hive.connect
+
+    def counted(*args: Any, **kwargs: Any) -> hive.Connection:
+        sessions.append(kwargs["configuration"])
+        return connect(*args, **kwargs)
+
+    monkeypatch.setattr(hive, "connect", counted)
+    return sessions
+
+
+def test_sessions_are_pooled_and_descriptors_stay_flat(
+    make_project: MakeProject, lake_dir: Path, opened: list[dict[str, Any]]
+) -> None:
+    project = many_tests(make_project("many", {}))
+    project.dbt("test", "--select", "nothing_1*").succeeded()
+    before = descriptors(lake_dir)
+    opened.clear()
+    done = project.dbt("test").succeeded()
+    assert len(done.statuses) > NODES
+    # One for each thread, and one for dbt's main thread.
+    assert 1 <= len(opened) <= 3 + 1
+    for settings in opened:
+        assert settings["set:hiveconf:spark.wap.branch"] == f"wap_{done.run_id[:8]}"
+        key = "set:hiveconf:spark.sql.iceberg.snapshot-property.wap_run"
+        assert settings[key] == done.run_id
+    # A session for each node would leave some 15 descriptors each.
+    assert descriptors(lake_dir) - before < NODES / 2
+
+
+def many_tests(project: Project) -> Project:
+    files = {f"tests/nothing_{n}.sql": f"select {n} as n limit 0" for n in range(NODES)}
+    return project.write(files)
+
+
+def descriptors(lake: Path) -> int:
+    status = server.status(lake)
+    assert status is not None
+    return status.descriptors
