@@ -211,6 +211,16 @@ class Run:
         with self._place(identifier):
             return self.target(identifier) or self._beside(identifier, self.lake.state(identifier))
 
+    def place_copy(self, identifier: Identifier, source: Identifier) -> Target:
+        """Build ``identifier`` as a zero-copy copy of another published table.
+
+        :raises SparkwapError: ``source`` is not a table.
+        """
+        target = self.place_beside(identifier)
+        beside = (str(target.side_schema), identifier[1])
+        self.lake.copy(source, beside, self.location(identifier))
+        return target
+
     def target(self, identifier: Identifier) -> Target | None:
         """Where ``identifier`` is built in this run; None if it is not."""
         return self._targets.get(_key(identifier))
@@ -327,6 +337,15 @@ class Run:
         return replace(target, candidate=candidate)
 
     # -- closing ---------------------------------------------------------------------------------
+
+    def close_copies(self) -> Closing:
+        """Publish what this run has copied. Copies of published rows have no audits to wait for."""
+        self.settings = replace(self.settings, require_tests=False)
+        nodes = [
+            NodeFact(node_id, self._targets[key].identifier, "model", "success", None, frozenset())
+            for node_id, key in self._built.items()
+        ]
+        return self.close(nodes, [], [])
 
     def close(
         self,

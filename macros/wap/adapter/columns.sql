@@ -58,7 +58,10 @@
             ~ wap_string(model.description or "")) -%}
     {%- endif -%}
     {%- if for_columns and config.persist_column_docs() and model.columns -%}
-        {%- do alter_column_comment(relation, model.columns) -%}
+        {%- set present = adapter.get_columns_in_relation(relation)
+            | map(attribute="name") | list -%}
+        {%- do alter_column_comment(
+            relation, validate_doc_columns(relation, model.columns, present)) -%}
     {%- endif -%}
 {% endmacro %}
 

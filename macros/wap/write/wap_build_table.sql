@@ -42,8 +42,14 @@
 
 {#- Columns with what the model's YAML says of them: not null, and comments if they are kept. -#}
 {% macro wap_wanted_columns(columns) %}
+    {%- set given = model.columns or {} -%}
+    {%- if config.persist_column_docs() -%}
+        {#- Warns of columns that are not there; a quoted name has to be the same to the letter. -#}
+        {%- set given = validate_doc_columns(
+            this, given, columns | map(attribute="name") | list) -%}
+    {%- endif -%}
     {%- set documented = {} -%}
-    {%- for name, column in (model.columns or {}).items() -%}
+    {%- for name, column in given.items() -%}
         {%- do documented.update({name | lower: column}) -%}
     {%- endfor -%}
     {%- for column in columns -%}

@@ -127,6 +127,27 @@ def clone(
     return Staged(cloned, [Swap(standing, cloned)], files)
 
 
+def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
+    """Stage a table of its own that begins with the data files of ``source``; see `Lake.copy`."""
+    document = store.load(table_row(store, source).location)
+    copied = md.copied(document, location, _copied_properties(document))
+    metadata = md.next_location(copied, None)
+    files = store.write({metadata: copied})
+    row = Row(target, "table", metadata)
+    return Staged(row, [Swap(store.rows.get(target), row)], files)
+
+
+def _copied_properties(document: md.Document) -> dict[str, str]:
+    # These belong to the source's branches, or name its folders.
+    left = (md.WAP_ENABLED, "write.data.path", "write.metadata.path")
+    kept = {
+        key: value
+        for key, value in md.properties_of(document).items()
+        if key not in left and not key.startswith(HELPER_PREFIX)
+    }
+    return {**kept, md.GC_ENABLED: "false"}
+
+
 def _still_good(store: Store, standing: Row, live: md.Document, main: int | None) -> bool:
     document = store.load(standing.location)
     if standing.kind != "table" or not is_clone(document):

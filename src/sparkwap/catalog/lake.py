@@ -233,6 +233,26 @@ class Lake:
             )
         )
 
+    def copy(self, source: Identifier, target: Identifier, location: str) -> TableState:
+        """Make a table of its own that begins with the rows of another one, without copying them.
+
+        It shares the data files that ``main`` of the source has now, and nothing else: identity,
+        folder and later writes are its own. It has ``gc.enabled=false``, as the files are not its
+        own to delete; the other way round, it is whole only as long as the source keeps that
+        snapshot (or until it is built anew).
+
+        Args:
+            source: The table to begin with.
+            target: Where the new one stands; what stands there is replaced. The schema must exist.
+            location: Its folder.
+
+        Raises:
+            CatalogError: There is no such table, or other writers were faster each time.
+        """
+        return self._state(
+            self._store.commit(lambda: branches.copy(self._store, source, target, location))
+        )
+
     # Publish and rollback
 
     def publish(

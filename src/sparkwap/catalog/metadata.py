@@ -210,6 +210,36 @@ class Edit:
         return [*(document.get("metadata-log") or ()), entry][-limit:]
 
 
+def copied(document: Document, location: str, properties: Mapping[str, str]) -> Document:
+    """The first metadata document of a table that begins with ``main`` of another one.
+
+    The other table's history stays behind: only the snapshot that ``main`` names comes along.
+    """
+    now = int(time.time() * 1000)
+    main = main_of(document)
+    present = snapshot(document, main) if main is not None else None
+    new: dict[str, Any] = {
+        **document,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-updated-ms": max(now, int(document.get("last-updated-ms") or 0)),
+        "properties": dict(properties),
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        "refs": {},
+    }
+    if present is not None:
+        first = {key: value for key, value in present.items() if key != "parent-snapshot-id"}
+        entry = {"snapshot-id": main, "timestamp-ms": present["timestamp-ms"]}
+        new |= {"snapshots": [first], "snapshot-log": [entry]}
+        new["refs"] = {MAIN: {"snapshot-id": main, "type": "branch"}}
+    for kind in ("statistics", "partition-statistics"):
+        if kind in document:
+            new[kind] = [one for one in document[kind] if one["snapshot-id"] == main]
+    return new
+
+
 def union_by(key: str, *lists: Iterable[Document] | None) -> list[Document]:
     """The entries of all lists, the first one with each ``key`` only."""
     found: dict[Any, Document] = {}

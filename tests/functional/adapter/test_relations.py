@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dbt.tests.adapter.aliases.test_aliases import (
-    BaseAliases,
     BaseAliasErrors,
+    BaseAliases,
     BaseSameAliasDifferentSchemas,
 )
 from dbt.tests.adapter.basic.expected_catalog import (

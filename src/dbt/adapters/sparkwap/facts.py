@@ -21,6 +21,7 @@ _HEADINGS = re.compile(
     r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
     r"|An error occurred during execution of unit test '[^']*'. )+"
 )
+_MACROS = re.compile(r"\n\s*> (?:in|called by) ")
 _SHORT = 300
 
 
@@ -100,8 +101,11 @@ class Manifest:
 
 
 def one_line(message: str | None) -> str | None:
-    """An error of dbt's, short, without the headings that say where it was."""
-    return None if message is None else _HEADINGS.sub("", " ".join(message.split()))[:_SHORT]
+    """An error of dbt's, short, without the headings and macros that say where it was."""
+    if message is None:
+        return None
+    text = _MACROS.split(message, maxsplit=1)[0]
+    return _HEADINGS.sub("", " ".join(text.split()))[:_SHORT]
 
 
 def _materialized(node: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import click
+import sqlparse
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
@@ -16,8 +19,6 @@ from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
-import click
-import sqlparse
 
 from dbt.adapters.sparkwap import docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
@@ -26,6 +27,7 @@ from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
+from dbt.adapters.sparkwap.sessions import logger
 from sparkwap import guard, names, overlay, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
@@ -271,6 +273,12 @@ class SparkWapAdapter(SparkAdapter):
         return self._placed(lambda run: run.place_beside(_identifier(relation)).how)
 
     @available.parse(lambda *a, **k: None)
+    def wap_place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:
+        """Build ``relation`` as a zero-copy copy of the published table ``other``."""
+        source = _identifier(other)
+        return self._placed(lambda run: run.place_copy(_identifier(relation), source).how)
+
+    @available.parse(lambda *a, **k: None)
     def wap_built(self, node_id: str, relation: BaseRelation, must_write: bool = True) -> None:
         """Record what a node's build left as its candidate."""
         self._placed(
@@ -513,12 +521,25 @@ class SparkWapAdapter(SparkAdapter):
         return ["append", "merge", "delete+insert", "insert_overwrite", "microbatch"]
 
     def cleanup_connections(self) -> None:
+        if self._run is not None and self._command == "clone" and sys.exc_info()[0] is None:
+            self._publish_copies(self._run)
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
         self._end_run()
         if self._retry_record is not None:
             self._retry_record.put_back(get_invocation_id())
+
+    def _publish_copies(self, run: Run) -> None:
+        """Close the run of `dbt clone`, which calls no on-run-end hooks."""
+        try:
+            closing = run.close_copies()
+        except SparkwapError as error:
+            raise DbtRuntimeError(str(error)) from error
+        for line in summary.lines(closing, run_id=run.run_id, branch=run.branch):
+            logger.info(line)
+        if closing.refused:
+            raise DbtRuntimeError(closing.refused)
 
     # -- small things for macros -----------------------------------------------------------------
 

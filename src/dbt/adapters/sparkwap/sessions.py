@@ -35,7 +35,7 @@ CONF_PREFIX = "set:hiveconf:"
 # The server wraps each error, and tells its class twice.
 _WRAPPING = re.compile(
     r"org\.apache\.hive\.service\.cli\.HiveSQLException: (?:Error running query: )?"
-    r"(?:\[[\w.]+\] [\w.$]+: (?=\[))?"
+    r"(?:\[[\w.]+\] [\w.$]+:\s+(?=\[))?"
 )
 _STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
 
