@@ -45,11 +45,16 @@ class Outcome:
 
     def verdict(self, name: str) -> str:
         """What the gate said of a table, by its name without the schema."""
-        return next(v[0] for full, v in self.verdicts.items() if full.endswith(f".{name}"))
+        return self._told(name)[0]
 
     def reason(self, name: str) -> str:
-        """What stands behind the verdict in the summary."""
-        return next(v[1] for full, v in self.verdicts.items() if full.endswith(f".{name}"))
+        """What stands behind the verdict in the summary, in its first line."""
+        return self._told(name)[1]
+
+    def _told(self, name: str) -> tuple[str, str]:
+        found = [told for full, told in self.verdicts.items() if full.endswith(f".{name}")]
+        assert found, f"the summary does not name {name}:\n{self.text}"
+        return found[0]
 
     def succeeded(self) -> Outcome:
         """Itself, or a failure that shows all that dbt said."""

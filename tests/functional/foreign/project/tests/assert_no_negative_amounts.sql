@@ -1,0 +1,1 @@
+select * from {{ ref('fct_payments') }} where amount < 0

@@ -1,0 +1,137 @@
+"""A dbt-spark project that knows nothing of sparkwap is gated by the wheel and its profile."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from vocabulary import Reader
+
+from sparkwap import server
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+SEED = "seeds/raw_payments.csv"
+TABLES = {
+    "raw_payments",
+    "stg_payments",
+    "fct_payments",
+    "payments_by_method",
+    "payments_history",
+}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has the built wheel, and finds all dependencies where this one has them."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheel = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([*pip, *wheel], check=True)
+    (built,) = folder.glob("dbt_sparkwap-*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv/bin/python"
+    (site,) = (folder / "venv").glob("lib/python*/site-packages")
+    # A folder that a .pth file names is searched, but its own .pth files are not read: so the
+    # editable install of this working copy stays out.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    subprocess.run(
+        [*pip, "--python", str(python), "install", "--no-deps", "--ignore-installed", str(built)],
+        check=True,
+    )
+    return python
+
+
+@dataclass
+class Foreign:
+    """The project in a folder of its own."""
+
+    folder: Path
+    python: Path
+    schema: str
+    port: int
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        environment |= {"SPARK_PORT": str(self.port), "SPARK_SCHEMA": self.schema}
+        return subprocess.run(
+            [str(self.python), *command],
+            cwd=self.folder,
+            env=environment | {"DBT_USE_COLORS": "false"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def dbt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("-c", "from dbt.cli.main import cli; cli()", *arguments)
+
+
+@pytest.fixture(scope="module")
+def foreign(python: Path, lake_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+    folder = tmp_path_factory.mktemp("foreign") / "project"
+    shutil.copytree(HERE / "project", folder)
+    profile = folder / "profiles.yml"
+    # All that changes: the type, and where the catalog is that the Spark server uses.
+    place = f"uri: 'sqlite:///{lake_dir}/catalog.db', warehouse: 'file://{lake_dir}/warehouse'"
+    catalog = f"{{type: sql, {place}}}"
+    profile.write_text(
+        profile.read_text().replace("type: spark\n", f"type: sparkwap\n      catalog: {catalog}\n")
+    )
+    status = server.status(lake_dir)
+    assert status is not None
+    schema = f"foreign_{secrets.token_hex(2)}"
+    return Foreign(folder, python, schema, status.endpoint.thrift_port)
+
+
+def test_the_wheel_carries_adapter_and_macros(foreign: Foreign) -> None:
+    code = """if True:
+        from pathlib import Path
+        import dbt.adapters.sparkwap, dbt.include.sparkwap, sparkwap
+        print(Path(sparkwap.__file__).parents[1], Path(dbt.adapters.sparkwap.__file__).parents[3])
+        macros = Path(dbt.include.sparkwap.__file__).parent / "macros"
+        print(len(list(macros.rglob("*.sql"))))
+    """
+    shown = foreign.run("-c", code)
+    first, second, macros = shown.stdout.split()
+    assert Path(first) == Path(second), shown.stdout
+    assert Path(first).is_relative_to(foreign.python.parents[1])
+    assert int(macros) == len(list((ROOT / "macros/wap").rglob("*.sql")))
+
+
+def test_foreign_project_is_gated(foreign: Foreign, reader: Reader) -> None:
+    first = foreign.dbt("build")
+    assert first.returncode == 0, first.stdout
+    published = reader.look(foreign.schema)
+    assert set(published) == TABLES
+    assert published["fct_payments"].values("payment_id") == [1, 2, 3]
+
+    seed = foreign.folder / SEED
+    good = seed.read_text() + "4,12,transfer,700,2024-05-03 10:00:00\n"
+    seed.write_text(good + "5,12,barter,-300,2024-05-03 10:00:00\n")
+    bad = foreign.dbt("build")
+    assert bad.returncode == 1, bad.stdout
+    assert "accepted_values_stg_payments" in bad.stdout
+    assert "Nothing was published" in bad.stdout
+    assert seen(reader, foreign.schema) == {n: look.seen() for n, look in published.items()}
+
+    seed.write_text(good)
+    fixed = foreign.dbt("build")
+    assert fixed.returncode == 0, fixed.stdout
+    now = reader.look(foreign.schema)
+    assert now["fct_payments"].values("payment_id") == [1, 2, 3, 4]
+    assert now["payments_by_method"].values("method") == ["card", "coupon", "transfer"]
+    assert len(now["payments_history"].rows) == 4
+
+
+def seen(reader: Reader, schema: str) -> dict[str, tuple[object, ...]]:
+    return {name: look.seen() for name, look in reader.look(schema).items()}
