@@ -64,7 +64,7 @@ def register_server(commands: Commands) -> None:
         parser.set_defaults(handler=handler)
         return parser
 
-    start = action("start", _start, "start the server if it does not run (dbt does so itself)")
+    start = action("start", _start, "start the server if it does not run")
     start.add_argument("--thrift-port", type=int, default=0, help="default: a free port")
     start.add_argument("--connect-port", type=int, default=0, help="default: a free port")
     start.add_argument("--memory", default="2g", help="heap of the driver (default: 2g)")

@@ -15,8 +15,8 @@ from sparkwap.server.config import Layout, ServerConfig
 
 CATALOG_NAME = "lake"
 
-# Each Spark session opens a connection and never closes it; PostgreSQL (14 or later) has 100. It ends
-# those that are idle for so long, and Iceberg connects again where one was still in use.
+# Each Spark session opens a connection and never closes it; PostgreSQL has 100 by default. It ends
+# those that are idle for so long (since version 14); Iceberg connects again where one was in use.
 IDLE_CONNECTION = {"options": "-c idle_session_timeout=600000"}
 _IDLE_CONNECTION_ENDED = "57P05"
 

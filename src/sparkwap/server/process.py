@@ -84,7 +84,7 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
         ConfigError: the running server works on another catalog, or a setting is not allowed.
     """
     layout = config.layout
-    layout.create()
+    _create(layout)
     with states.locked(layout, progress):
         states.register_client(layout, os.getpid())
         running = _find(layout)
@@ -122,20 +122,27 @@ def status(lake: Path) -> Status | None:
     process = states.server_process(layout, state) if state else None
     if state is None or process is None:
         return None
-    now = time.time()
     try:
-        seen = layout.activity.stat().st_mtime
-    except FileNotFoundError:
-        seen = state.created
+        rss, descriptors = process.memory_info().rss, process.num_fds()
+    except psutil.Error:  # it has ended just now
+        return None
+    now = time.time()
     return Status(
         endpoint=state.endpoint,
         ready=state.ready,
         uptime=now - state.created,
-        idle=max(0.0, now - seen),
-        rss=process.memory_info().rss,
-        descriptors=process.num_fds(),
+        idle=max(0.0, now - _last_seen(layout, state)),
+        rss=rss,
+        descriptors=descriptors,
         clients=states.live_clients(layout),
     )
+
+
+def _last_seen(layout: Layout, state: State) -> float:
+    try:
+        return layout.activity.stat().st_mtime
+    except FileNotFoundError:
+        return state.created
 
 
 def logs(lake: Path) -> Path:
@@ -146,6 +153,16 @@ def logs(lake: Path) -> Path:
 def register_client(lake: Path, pid: int) -> None:
     """Keep the lake's server up while process ``pid`` lives; cheap enough for every connection."""
     states.register_client(Layout(resolve_lake(lake)), pid)
+
+
+def _create(layout: Layout) -> None:
+    try:
+        layout.create()
+    except OSError as error:
+        raise ServerError(
+            f"The lake directory {layout.lake} cannot be used: {error}. The server was not "
+            "started. Set `lake` in profiles.yml to a directory that you may write to."
+        ) from error
 
 
 def _find(layout: Layout) -> State | None:

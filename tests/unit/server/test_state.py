@@ -92,6 +92,12 @@ def test_stop_without_a_lake_makes_none(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_lake_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("")
+    with pytest.raises(ServerError, match=r"cannot be used.*Set `lake` in profiles\.yml"):
+        process.ensure(ServerConfig(lake=tmp_path / "lake"), print)
+
+
 def test_clients_live_as_long_as_their_process(layout: Layout) -> None:
     client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     state.register_client(layout, client.pid)
