@@ -58,7 +58,8 @@ def _small_models() -> dict[str, str]:
         "join {{ ref('stg_1') }} t on s.id = t.id"
     )
     files["models/dim.sql"] = (
-        "{{ config(materialized='table') }} select k, sum(v) as v from {{ ref('stg_2') }} group by k"
+        "{{ config(materialized='table') }} "
+        "select k, sum(v) as v from {{ ref('stg_2') }} group by k"
     )
     files["models/out.sql"] = (
         "{{ config(materialized='table') }} select f.id, d.v from {{ ref('fct') }} f "
@@ -68,8 +69,13 @@ def _small_models() -> dict[str, str]:
         ["models:"]
         + [
             f"  - {{name: {name}, columns: [{{name: {column}, data_tests: [not_null]}}]}}"
-            for name, column in (("stg_0", "id"), ("stg_1", "id"), ("fct", "id"), ("dim", "k"),
-                                 ("out", "id"))
+            for name, column in (
+                ("stg_0", "id"),
+                ("stg_1", "id"),
+                ("fct", "id"),
+                ("dim", "k"),
+                ("out", "id"),
+            )
         ]
     )
     return files
@@ -90,10 +96,18 @@ TESTED = "models: [{name: big, columns: [{name: id, data_tests: [not_null]}]}]"
 
 SCENARIOS = [
     Scenario("small", "13 small nodes: 7 models, 1 seed, 5 tests", 1.25, _small_models()),
-    Scenario("table", "table model of 1 M rows, 1 test", 1.10,
-             {"models/big.sql": LARGE, "models/schema.yml": TESTED}),
-    Scenario("merge", "MERGE of 10 k rows into 1 M, 1 test", 1.10,
-             {"models/big.sql": MERGED, "models/schema.yml": TESTED}),
+    Scenario(
+        "table",
+        "table model of 1 M rows, 1 test",
+        1.10,
+        {"models/big.sql": LARGE, "models/schema.yml": TESTED},
+    ),
+    Scenario(
+        "merge",
+        "MERGE of 10 k rows into 1 M, 1 test",
+        1.10,
+        {"models/big.sql": MERGED, "models/schema.yml": TESTED},
+    ),
 ]
 
 
@@ -114,8 +128,11 @@ def main() -> None:
                 plain, gated = _measure(home, scenario, endpoint.thrift_port, chosen.pairs)
                 print(_row(scenario, plain, gated), flush=True)
         if chosen.only in (None, "publish"):
-            print(f"\nPublish of {TABLES_PUBLISHED} tables in one transaction: "
-                  + _seconds(_publish(config, chosen.pairs)) + " (limit 2 s)")
+            print(
+                f"\nPublish of {TABLES_PUBLISHED} tables in one transaction: "
+                + _seconds(_publish(config, chosen.pairs))
+                + " (limit 2 s)"
+            )
     finally:
         stop(config.lake)
         shutil.rmtree(home, ignore_errors=True)
@@ -125,10 +142,22 @@ def _measure(
     home: Path, scenario: Scenario, port: int, pairs: int
 ) -> tuple[list[float], list[float]]:
     sides = {
-        "plain": {"type": "spark", "method": "thrift", "host": "127.0.0.1", "port": port,
-                  "user": "bench", "schema": f"plain_{scenario.name}", "threads": 4},
-        "gated": {"type": "sparkwap", "lake": str(home / ".lake"),
-                  "schema": f"gated_{scenario.name}", "threads": 4, "memory": "4g"},
+        "plain": {
+            "type": "spark",
+            "method": "thrift",
+            "host": "127.0.0.1",
+            "port": port,
+            "user": "bench",
+            "schema": f"plain_{scenario.name}",
+            "threads": 4,
+        },
+        "gated": {
+            "type": "sparkwap",
+            "lake": str(home / ".lake"),
+            "schema": f"gated_{scenario.name}",
+            "threads": 4,
+            "memory": "4g",
+        },
     }
     projects = {side: _project(home, scenario, side, out) for side, out in sides.items()}
     for project in projects.values():
@@ -144,8 +173,10 @@ def _measure(
 
 def _project(home: Path, scenario: Scenario, side: str, output: dict[str, object]) -> Path:
     folder = home / scenario.name / side
-    formats = "" if side == "gated" else (
-        "models: {+file_format: iceberg}\nseeds: {+file_format: iceberg}\n"
+    formats = (
+        ""
+        if side == "gated"
+        else ("models: {+file_format: iceberg}\nseeds: {+file_format: iceberg}\n")
     )
     files = {
         "dbt_project.yml": f"name: bench\nversion: '1.0'\nprofile: bench\n{formats}",
@@ -193,8 +224,13 @@ def _publish(config: ServerConfig, rounds: int) -> list[float]:
             head = table.refresh().refs()[branch].snapshot_id
             items.append(BranchItem(("bench_publish", name), branch, opened.base, head))
         started = time.perf_counter()
-        lake.publish(items, run_id=f"{i:08d}-0000-4000-8000-000000000000",
-                     tag=f"wap_pub_{i:08d}", tag_max_age_ms=None, branch=branch)
+        lake.publish(
+            items,
+            run_id=f"{i:08d}-0000-4000-8000-000000000000",
+            tag=f"wap_pub_{i:08d}",
+            tag_max_age_ms=None,
+            branch=branch,
+        )
         seconds.append(time.perf_counter() - started)
     return seconds
 

@@ -401,8 +401,8 @@ def _closed(
         kept = [key for key, verdict in verdicts.items() if _is_kept(verdict)]
         for key, cause in _nearest_upstream(nodes, kept).items():
             if not _is_kept(verdicts[key]):
-                reason = f"waits for upstream {nodes[cause].name}, which is {verdicts[cause].outcome}"
-                verdicts[key] = _held(own[key], reason)
+                blocking = f"{nodes[cause].name}, which is {verdicts[cause].outcome}"
+                verdicts[key] = _held(own[key], f"waits for upstream {blocking}")
         for read in pairs:
             apart = [key for key in read if _is_kept(verdicts[key])]
             for key in read:

@@ -118,7 +118,7 @@ class Closing:
         verdicts = self.decision.verdicts
         bad = {n: "; ".join(v.reasons) for n, v in verdicts.items() if v.outcome == "rejected"}
         if self.refused is not None:
-            bad |= {n: "the catalog refused the publish" for n in self.decision.publish}
+            bad |= dict.fromkeys(self.decision.publish, "the catalog refused the publish")
         return bad
 
 

@@ -15,7 +15,7 @@
 {% macro sparkwap__create_columns(relation, columns) %}
     {%- if columns -%}
         {%- call statement("add_columns") -%}
-            alter table {{ relation }} add columns (
+            alter table {{ relation.render() }} add columns (
                 {%- for column in columns %}
                 `{{ column.name }}` {{ column.dtype }}{{ "," if not loop.last }}
                 {%- endfor %}
@@ -29,7 +29,7 @@
     {%- if remove_columns -%}
         {%- set names = remove_columns | map(attribute="name") | list -%}
         {%- call statement("drop_columns") -%}
-            alter table {{ relation }} drop columns ({{ adapter.wap_quoted(names) | join(", ") }})
+            alter table {{ relation.render() }} drop columns ({{ adapter.wap_quoted(names) | join(", ") }})
         {%- endcall -%}
     {%- endif -%}
 {% endmacro %}
@@ -37,24 +37,26 @@
 {#- Iceberg widens types in place; any other change goes through a second column. -#}
 {% macro sparkwap__alter_column_type(relation, column_name, new_column_type) %}
     {%- set column = adapter.quote(column_name) -%}
+    {#- With --empty a relation by itself is a subquery of no rows. -#}
+    {%- set table = relation.render() -%}
     {%- if adapter.wap_widens(relation, column_name, new_column_type) -%}
         {%- do run_query(
-            "alter table " ~ relation ~ " alter column " ~ column ~ " type " ~ new_column_type) -%}
+            "alter table " ~ table ~ " alter column " ~ column ~ " type " ~ new_column_type) -%}
     {%- else -%}
         {%- set second = adapter.quote(column_name ~ "__dbt_alter") -%}
         {%- do run_query(
-            "alter table " ~ relation ~ " add column " ~ second ~ " " ~ new_column_type) -%}
-        {%- do run_query("update " ~ relation ~ " set " ~ second ~ " = cast(" ~ column
+            "alter table " ~ table ~ " add column " ~ second ~ " " ~ new_column_type) -%}
+        {%- do run_query("update " ~ table ~ " set " ~ second ~ " = cast(" ~ column
             ~ " as " ~ new_column_type ~ ")") -%}
-        {%- do run_query("alter table " ~ relation ~ " drop column " ~ column) -%}
+        {%- do run_query("alter table " ~ table ~ " drop column " ~ column) -%}
         {%- do run_query(
-            "alter table " ~ relation ~ " rename column " ~ second ~ " to " ~ column) -%}
+            "alter table " ~ table ~ " rename column " ~ second ~ " to " ~ column) -%}
     {%- endif -%}
 {% endmacro %}
 
 {% macro sparkwap__persist_docs(relation, model, for_relation, for_columns) %}
     {%- if for_relation and config.persist_relation_docs() -%}
-        {%- do run_query("comment on table " ~ relation ~ " is "
+        {%- do run_query("comment on table " ~ relation.render() ~ " is "
             ~ wap_string(model.description or "")) -%}
     {%- endif -%}
     {%- if for_columns and config.persist_column_docs() and model.columns -%}
@@ -73,7 +75,7 @@
     {%- for column in adapter.get_columns_in_relation(relation) -%}
         {%- set known = documented.get(column.name | lower) -%}
         {%- if known -%}
-            {%- do run_query("alter table " ~ relation ~ " alter column `" ~ column.name
+            {%- do run_query("alter table " ~ relation.render() ~ " alter column `" ~ column.name
                 ~ "` comment " ~ wap_string(known["description"] or "")) -%}
         {%- endif -%}
     {%- endfor -%}

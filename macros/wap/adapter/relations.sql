@@ -7,13 +7,13 @@
 
 {% macro sparkwap__drop_relation(relation) %}
     {%- call statement("drop_relation", auto_begin=false) -%}
-        drop {{ relation.type or "table" }} if exists {{ relation }}
+        drop {{ relation.type or "table" }} if exists {{ relation.render() }}
     {%- endcall -%}
 {% endmacro %}
 
 {% macro sparkwap__rename_relation(from_relation, to_relation) %}
     {%- call statement("rename_relation") -%}
-        alter {{ from_relation.type or "table" }} {{ from_relation }} rename to {{ to_relation }}
+        alter {{ from_relation.type or "table" }} {{ from_relation.render() }} rename to {{ to_relation.render() }}
     {%- endcall -%}
 {% endmacro %}
 

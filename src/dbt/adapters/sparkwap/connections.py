@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
@@ -39,14 +40,12 @@ class SparkWapConnectionManager(SparkConnectionManager):
 
     def __init__(self, config: AdapterRequiredConfig, mp_context: SpawnContext) -> None:
         super().__init__(config, mp_context)
-        self._project_root = str(getattr(config, "project_root", os.getcwd()))
+        self._project_root = str(getattr(config, "project_root", Path.cwd()))
         self._endpoint: server.Endpoint | None = None
         self._endpoint_lock = threading.Lock()
         # Set by the adapter: settings of every session, and the guard over statements.
         self.session_settings: Callable[[], Mapping[str, str]] = dict
-        self.pool = SessionPool(
-            self._open_sql, self._open_connect, lambda: self.session_settings()
-        )
+        self.pool = SessionPool(self._open_sql, self._open_connect, lambda: self.session_settings())
         self.check_statement: Callable[[str], None] = lambda sql: None
 
     @property
@@ -164,4 +163,3 @@ class SparkWapConnectionManager(SparkConnectionManager):
                     raise
                 logger.debug(f"{key} is fixed when Spark starts: {error}")
         return spark
-

@@ -139,8 +139,9 @@ def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Ma
 
 def dbt_failed(results: Iterable[Any]) -> bool:
     """Whether dbt itself ends with a failure, so that the exit code needs no help."""
-    return any(str(r.status) in ("error", "fail", "runtime error", "partial success")
-               for r in results)
+    return any(
+        str(r.status) in ("error", "fail", "runtime error", "partial success") for r in results
+    )
 
 
 def _depends_on(node: Any) -> list[str]:

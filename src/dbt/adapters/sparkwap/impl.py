@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import click
 import sqlparse
@@ -74,7 +74,7 @@ class SparkWapAdapter(SparkAdapter):
     ConnectionManager = SparkWapConnectionManager
     AdapterSpecificConfigs = SparkWapConfig
 
-    CONSTRAINT_SUPPORT = {
+    CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {
         ConstraintType.not_null: ConstraintSupport.ENFORCED,
         ConstraintType.check: ConstraintSupport.NOT_SUPPORTED,
         ConstraintType.unique: ConstraintSupport.NOT_SUPPORTED,
@@ -418,9 +418,7 @@ class SparkWapAdapter(SparkAdapter):
         relations = [
             relation
             for schema in sorted(schemas)
-            for relation in self.list_relations_without_caching(
-                self.Relation.create(schema=schema)
-            )
+            for relation in self.list_relations_without_caching(self.Relation.create(schema=schema))
         ]
         return self.get_catalog_by_relations(used_schemas, relations)
 

@@ -16,9 +16,7 @@ from typing import Any
 ROWS_PER_TEXT = 5000
 
 
-def seed_sql(
-    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
-) -> str:
+def seed_sql(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
     """A query that returns the rows of a seed.
 
     :param columns: name and Spark type of each column, in order.
@@ -29,8 +27,10 @@ def seed_sql(
     schema = f"array<struct<{fields}>>"
     texts = [
         json.dumps(
-            [{f"c{i}": _text(value) for i, value in enumerate(row) if value is not None}
-             for row in rows[start : start + ROWS_PER_TEXT]],
+            [
+                {f"c{i}": _text(value) for i, value in enumerate(row) if value is not None}
+                for row in rows[start : start + ROWS_PER_TEXT]
+            ],
             ensure_ascii=False,
         )
         for start in range(0, len(rows), ROWS_PER_TEXT)

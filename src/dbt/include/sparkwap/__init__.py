@@ -1,5 +1,5 @@
 """The dbt package that travels with the adapter: the gate's macros and hooks."""
 
-import os
+from pathlib import Path
 
-PACKAGE_PATH = os.path.dirname(__file__)
+PACKAGE_PATH = str(Path(__file__).parent)

@@ -1,0 +1,83 @@
+"""A lake whose catalog is in PostgreSQL, and a server that is already there.
+
+One test for both: an embedded server on a PostgreSQL catalog is reached by ``method: thrift``, as
+a cluster's would be. Only the profile differs from the other tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from vocabulary import Project
+from vocabulary.postgres import running_postgres
+
+from sparkwap import server
+
+FILES = {
+    "models/orders.sql": """
+        {{ config(materialized='table') }}
+        select id, id * {{ var('v') }} as amount from range(1, 4)
+    """,
+    "models/totals.py": """
+        def model(dbt, session):
+            dbt.config(materialized="table")
+            return dbt.ref("orders").groupBy().sum("amount").withColumnRenamed("sum(amount)", "total")
+    """,
+    "models/newest.sql": "{{ config(materialized='view') }} select max(id) as id from {{ ref('orders') }}",
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns: [{name: amount, data_tests: [{not_null: {name: amounts_are_known}}]}]
+          - name: totals
+            columns: [{name: total, data_tests: [{not_null: {name: totals_are_known}}]}]
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], SqlCatalog]]:
+    """A profile's output for a running server, and a reader's catalog."""
+    with running_postgres() as uri:
+        lake = tmp_path_factory.mktemp("pg") / ".lake"
+        config = server.ServerConfig(lake=lake, memory="1g", catalog_uri=uri)
+        endpoint = server.ensure(config, print)
+        catalog = {key: str(value) for key, value in server.catalog_properties(config).items()}
+        output = {
+            "type": "sparkwap",
+            "method": "thrift",
+            "host": endpoint.host,
+            "port": endpoint.thrift_port,
+            "user": "dbt",
+            "connect_url": endpoint.connect_url,
+            "catalog": catalog,
+        }
+        yield output, SqlCatalog("lake", uri=uri, warehouse=catalog["warehouse"])
+        server.stop(lake)
+
+
+def test_the_gate_on_postgresql_and_a_server_that_is_there(
+    remote: tuple[dict[str, Any], SqlCatalog], tmp_path: Path
+) -> None:
+    output, reader = remote
+    project = Project(tmp_path, "shop", output).write(FILES)
+
+    def total() -> int:
+        return reader.load_table("shop.totals").scan().to_arrow()["total"][0].as_py()
+
+    project.dbt("build", v=1).succeeded()
+    assert total() == 6
+    held = project.dbt("run", v=10).succeeded()
+    assert held.verdict("totals") == "held"
+    assert total() == 6
+    project.dbt("test", v=10).succeeded()
+    assert total() == 60
+    project.operation(
+        "wap_rollback", run=project.dbt("build", v=100).succeeded().run_id
+    ).succeeded()
+    assert total() == 60
+    # Iceberg's own tables only: no side schema is left.
+    assert set(reader.list_namespaces()) == {("default",), ("shop",), ("wap_ledger",)}
