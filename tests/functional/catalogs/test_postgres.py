@@ -25,9 +25,12 @@ FILES = {
     "models/totals.py": """
         def model(dbt, session):
             dbt.config(materialized="table")
-            return dbt.ref("orders").groupBy().sum("amount").withColumnRenamed("sum(amount)", "total")
+            orders = dbt.ref("orders")
+            return orders.groupBy().sum("amount").withColumnRenamed("sum(amount)", "total")
     """,
-    "models/newest.sql": "{{ config(materialized='view') }} select max(id) as id from {{ ref('orders') }}",
+    "models/newest.sql": """
+        {{ config(materialized='view') }} select max(id) as id from {{ ref('orders') }}
+    """,
     "models/properties.yml": """
         models:
           - name: orders
