@@ -17,7 +17,11 @@ reported as (
 
 )
 
-select *
+select
+    staged.policies,
+    reported.policies as reported_policies,
+    staged.insured_value,
+    reported.insured_value as reported_insured_value
 from staged
 cross join reported
 where staged.policies <> reported.policies

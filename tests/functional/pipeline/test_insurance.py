@@ -151,7 +151,7 @@ def test_an_unreadable_file_is_one_error(insurer: Pipeline, content: bytes, mess
     heads = insurer.heads()
     try:
         (folder / "products_v3.csv").write_bytes(content)
-        done = insurer.sparkwap("build")
+        done = insurer.dbt("build", "-s", "raw_insurance__products+")
     finally:
         shutil.rmtree(folder)
     assert done.returncode != 0
