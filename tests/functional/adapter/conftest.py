@@ -2,8 +2,6 @@
 
 Each class of ``dbt-tests-adapter`` writes a small project, runs dbt in this process and looks at
 what readers of main see: ``project.run_sql`` goes through an adapter that has no run open.
-
-``SPARKWAP_TEST_LAKE=<dir>`` keeps the lake and its server for the next call.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ from typing import Any
 
 import pytest
 import sqlparse
+import yaml
 from dbt.cli.main import dbtRunner, dbtRunnerResult
 from dbt.tests.fixtures import project as fixtures
 from dbt.tests.fixtures.project import *  # noqa: F403
-
-from sparkwap import server
 
 ADAPTER = Path(__file__).parent
 
@@ -29,16 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ADAPTER in item.path.parents:
             item.add_marker(pytest.mark.suite)
-
-
-@pytest.fixture(scope="session")
-def lake_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A lake for the whole session; its server is started by the first connection."""
-    kept = os.environ.get("SPARKWAP_TEST_LAKE")
-    lake = Path(kept) if kept else tmp_path_factory.mktemp("suite") / "lake"
-    yield lake
-    if not kept:
-        server.stop(lake)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,6 +48,16 @@ def _without_our_hooks() -> Iterator[None]:
         yield
 
 
+def _version_key(match: re.Match[str]) -> str:
+    """A snapshot's key as this adapter makes it, for PostgreSQL's md5 of values joined by '|'."""
+    values = re.split(r"\s*\|\|\s*'\|'\s*\|\|\s*", match[1])
+    fields = ", ".join(
+        f"cast({value.removesuffix('::text')} as string) as c{number}"
+        for number, value in enumerate(values, start=1)
+    )
+    return f"sha2(to_json(struct({fields})), 256)"
+
+
 # The suite's projects and set-up statements are written for PostgreSQL.
 _TO_SPARK = [
     (re.compile(r"timestamp without time zone", re.IGNORECASE), "timestamp"),
@@ -68,7 +65,10 @@ _TO_SPARK = [
     (re.compile(r"\{\{\s*target\.database\s*\}\}\."), ""),
 ]
 _SETUP_TO_SPARK = [
+    (re.compile(r"md5\((.+?)\) as", re.IGNORECASE), lambda match: _version_key(match) + " as"),
     *_TO_SPARK,
+    # Iceberg's columns have no default in Spark.
+    (re.compile(r"\s+default\s+(null|'\w+')", re.IGNORECASE), ""),
     (re.compile(r"\btext\b", re.IGNORECASE), "string"),
     (re.compile(r"\bserial\b", re.IGNORECASE), "int"),
     (re.compile(r'"(\w+)"'), r"`\1`"),
@@ -82,7 +82,7 @@ _SETUP_TO_SPARK = [
 ]
 
 
-def _translated(text: str, rules: list[tuple[re.Pattern[str], str]]) -> str:
+def _translated(text: str, rules: list[tuple[re.Pattern[str], Any]]) -> str:
     for pattern, spark in rules:
         text = pattern.sub(spark, text)
     return text
@@ -119,6 +119,24 @@ def _is_our_hook(result: Any) -> bool:
 @pytest.fixture(scope="class")
 def dbt_profile_target(lake_dir: Path) -> dict[str, Any]:
     return {"type": "sparkwap", "lake": str(lake_dir), "threads": 2}
+
+
+@pytest.fixture(scope="class")
+def dbt_project_yml(
+    request: pytest.FixtureRequest, project_root: Path, project_config_update: Any
+) -> dict[str, Any]:
+    """The project's file, with what the class says in ``changes`` beside what its base says."""
+    given = project_config_update
+    config = {
+        "name": "test",
+        "profile": "test",
+        "flags": {"send_anonymous_usage_stats": False},
+        **(yaml.safe_load(given) if isinstance(given, str) else given or {}),
+    }
+    for key, value in getattr(request.cls, "changes", {}).items():
+        config[key] = {**config.get(key, {}), **value}
+    fixtures.write_file(yaml.safe_dump(config), project_root, "dbt_project.yml")
+    return config
 
 
 @pytest.fixture(scope="class")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from dbt.tests.adapter.dbt_show.test_dbt_show import (
     BaseShowLimit,
     BaseShowSqlHeader,
 )
+from dbt.tests.adapter.empty import _models as empty_models
 from dbt.tests.adapter.empty.test_empty import (
     BaseTestEmpty,
     BaseTestEmptyInlineSourceRef,
-    BaseTestEmptySeedFlag,
     MetadataWithEmptyFlag,
 )
 from dbt.tests.adapter.ephemeral.test_ephemeral import (
@@ -49,6 +50,7 @@ from dbt.tests.adapter.unit_testing.test_types import (
     BaseUnitTestingTypes,
     BaseUnitTestingVarcharFixtureNoTruncation,
 )
+from dbt.tests.util import check_relations_equal, run_dbt
 
 
 class TestColumnTypes(BaseColumnTypes):
@@ -103,20 +105,46 @@ class TestEmptyInlineSourceRef(BaseTestEmptyInlineSourceRef):
     pass
 
 
-class TestEmptySeedFlag(BaseTestEmptySeedFlag):
-    pass
-
-
 class TestMetadataWithEmptyFlag(MetadataWithEmptyFlag):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self):
+        names = ("get_columns_in_relation", "alter_column_type", "alter_relation_comment")
+        names += ("control", "alter_column_comment", "alter_relation_add_remove_columns")
+        names += ("truncate_relation",)
+        # Spark's varchar has a length.
+        return {"schema.yml": empty_models.SCHEMA} | {
+            f"{name}.sql": getattr(empty_models, name.upper()).replace('"varchar"', '"string"')
+            for name in names
+        }
+
+    @pytest.fixture(scope="class")
+    def project_config_update(self):
+        # Its models alter a live seed, which the guard refuses by default.
+        return {"vars": {"wap_guard": False}}
 
 
 class TestEphemeralMulti(BaseEphemeralMulti):
-    pass
+    def test_ephemeral_multi(self, project):
+        # The base class's steps, without the text of PostgreSQL's `create view`.
+        run_dbt(["seed"])
+        assert len(run_dbt(["run"])) == 3
+        for name in ("dependent", "double_dependent", "super_dependent"):
+            check_relations_equal(project.adapter, ["seed", name])
 
 
 class TestEphemeralNested(BaseEphemeralNested):
-    pass
+    def test_ephemeral_nested(self, project):
+        # The base class's steps, with the text that Spark gets.
+        assert len(run_dbt(["run"])) == 2
+        with open("target/run/test/models/root_view.sql") as file:
+            sql = re.sub(r"\s+", "", file.read())
+        assert re.fullmatch(
+            r"createorreplaceview\S+\.root_viewas"
+            r"with__dbt__cte__ephemeral_level_twoas\(select\*from\S+\.source_table\),"
+            r"__dbt__cte__ephemeralas\(select\*from__dbt__cte__ephemeral_level_two\)"
+            r"select\*from__dbt__cte__ephemeral",
+            sql,
+        )
 
 
 class TestEphemeralErrorHandling(BaseEphemeralErrorHandling):
@@ -152,7 +180,8 @@ class TestSampleMode(BaseSampleModeTest):
 
 
 class TestSimpleCopy(SimpleCopyBase):
-    pass
+    # Spark has no materialized views.
+    test_simple_copy_with_materialized_views = None
 
 
 class TestSimpleCopyUppercase(BaseSimpleCopyUppercase):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from dbt.tests.adapter.aliases.test_aliases import (
@@ -45,19 +45,32 @@ class TestSameAliasDifferentSchemas(BaseSameAliasDifferentSchemas):
     pass
 
 
-class TestCachingLowercase(BaseCachingLowercaseModel):
+class _WithoutDatabase:
+    """The base class's look at the cache, without the database that Spark does not have."""
+
+    def run_and_inspect_cache(self, project, run_args=None):
+        seen = []
+        for _ in range(2):
+            run_dbt(list(run_args))
+            (relation,) = project.adapter.cache.relations
+            seen.append((relation.schema, relation.identifier.lower()))
+        assert seen[0] == seen[1]
+        assert seen[0][0] == project.test_schema
+
+
+class TestCachingLowercase(_WithoutDatabase, BaseCachingLowercaseModel):
     pass
 
 
-class TestCachingUppercase(BaseCachingUppercaseModel):
+class TestCachingUppercase(_WithoutDatabase, BaseCachingUppercaseModel):
     pass
 
 
-class TestCachingSelectedSchemaOnly(BaseCachingSelectedSchemaOnly):
+class TestCachingSelectedSchemaOnly(_WithoutDatabase, BaseCachingSelectedSchemaOnly):
     pass
 
 
-class TestNoPopulateCache(BaseNoPopulateCache):
+class TestNoPopulateCache(_WithoutDatabase, BaseNoPopulateCache):
     pass
 
 
@@ -69,11 +82,20 @@ class TestDropSchemaNamed(BaseDropSchemaNamed):
     pass
 
 
-class TestClonePossible(BaseClonePossible):
+class _OneBranch:
+    """Seeds, models and tests by three commands: on one audit branch, so that each sees the last.
+
+    The tests, which come last, publish all of it.
+    """
+
+    changes: ClassVar = {"vars": {"wap_branch": "suite"}}
+
+
+class TestClonePossible(_OneBranch, BaseClonePossible):
     pass
 
 
-class TestCloneSameTargetAndState(BaseCloneSameTargetAndState):
+class TestCloneSameTargetAndState(_OneBranch, BaseCloneSameTargetAndState):
     pass
 
 
@@ -111,20 +133,17 @@ def _stats(rows: int | None) -> dict[str, Any]:
     return stats
 
 
-class _Built:
-    """The base class runs its models before their tests; the gate publishes after them."""
+class _Untested:
+    """The base classes attach tests and never run them, so the gate would hold the tables."""
 
-    @pytest.fixture(scope="class", autouse=True)
-    def setup(self, project):
-        # As in the base class, but by one `build`: a table with tests waits for them.
-        run_dbt(["build", "--vars", f"{{test_schema: {project.test_schema}}}"])
+    changes: ClassVar = {"data_tests": {"+enabled": False}}
 
     @pytest.fixture(scope="class")
     def profile_user(self):
         return AnyString()
 
 
-class TestDocsGenerate(_Built, BaseDocsGenerate):
+class TestDocsGenerate(_Untested, BaseDocsGenerate):
     @pytest.fixture(scope="class")
     def expected_catalog(self, project, profile_user):
         return base_expected_catalog(
@@ -140,7 +159,7 @@ class TestDocsGenerate(_Built, BaseDocsGenerate):
         )
 
 
-class TestDocsGenReferences(_Built, BaseDocsGenReferences):
+class TestDocsGenReferences(_Untested, BaseDocsGenReferences):
     @pytest.fixture(scope="class")
     def expected_catalog(self, project, profile_user):
         return expected_references_catalog(

@@ -99,7 +99,3 @@ class TestSeedColumnOverride(BaseSimpleSeedColumnOverride):
             "looks_like_a_bool": "string",
             "looks_like_a_date": "string",
         }
-
-    def test_simple_seed_with_column_override(self, project):
-        # `seed` alone holds them until their tests have run, which then publish them.
-        super().test_simple_seed_with_column_override(project)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+
+from dbt.tests.adapter.simple_snapshot import fixtures
 from dbt.tests.adapter.simple_snapshot.new_record_check_mode import (
     BaseSnapshotNewRecordCheckMode,
 )
@@ -28,6 +31,7 @@ from dbt.tests.adapter.simple_snapshot.test_various_configs import (
     BaseSnapshotInvalidColumnNames,
     BaseSnapshotMultiUniqueKey,
 )
+from dbt.tests.util import check_relations_equal, run_dbt
 
 
 class TestSimpleSnapshot(BaseSimpleSnapshot):
@@ -79,7 +83,25 @@ class TestInvalidColumnNames(BaseSnapshotInvalidColumnNames):
 
 
 class TestDbtValidToCurrent(BaseSnapshotDbtValidToCurrent):
-    pass
+    def test_valid_to_current(self, project):
+        # The base class's steps. It looks at rows by their place; rows in Spark have none.
+        for sql in (
+            fixtures.create_seed_sql,
+            fixtures.create_snapshot_expected_sql,
+            fixtures.seed_insert_sql,
+            fixtures.populate_snapshot_expected_valid_to_current_sql,
+        ):
+            project.run_sql(sql)
+        run_dbt(["snapshot"])
+        for sql in (fixtures.invalidate_sql, fixtures.update_with_current_sql):
+            project.run_sql(sql)
+        run_dbt(["snapshot"])
+        check_relations_equal(project.adapter, ["snapshot_actual", "snapshot_expected"])
+        ends = "select test_valid_to from {schema}.snapshot_actual where id = %d order by 1"
+        end = datetime.datetime(2099, 12, 31)
+        assert [row[0] for row in project.run_sql(ends % 1, fetch="all")] == [end]
+        closed = datetime.datetime(2016, 8, 20, 16, 44, 49)
+        assert [row[0] for row in project.run_sql(ends % 10, fetch="all")] == [closed, end]
 
 
 class TestMultiUniqueKey(BaseSnapshotMultiUniqueKey):

@@ -133,7 +133,9 @@ class SparkWapAdapter(SparkAdapter):
 
     @property
     def _command(self) -> str:
-        return str(getattr(self.config.args, "which", "") or getattr(self.config.args, "WHICH", ""))
+        # `dbt debug` has a profile only, which has no arguments.
+        args = getattr(self.config, "args", None)
+        return str(getattr(args, "which", "") or getattr(args, "WHICH", ""))
 
     def current_run(self) -> Run | None:
         """The run of this invocation; None for commands that only read."""
@@ -150,7 +152,8 @@ class SparkWapAdapter(SparkAdapter):
         variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
         scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
         own = variables.get(getattr(self.config, "project_name", ""), {})
-        return GateSettings.from_vars({**scoped, **own, **(self.config.cli_vars or {})})
+        given = getattr(self.config, "cli_vars", None) or {}
+        return GateSettings.from_vars({**scoped, **own, **given})
 
     def _branch(self, settings: GateSettings) -> str:
         """The audit branch: the user's, that of the run to go on with, or a new one."""
@@ -492,8 +495,8 @@ class SparkWapAdapter(SparkAdapter):
     def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkWapColumn]:
         # A relation without a schema is a temporary view, which only its session knows.
         state = self._state(relation) if relation.schema else None
-        if state is None or state.kind != "table":
-            return cast(list[SparkWapColumn], super().get_columns_in_relation(relation))
+        if state is None:
+            return [SparkWapColumn(**vars(c)) for c in super().get_columns_in_relation(relation)]
         return [
             SparkWapColumn(
                 table_schema=relation.schema,
