@@ -17,7 +17,7 @@ END_SESSION = "end session"
 """What `session_changes` returns for a change that no statement can undo. It is not SQL."""
 
 
-def check(sql: str, is_live: IsLive) -> None:
+def check(sql: str, is_live: IsLive, is_stray: IsLive = lambda name: False) -> None:
     """Refuse a statement that would harm a live table.
 
     Args:
@@ -25,15 +25,20 @@ def check(sql: str, is_live: IsLive) -> None:
         is_live: Whether a name means a table or view that readers of `main` see. Called with the
             name as it is written, catalog and schema included where they are, in lower case and
             without backquotes: `lake.insurance.policies`.
+        is_stray: Whether a name means a gated table that this run does not build. Only writes are
+            asked for.
 
     Raises:
         GateError: The statement would do harm; the message says what to do instead.
     """
     head = _Head(sql)
     head.skip_ctes()
-    rule = _RULES.get(head.next())
+    verb = head.next()
+    rule = _RULES.get(verb)
     if rule is not None:
         rule(head, is_live)
+    if verb in _WRITES:
+        _refuse_stray(_written_name(sql), is_stray)
 
 
 def session_changes(sql: str) -> str | None:
@@ -224,6 +229,27 @@ def _written(head: "_Head", is_live: IsLive, *, evolves: bool = False) -> None:
         _refuse_definition(f"a write with schema evolution to {name}", name)
 
 
+def _written_name(sql: str) -> str:
+    """The table that a statement of `_WRITES` writes to."""
+    head = _Head(sql)
+    head.skip_ctes()
+    head.next()
+    head.take("with", "schema", "evolution")
+    head.take_any("into", "overwrite", "from")
+    head.take("table")
+    return head.name()
+
+
+def _refuse_stray(name: str, is_stray: IsLive) -> None:
+    if is_stray(name):
+        _refuse(
+            f"a write to {name}",
+            "the table is gated and this run does not build it, so the rows would go to a branch "
+            "that nobody audits or publishes",
+            "Make the rows part of the table's own model.",
+        )
+
+
 def _refuse_branch_name(name: str, what: str, is_live: IsLive) -> None:
     table, _, last = name.rpartition(".")
     # A table may well be called `branch_offices`; it is a branch only behind a table's name.
@@ -257,6 +283,7 @@ def _refuse_setting(what: str) -> None:
     )
 
 
+_WRITES = frozenset({"delete", "insert", "merge", "truncate", "update"})
 _RULES: dict[str, Callable[["_Head", IsLive], None]] = {
     "alter": _alter,
     "call": _call,

@@ -227,3 +227,21 @@ def test_large_statements_are_read_fast(sql: str) -> None:
 )
 def test_what_a_session_must_undo(sql: str, undo: str | None) -> None:
     assert session_changes(sql) == undo
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into s.log values (1)",
+        "insert overwrite table s.log select 1",
+        "with x as (select 1) insert into s.log select * from x",
+        "merge into s.log using u on true when not matched then insert *",
+        "delete from s.log where true",
+        "update s.log set a = 1",
+        "truncate table s.log",
+    ],
+)
+def test_a_write_to_a_gated_table_that_the_run_does_not_build_is_refused(sql: str) -> None:
+    with pytest.raises(GateError, match="does not build it"):
+        check(sql, LIVE.__contains__, {"s.log"}.__contains__)
+    check(sql, LIVE.__contains__, {"s.other"}.__contains__)

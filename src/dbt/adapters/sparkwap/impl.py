@@ -219,20 +219,33 @@ class SparkWapAdapter(SparkAdapter):
         if run is None or not run.settings.guard:
             return
         try:
-            guard.check(sql, self._is_live)
+            guard.check(sql, self._is_live, self._is_stray)
         except SparkwapError as error:
             raise DbtRuntimeError(str(error)) from error
 
     def _is_live(self, name: str) -> bool:
         """Whether a statement's table is one that readers of ``main`` can see."""
+        identifier = self._live_identifier(name)
+        return identifier is not None and self.lake.state(identifier) is not None
+
+    def _is_stray(self, name: str) -> bool:
+        """Whether a statement's table is gated, and not built by this run."""
+        identifier = self._live_identifier(name)
+        if identifier is None or self._run is None or self._run.target(identifier):
+            return False
+        state = self.lake.state(identifier)
+        return state is not None and state.properties.get("write.wap.enabled") == "true"
+
+    def _live_identifier(self, name: str) -> tuple[str, str] | None:
+        """Schema and table of a name; None for temporary views and side schemas."""
         parts = name.split(".")
         if len(parts) == 3 and parts[0] == self.credentials.catalog_name:
             parts = parts[1:]
         if len(parts) != 2 or self._run is None:
-            return False
+            return None
         if names.split_side_schema(parts[0], self._run.branch):
-            return False
-        return self.lake.state((parts[0], parts[1])) is not None
+            return None
+        return parts[0], parts[1]
 
     # -- where things are built ------------------------------------------------------------------
 
