@@ -23,8 +23,9 @@ from sparkwap.server import ServerConfig, Status, ensure, status, stop
 
 THREADS = 4
 SAMPLE_SECONDS = 2
-# What is opened at first use: a session for each thread, jars, native libraries.
-WARM_UP_SECONDS = 30
+TELL_SECONDS = 30
+# What is opened at first use (a session for each thread, jars, native libraries) is so by then.
+WARM_UP_SHARE = 0.1
 MOST_GROWTH = 50
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     try:
         ensure(ServerConfig(lake=lake), lambda line: print(f"  {line}", file=sys.stderr))
         _write_project(home, nodes)
-        samples = _build(home, lake)
+        samples = _build(home, lake, nodes)
     finally:
         stop(lake)
         shutil.rmtree(home, ignore_errors=True)
@@ -65,7 +66,7 @@ def _write_project(home: Path, nodes: int) -> None:
         path.write_text(text)
 
 
-def _build(home: Path, lake: Path) -> list[Status]:
+def _build(home: Path, lake: Path, nodes: int) -> list[Status]:
     """Run ``dbt build`` and return the server's figures, sampled after the warm-up."""
     log = home / "build.log"
     with log.open("w") as sink:
@@ -76,22 +77,27 @@ def _build(home: Path, lake: Path) -> list[Status]:
             stdout=sink,
             stderr=subprocess.STDOUT,
         )
-        samples: list[Status] = []
-        started = told = time.monotonic()
-        while build.poll() is None:
-            time.sleep(SAMPLE_SECONDS)
-            found = status(lake)
-            if found is None:
-                break
-            now = time.monotonic()
-            if now - started > WARM_UP_SECONDS:
-                samples.append(found)
-            if now - told > 30:
-                told = now
-                done = sum(" of " in line and "START" not in line for line in log.open())
-                print(f"  {now - started:.0f} s: {done} nodes, {_figures(found)}", file=sys.stderr)
+        samples = _sample(build, log, lake, nodes)
     if build.wait() != 0:
         raise SystemExit(f"The build failed:\n{''.join(log.open().readlines()[-30:])}")
+    return samples
+
+
+def _sample(build: subprocess.Popen[bytes], log: Path, lake: Path, nodes: int) -> list[Status]:
+    samples: list[Status] = []
+    started = told = time.monotonic()
+    while build.poll() is None:
+        time.sleep(SAMPLE_SECONDS)
+        found = status(lake)
+        if found is None:
+            break
+        done = sum(" of " in line and "START" not in line for line in log.open())
+        if done > nodes * WARM_UP_SHARE:
+            samples.append(found)
+        now = time.monotonic()
+        if now - told > TELL_SECONDS:
+            told = now
+            print(f"  {now - started:.0f} s: {done} nodes, {_figures(found)}", file=sys.stderr)
     return samples
 
 
