@@ -94,7 +94,7 @@ def shop(published_shop: Project, reader: Reader, versions: Iterator[int]) -> Sh
 
     Tests share the tables: each compares with what it found, and brings rows of its own version.
     """
-    published_shop.clear("models", "snapshots", "target").write(SHOP)
+    published_shop.clear("models", "macros", "tests", "target").write(SHOP)
     shop = Shop(published_shop, reader, next(versions))
     shop.before = shop.look()
     return shop

@@ -170,6 +170,36 @@ class TestRetry:
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
 
+class TestVanishedTests:
+    """dbt drops a test with a misspelled ref with a warning; the gate misses it."""
+
+    def test_generic(self, shop: Any) -> None:
+        properties = """
+            models:
+              - name: customers
+                columns:
+                  - name: id
+                    data_tests:
+                      - relationships:
+                          name: customers_have_orders
+                          arguments: {to: ref('ordrs'), field: id}
+        """
+        shop.project.write({"models/properties.yml": properties})
+        done = shop.dbt("build", wap_publish="lineage").failed()
+        assert done.verdict("customers") == "rejected"
+        assert "test customers_have_orders ended in an error (dbt dropped it" in done.reason(
+            "customers"
+        )
+        assert "customers" not in shop.new()
+
+    def test_singular(self, shop: Any) -> None:
+        shop.project.write({"tests/no_orders.sql": "select * from {{ ref('ordrs') }}"})
+        done = shop.dbt("build").failed()
+        assert done.verdict("notes") == "rejected"
+        assert "test no_orders ended in an error (dbt dropped it" in done.reason("notes")
+        assert shop.new() == set()
+
+
 class TestOtherWriters:
     def test_moved_main_is_refused_and_left_as_the_other_writer_left_it(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()

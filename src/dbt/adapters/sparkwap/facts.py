@@ -16,6 +16,11 @@ PASSED = frozenset({"pass", "warn"})
 TEST_TYPES = frozenset({"test", "unit_test"})
 # A test reads through these: their rows are those of what they select from.
 SEE_THROUGH = frozenset({"view", "ephemeral"})
+DROPPED = (
+    "dbt dropped it, as it refers to what is not in the project or is disabled; correct its ref, "
+    "or disable the test"
+)
+"""What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
 
 _HEADINGS = re.compile(
     r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
@@ -53,13 +58,13 @@ class Manifest:
         ]
 
     def tests(self) -> list[TestFact]:
-        """All tests that are enabled, whether they ran or not."""
+        """All tests that are expected: those that are enabled, and those that dbt has dropped."""
         data = [
             TestFact(
                 node.unique_id,
                 node.name,
                 "data",
-                self._closure(_depends_on(node)),
+                self._tested(node),
                 str(node.config.severity).lower(),
             )
             for node in self._nodes.values()
@@ -71,14 +76,31 @@ class Manifest:
         ]
         return data + unit
 
-    @staticmethod
-    def seen(results: Iterable[Any]) -> list[TestSeen]:
-        """The test results of this invocation."""
-        return [
+    def seen(self, results: Iterable[Any]) -> list[TestSeen]:
+        """The test results of this invocation; an error for each test that dbt has dropped."""
+        seen = [
             TestSeen(r.node.unique_id, str(r.status), r.failures, one_line(r.message))
             for r in results
             if str(r.node.resource_type) in TEST_TYPES
         ]
+        dropped = [
+            TestSeen(node.unique_id, "error", None, DROPPED)
+            for node in self._nodes.values()
+            if _is_dropped(node)
+        ]
+        return seen + dropped
+
+    def _tested(self, node: Any) -> frozenset[str]:
+        node_ids = _depends_on(node)
+        if not node_ids and _is_dropped(node):
+            # Nobody knows what it would have read, so nothing beside it counts as audited.
+            node_ids = [
+                other.unique_id
+                for other in self._nodes.values()
+                if str(other.resource_type) in BUILT_TYPES
+                and other.package_name == node.package_name
+            ]
+        return self._closure(node_ids)
 
     def _parents(self, node: Any) -> frozenset[str]:
         parents: set[str] = set()
@@ -98,6 +120,11 @@ class Manifest:
         if node is None or _materialized(node) not in SEE_THROUGH:
             return frozenset({node_id})
         return self._closure(_depends_on(node)) | {node_id}
+
+
+def _is_dropped(node: Any) -> bool:
+    # A test that is switched off on purpose is not among the nodes at all.
+    return str(node.resource_type) == "test" and not node.config.enabled
 
 
 def one_line(message: str | None) -> str | None:

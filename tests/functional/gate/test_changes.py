@@ -1,0 +1,126 @@
+"""Changes of a table's columns, layout or kind: readers see none of them until the publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from vocabulary import MakeProject, Outcome, Poller, Project, Reader, SparkReader
+
+TABLE = "{{ config(materialized='table') }} "
+INCREMENTAL = "{{ config(materialized='incremental', on_schema_change='sync_all_columns') }} "
+BEFORE = {
+    "columns": TABLE + "select 1 as a, 2 as b, 'x' as c",
+    "types": TABLE + "select 1 as a, 2 as b",
+    "layout": TABLE + "select id, 'x' as kind from range(3)",
+    "to_view": TABLE + "select 1 as a",
+    "to_table": "{{ config(materialized='view') }} select 1 as a",
+    "synced": INCREMENTAL + "select 1 as a, 2 as b",
+    "refreshed": INCREMENTAL + "select 1 as a, 2 as b",
+}
+AFTER = {
+    "columns": TABLE + "select 'x' as c, 3 as d, 1 as a",
+    "types": TABLE + "select cast(1 as bigint) as a, 'two' as b",
+    "layout": """
+        {{ config(materialized='table', partition_by='kind', sort_by='id desc',
+                  tblproperties={'owner.team': 'sales'}) }}
+        select id, 'y' as kind from range(3)
+    """,
+    "to_view": "{{ config(materialized='view') }} select 7 as a",
+    "to_table": TABLE + "select 7 as a",
+    "synced": INCREMENTAL + "select cast(3 as bigint) as a, 4 as c",
+    "refreshed": INCREMENTAL + "select 'new' as z",
+}
+NAMES = tuple(BEFORE)
+
+
+def files(models: dict[str, str]) -> dict[str, str]:
+    return {f"models/{name}.sql": text for name, text in models.items()}
+
+
+class Told:
+    """A project is built, changed, built again and published; and what a reader saw of it."""
+
+    def __init__(self, project: Project, reader: Reader, spark: SparkReader) -> None:
+        self.reader, self.schema, self.spark = reader, project.schema, spark
+        project.dbt("build").succeeded()
+        self.before = self._look()
+        project.write(files(AFTER))
+        self.build = project.dbt(
+            "build", "--exclude", "refreshed", wap_branch="pr_9", wap_publish="never"
+        ).succeeded()
+        self.refresh: Outcome = project.dbt(
+            "build",
+            "--select",
+            "refreshed",
+            "--full-refresh",
+            wap_branch="pr_9",
+            wap_publish="never",
+        ).succeeded()
+        self.held = self._look()
+        with reader.polling(project.schema) as self.poller:
+            project.operation("wap_publish", branch="pr_9").succeeded()
+        self.published = self._look()
+        self.poller: Poller
+
+    def _look(self) -> dict[str, Any]:
+        state = self.reader.look(self.schema)
+        layout = {
+            name: None
+            if look.kind == "view"
+            else {
+                key: self.reader.metadata(self.schema, name)[key]
+                for key in ("schemas", "current-schema-id", "default-spec-id", "partition-specs")
+            }
+            for name, look in state.items()
+        }
+        rows = {name: self.spark.rows(f"select * from {self.schema}.{name}") for name in state}
+        return {name: (state[name].kind, rows[name], layout[name]) for name in state}
+
+
+@pytest.fixture(scope="module")
+def told(make_project: MakeProject, reader: Reader, spark: SparkReader) -> Told:
+    return Told(make_project("changes", files(BEFORE)), reader, spark)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_change_is_invisible_until_the_publish(told: Told, name: str) -> None:
+    assert told.held[name] == told.before[name]
+
+
+def test_changes_are_published_at_once(told: Told) -> None:
+    assert len(told.poller.states) == 2
+    assert set(told.poller.states[1]) == set(NAMES)
+
+
+def test_what_is_published(told: Told) -> None:
+    look = told.reader.look(told.schema)
+    assert look["columns"].columns == ("c", "d", "a")
+    assert look["columns"].rows == ({"c": "x", "d": 3, "a": 1},)
+    assert look["types"].rows == ({"a": 1, "b": "two"},)
+    assert look["layout"].values("kind") == ["y"] * 3
+    properties = told.reader.metadata(told.schema, "layout")["properties"]
+    assert properties["owner.team"] == "sales"
+    assert [look[n].kind for n in ("to_view", "to_table")] == ["view", "table"]
+    assert told.published["to_view"][1] == told.published["to_table"][1] == [(7,)]
+    assert look["synced"].columns == ("a", "c")
+    assert look["synced"].values("a", "c") == [(1, None), (3, 4)]
+    assert look["refreshed"].rows == ({"z": "new"},)
+
+
+def test_partitions_are_those_of_the_config(told: Told) -> None:
+    metadata = told.reader.metadata(told.schema, "layout")
+    spec = next(
+        s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"]
+    )
+    assert [field["name"] for field in spec["fields"]] == ["kind"]
+
+
+@pytest.mark.parametrize("name", ["columns", "types", "layout", "synced"])
+def test_history_survives_a_change(told: Told, name: str) -> None:
+    # The table is the same, so the state before the change can still be read.
+    metadata = told.reader.metadata(told.schema, name)
+    first = metadata["snapshot-log"][0]["snapshot-id"]
+    assert len(metadata["snapshot-log"]) >= 2
+    old = told.spark.rows(f"select * from {told.schema}.{name} version as of {first}")
+    assert old == told.before[name][1]
