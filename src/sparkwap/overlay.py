@@ -26,6 +26,11 @@ class Overlay:
         with self._lock:
             self._side[_key(identifier)] = side_schema
 
+    def remove(self, identifier: Identifier) -> None:
+        """From now on ``identifier`` stands at its own place again."""
+        with self._lock:
+            self._side.pop(_key(identifier), None)
+
     def side_schema(self, identifier: Identifier) -> str | None:
         """The side schema that holds ``identifier``, None if it stands at its own place."""
         return self._side.get(_key(identifier))

@@ -155,6 +155,7 @@ class Run:
         self.overlay = overlay.Overlay()
         self._targets: dict[Identifier, Target] = {}
         self._built: dict[str, Identifier] = {}
+        self._begun: set[str] = set()
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
 
@@ -165,6 +166,24 @@ class Run:
             if schema is not None:
                 for name in self.lake.relations(side):
                     self.overlay.add((schema, name), side)
+
+    def begin(self, node_id: str, identifier: Identifier) -> bool:
+        """Begin to build a node: from ``main``, whatever earlier runs have left on the branch.
+
+        A rejected candidate must not be what a retry of an incremental model adds to, and the
+        same input has to give the same table however often a run is tried.
+
+        :return: whether there was something to forget; the caller's caches then have it still.
+        """
+        with self._lock:
+            first = node_id not in self._begun
+            self._begun.add(node_id)
+        if not first:
+            return False
+        with self._place(identifier):
+            found = self.lake.forget(identifier, self.branch)
+            self.overlay.remove(identifier)
+            return found
 
     # -- placing ---------------------------------------------------------------------------------
 

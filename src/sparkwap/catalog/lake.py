@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from sparkwap import names
 from sparkwap.catalog import branches, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
@@ -397,6 +398,42 @@ class Lake:
         discarded = self._store.commit(stage)
         self._purge(folders, discarded.schemas)
         return discarded
+
+    def forget(self, identifier: Identifier, branch: str) -> bool:
+        """Drop what an audit branch holds of one table or view, so that it is built from ``main``.
+
+        Args:
+            identifier: The name that readers use; nothing needs to stand there yet.
+            branch: The audit branch.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            CatalogError: Other writers were faster each time, or the database failed.
+        """
+        folders: set[str] = set()
+        beside = (names.side_schema(identifier[0], branch), identifier[1])
+
+        def stage() -> Staged[bool]:
+            rows = self._store.rows.find({identifier, beside})
+            folders.clear()
+            swaps: list[Swap] = []
+            files: list[str] = []
+            side, live = rows.get(beside), rows.get(identifier)
+            if side is not None:
+                folders.update(self._own_folders([side]))
+                swaps.append(Swap(side, None))
+            changed = self._without_branch(live, branch) if live and live.kind == "table" else None
+            if live is not None and changed is not None:
+                location, document = changed
+                files = self._store.write({location: document})
+                swaps.append(Swap(live, Row(identifier, "table", location)))
+            return Staged(bool(swaps), swaps, files)
+
+        found = self._store.commit(stage)
+        self._purge(folders)
+        return found
 
     def open_branches(self) -> list[OpenBranch]:
         """All audit branches that were neither published nor discarded, by name.

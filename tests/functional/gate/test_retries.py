@@ -37,7 +37,7 @@ def test_a_retry_does_not_add_to_what_was_rejected(
     project.write({"models/log.sql": FILES["models/log.sql"].replace("var('bad', false)", "false")})
     project.dbt("retry").succeeded()
     assert log() == [1]
-    assert reader.table(project.schema, "fresh").rows == [{"n": 1, "added": "False"}]
+    assert reader.table(project.schema, "fresh").rows == ({"n": 1, "added": "False"},)
 
     # A later one: what is rejected is on an Iceberg branch.
     project.write(FILES)

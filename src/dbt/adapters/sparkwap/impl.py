@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -246,6 +247,29 @@ class SparkWapAdapter(SparkAdapter):
         if names.split_side_schema(parts[0], self._run.branch):
             return None
         return parts[0], parts[1]
+
+    @contextmanager
+    def connection_named(
+        self, name: str, query_header_context: Any = None, should_release_connection: bool = True
+    ) -> Iterator[None]:
+        """dbt opens a node's connection before it compiles the node: here the node begins."""
+        with super().connection_named(name, query_header_context, should_release_connection):
+            if getattr(query_header_context, "resource_type", None) in facts.BUILT_TYPES:
+                self._begin_node(query_header_context)
+            yield
+
+    def _begin_node(self, node: Any) -> None:
+        run = self._run
+        # A retry of a microbatch model runs the failed batches only: the others have to stay.
+        batches = getattr(node.config, "incremental_strategy", None) == "microbatch"
+        if run is None or (self._is_retry and batches):
+            return
+        if run.begin(node.unique_id, (node.schema, node.alias)):
+            relation = self.Relation.create(schema=node.schema, identifier=node.alias)
+            self.cache.drop(relation)
+            live = self.lake.state((node.schema, node.alias))
+            if live is not None:
+                self.cache.add(relation.incorporate(type=live.kind))
 
     # -- where things are built ------------------------------------------------------------------
 
