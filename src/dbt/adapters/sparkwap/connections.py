@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.connection import AdapterRequiredConfig
     from pyspark.sql import SparkSession
 
+# Four tries of a lost Connect call, within five seconds.
+CONNECT_RETRIES = 4
+
 
 class SparkWapConnectionManager(SparkConnectionManager):
     TYPE = "sparkwap"
@@ -146,6 +149,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         # Without this, functions of pyspark.sql want a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         from pyspark.sql import SparkSession
+        from pyspark.sql.connect.client.retries import DefaultPolicy
 
         creds = self.credentials
         url = self.endpoint().connect_url if creds.embedded else creds.connect_url
@@ -155,6 +159,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "Set `connect_url: sc://host:port` beside `host`."
             )
         spark = SparkSession.builder.remote(url).create()
+        # The client's own patience with a server that died is ten minutes, per call.
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
         for key, value in settings.items():
             try:
                 spark.conf.set(key, value)
