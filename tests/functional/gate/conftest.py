@@ -60,6 +60,10 @@ class Shop:
         """A dbt command with the rows of this test."""
         return self.project.dbt(*arguments, **{"v": self.v, **variables})
 
+    def restore(self) -> None:
+        """Put the project's files back, with no run to go on with."""
+        self.project.clear("models", "macros", "tests", "target").write(SHOP)
+
     def look(self) -> dict[str, Look]:
         """What a reader sees now."""
         return self.reader.look(self.project.schema)
@@ -94,7 +98,7 @@ def shop(published_shop: Project, reader: Reader, versions: Iterator[int]) -> Sh
 
     Tests share the tables: each compares with what it found, and brings rows of its own version.
     """
-    published_shop.clear("models", "macros", "tests", "target").write(SHOP)
     shop = Shop(published_shop, reader, next(versions))
+    shop.restore()
     shop.before = shop.look()
     return shop

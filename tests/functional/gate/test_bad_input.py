@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,38 @@ class TestModels:
         assert shop.new() <= {"aside"}
 
 
+def test_dbt_killed_in_the_middle_of_a_run(shop: Any) -> None:
+    waits = """
+        import time
+
+        def model(dbt, session):
+            dbt.config(materialized="table")
+            time.sleep(300)
+            return dbt.ref("customers")
+    """
+    shop.project.write({"models/waits.py": waits})
+    place = (shop.reader, shop.project.schema, "customers")
+    others = _heads(*place)
+    killed = shop.project.start("build", v=shop.v)
+    _wait_until(lambda: killed.poll() is not None or _heads(*place) > others)
+    assert killed.poll() is None, (shop.project.folder / "logs/dbt.log").read_text()
+    killed.kill()
+    killed.wait()
+    assert shop.new() == set()
+    # What is left is found, told and dropped; the next build does not care.
+    (branch,) = _heads(*place) - others
+    status = shop.project.operation("wap_status", branch=branch).succeeded()
+    assert "its run did not come to an end" in status.text
+    refused = shop.project.operation("wap_publish", branch=branch).failed()
+    assert "its run did not come to an end. Nothing has changed." in refused.text
+    shop.project.operation("wap_discard", branch=branch).succeeded()
+    assert _heads(*place) == others
+    assert shop.new() == set()
+    shop.restore()
+    shop.dbt("build").succeeded()
+    assert shop.look()["customers"].values("v") == [shop.v] * 3
+
+
 @pytest.fixture
 def own_lake(tmp_path: Path) -> Iterator[Path]:
     lake = tmp_path / ".lake"
@@ -158,17 +190,24 @@ def killing_the_server_once_a_branch_is_written(reader: Reader, name: str) -> It
 
 
 def _kill(reader: Reader, name: str) -> None:
-    deadline = time.monotonic() + 60
-    while not _written(reader, name) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    _wait_until(lambda: bool(_heads(reader, "s", name)))
     time.sleep(1)  # the other model is in the middle of its statement
     status = server.status(reader.lake)
     assert status is not None
     os.kill(status.endpoint.pid, signal.SIGKILL)
 
 
-def _written(reader: Reader, name: str) -> bool:
-    refs = reader.metadata("s", name)["refs"]
-    receipts = ("main", "wap_pub_", "wap_base_")
-    heads = [ref["snapshot-id"] for key, ref in refs.items() if not key.startswith(receipts)]
-    return any(head != refs["main"]["snapshot-id"] for head in heads)
+def _wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not done():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.1)
+
+
+def _heads(reader: Reader, schema: str, name: str) -> set[str]:
+    """The audit branches of a table that hold rows of their own."""
+    refs = reader.metadata(schema, name)["refs"]
+    main = refs["main"]["snapshot-id"]
+    return {
+        key for key, ref in refs.items() if ref["type"] == "branch" and ref["snapshot-id"] != main
+    }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -116,9 +118,7 @@ class Project:
     def dbt(self, *arguments: str, **variables: Any) -> Outcome:
         """Run a dbt command; keywords are vars."""
         events: list[EventMsg] = []
-        command = [*arguments, *self._places()]
-        if {**self.variables, **variables}:
-            command += ["--vars", json.dumps({**self.variables, **variables})]
+        command = self._command(arguments, variables)
         ended = dbtRunner(callbacks=[events.append]).invoke(command)
         lines = [event.info.msg for event in events if event.info.level in SHOWN]
         if ended.exception is not None:
@@ -138,12 +138,21 @@ class Project:
             verdicts={m[2]: (m[1], m[3]) for m in found if m is not None},
         )
 
+    def start(self, *arguments: str, **variables: Any) -> subprocess.Popen[bytes]:
+        """Start a dbt command in a process of its own, to be killed."""
+        code = "from dbt.cli.main import cli; cli()"
+        command = [sys.executable, "-c", code, *self._command(arguments, variables)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def operation(self, name: str, **arguments: Any) -> Outcome:
         """Call a run-operation."""
         return self.dbt("run-operation", name, "--args", json.dumps(arguments))
 
-    def _places(self) -> list[str]:
+    def _command(self, arguments: Sequence[str], variables: Mapping[str, Any]) -> list[str]:
+        given = {**self.variables, **variables}
         return [
+            *arguments,
+            *(("--vars", json.dumps(given)) if given else ()),
             "--project-dir",
             str(self.folder),
             "--profiles-dir",
