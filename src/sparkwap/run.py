@@ -105,6 +105,7 @@ class Closing:
         published: number of tables and views that are live now.
         refused: message of the catalog when it refused the publish that the gate had decided.
         seconds: time the publish took.
+        earlier: ids of those nodes that earlier runs on the branch have built, not this one.
     """
 
     decision: Decision
@@ -112,6 +113,7 @@ class Closing:
     published: int
     refused: str | None
     seconds: float
+    earlier: frozenset[str] = frozenset()
 
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
@@ -390,7 +392,9 @@ class Run:
             [*fresh, *map(_result_of, earlier.tests)],
             self.settings,
         )
-        return self._settle(ledger, decision, [*built, *failures], tests, fresh)
+        closing = self._settle(ledger, decision, [*built, *failures], tests, fresh)
+        now = {fact.node_id for fact in nodes}
+        return replace(closing, earlier=frozenset(n.node_id for n in built) - now)
 
     def _all_nodes(
         self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]

@@ -16,6 +16,7 @@ from sparkwap.names import short_run_id
 
 _ROWS_SHOWN = 20
 _REASONS_SHOWN = 3
+_SELECTED = 3
 _OUTCOMES: tuple[Outcome, ...] = ("published", "rejected", "held")
 _INDENT = "  "
 _LABEL_WIDTH = max(map(len, _OUTCOMES)) + 2
@@ -37,6 +38,8 @@ class Closing(Protocol):
     def refused(self) -> str | None: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def earlier(self) -> frozenset[str]: ...
 
 
 def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
@@ -45,7 +48,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     Args:
         closing: The gate's decision, the nodes it is about, and how the publish went: `published`
             counts what is live now, `refused` is the catalog's message, `seconds` is the time
-            that the publish took.
+            that the publish took, `earlier` are the nodes that this invocation has not built.
         run_id: dbt's invocation id.
         branch: The audit branch.
 
@@ -62,7 +65,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     for outcome, group in shown.items():
         text += _group(outcome, group, width)
     text += _totals(closing, rows)
-    text += _next(_ways_on(rows, branch, refused=closing.refused is not None))
+    text += _next(_ways_on(rows, branch, closing))
     return text
 
 
@@ -134,7 +137,7 @@ def _counted(count: int, noun: str, *, number: bool = True) -> str:
 # --- what comes next ----------------------------------------------------------------------------
 
 
-def _ways_on(rows: Sequence[_Row], branch: str, *, refused: bool) -> list[tuple[str, str]]:
+def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[str, str]]:
     """Return the next steps: what it is for, and the command."""
     on_branch = f"--vars 'wap_branch: {branch}'"
     for_branch = f"--args '{{branch: {branch}}}'"
@@ -148,12 +151,21 @@ def _ways_on(rows: Sequence[_Row], branch: str, *, refused: bool) -> list[tuple[
         query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
         ways.append(("look at the rejected rows", f'dbt show --inline "{query}" {on_branch}'))
     if rejected:
-        ways.append(("after the fix", "dbt retry"))
-    elif not refused:
+        # A retry repeats this invocation: if that was only a test, it sees the same rows again.
+        again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
+        ways.append(("after the fix", _build(again, on_branch) if again else "dbt retry"))
+    elif closing.refused is None:
         ways += _ways_from_held(kept, branch)
     else:
         ways.append(("see what is open", "dbt run-operation wap_status"))
     return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
+
+
+def _build(nodes: Sequence[BuiltNode], on_branch: str) -> str:
+    """Return the command that builds these nodes, and what is downstream, once more."""
+    names = [node.node_id.split(".", 2)[-1] for node in nodes]
+    selected = "".join(f" {name}+" for name in names) if len(names) <= _SELECTED else ""
+    return f"dbt build{' --select' if selected else ''}{selected} {on_branch}"
 
 
 def _ways_from_held(kept: Sequence[_Row], branch: str) -> Iterable[tuple[str, str]]:

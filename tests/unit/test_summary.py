@@ -18,6 +18,7 @@ class Ended:
     published: int
     refused: str | None = None
     seconds: float = 0.046
+    earlier: frozenset[str] = frozenset()
 
 
 def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:
@@ -37,6 +38,7 @@ def ended(
     statuses: dict[str, list[str | None]],
     gate: GateSettings | None = None,
     refused: str | None = None,
+    earlier: frozenset[str] = frozenset(),
 ) -> str:
     """Return the summary; `statuses` has the results of each table's tests, None for no result."""
     tests, results = [], []
@@ -50,7 +52,7 @@ def ended(
                 results.append(seen)
     decision = decide(nodes, tests, results, gate or GateSettings())
     live = 0 if refused else len(decision.publish)
-    closing = Ended(decision, tuple(nodes), live, refused)
+    closing = Ended(decision, tuple(nodes), live, refused, earlier=earlier)
     return "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
 
 
@@ -178,3 +180,12 @@ def test_versions_of_a_model_are_named() -> None:
 
 def test_a_run_that_built_nothing_says_nothing() -> None:
     assert ended([], {}) == ""
+
+
+def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
+    nodes = [node(name) for name in ("a", "b", "c", "d")]
+    few = ended(nodes, {"a": ["fail"]}, earlier=frozenset({nodes[0].node_id}))
+    assert f"after the fix               dbt build --select a+ --vars 'wap_branch: {BRANCH}'" in few
+    bad: dict[str, list[str | None]] = {name: ["fail"] for name in ("a", "b", "c", "d")}
+    all_of_them = ended(nodes, bad, earlier=frozenset(n.node_id for n in nodes))
+    assert f"after the fix               dbt build --vars 'wap_branch: {BRANCH}'" in all_of_them

@@ -169,6 +169,44 @@ class TestRetry:
         assert shop.new() == ALL
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
+    @pytest.mark.parametrize("published", [False, True])
+    def test_retry_of_an_increment_starts_from_the_base(self, shop: Any, published: bool) -> None:
+        name = f"log_{published}".lower()
+        model = """
+            {{ config(materialized='incremental', incremental_strategy='append') }}
+            select {{ var('v') }} as v, %s as n
+        """
+        properties = f"""
+            models:
+              - {{name: {name}, columns: [{{name: n, data_tests: [not_null]}}]}}
+        """
+        good, bad = model % "1", model % "cast(null as int)"
+        shop.project.write({f"models/{name}.sql": good, "models/properties.yml": properties})
+        before = []
+        if published:
+            shop.dbt("build", "--select", name, v=-1).succeeded()
+            before = [(-1, 1)]
+        shop.project.write({f"models/{name}.sql": bad})
+        failed = shop.dbt("build", "--select", name).failed()
+        shop.project.write({f"models/{name}.sql": good})
+        done = shop.dbt("retry").succeeded()
+        assert done.branch == failed.branch
+        # Neither the bad row of the first try, nor a row twice.
+        assert shop.look()[name].values("v", "n") == sorted([*before, (shop.v, 1)], key=repr)
+
+    def test_rejected_by_test_is_built_again_as_the_summary_says(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        held = shop.dbt("run").succeeded()
+        failed = shop.dbt("test").failed()
+        # `dbt retry` would repeat the test on the same rows.
+        command = f"dbt build --select orders+ --vars 'wap_branch: {held.branch}'"
+        assert f"after the fix               {command}" in failed.text
+        assert shop.new() == set()
+        good = "{{ config(materialized='table') }} select id, id * {{ var('v') }} as amount"
+        shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
+        shop.dbt("build", "--select", "orders+", wap_branch=held.branch).succeeded()
+        assert shop.new() == ALL
+
 
 class TestVanishedTests:
     """dbt drops a test with a misspelled ref with a warning; the gate misses it."""
