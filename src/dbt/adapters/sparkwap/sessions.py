@@ -49,6 +49,8 @@ LOST = (
 
 def short_error(message: str) -> str:
     """A Spark error without what the server wraps it in, and the Java stack trace behind it."""
+    if "StatusCode.UNAVAILABLE" in message:  # what gRPC says when Spark Connect is gone
+        return LOST
     return _WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip()
 
 
