@@ -157,7 +157,8 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
     elif closing.refused is None:
         ways += _ways_from_held(kept, branch)
     else:
-        ways.append(("see what is open", "dbt run-operation wap_status"))
+        # The refused candidates stand on a base that is no more.
+        ways.append(("build on main as it is", f"dbt build {on_branch}"))
     return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
 
 

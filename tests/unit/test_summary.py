@@ -146,8 +146,8 @@ def test_a_refused_publish() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           held       insurance.a   the catalog refused the publish
           The catalog refused the publish, so nothing was published; readers of main still see the state before this run.
-          Next: see what is open   dbt run-operation wap_status
-                give it up         dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+          Next: build on main as it is   dbt build --vars 'wap_branch: wap_1a2b3c4d'
+                give it up               dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 

@@ -64,6 +64,10 @@ class Shop:
         """Put the project's files back, with no run to go on with."""
         self.project.clear("models", "macros", "tests", "target").write(SHOP)
 
+    def restore_models(self) -> None:
+        """Put the models back, and leave the run as it is."""
+        self.project.write(SHOP)
+
     def look(self) -> dict[str, Look]:
         """What a reader sees now."""
         return self.reader.look(self.project.schema)

@@ -13,6 +13,9 @@ BEFORE = {
     "columns": TABLE + "select 1 as a, 2 as b, 'x' as c",
     "types": TABLE + "select 1 as a, 2 as b",
     "layout": TABLE + "select id, 'x' as kind from range(3)",
+    "documented": "{{ config(persist_docs={'relation': true, 'columns': true}) }}"
+    + TABLE
+    + "select 1 as a",
     "to_view": TABLE + "select 1 as a",
     "to_table": "{{ config(materialized='view') }} select 1 as a",
     "synced": INCREMENTAL + "select 1 as a, 2 as b",
@@ -26,6 +29,9 @@ AFTER = {
                   tblproperties={'owner.team': 'sales'}) }}
         select id, 'y' as kind from range(3)
     """,
+    "documented": "{{ config(persist_docs={'relation': true, 'columns': true}) }}"
+    + TABLE
+    + "select 1 as a",
     "to_view": "{{ config(materialized='view') }} select 7 as a",
     "to_table": TABLE + "select 7 as a",
     "synced": INCREMENTAL + "select cast(3 as bigint) as a, 4 as c",
@@ -34,8 +40,15 @@ AFTER = {
 NAMES = tuple(BEFORE)
 
 
-def files(models: dict[str, str]) -> dict[str, str]:
-    return {f"models/{name}.sql": text for name, text in models.items()}
+def files(models: dict[str, str], description: str) -> dict[str, str]:
+    properties = f"""
+        models:
+          - name: documented
+            description: {description} table
+            columns: [{{name: a, description: {description} column}}]
+    """
+    sql = {f"models/{name}.sql": text for name, text in models.items()}
+    return {**sql, "models/properties.yml": properties}
 
 
 class Told:
@@ -45,7 +58,7 @@ class Told:
         self.reader, self.schema, self.spark = reader, project.schema, spark
         project.dbt("build").succeeded()
         self.before = self._look()
-        project.write(files(AFTER))
+        project.write(files(AFTER, "new"))
         self.build = project.dbt(
             "build", "--exclude", "refreshed", wap_branch="pr_9", wap_publish="never"
         ).succeeded()
@@ -63,14 +76,23 @@ class Told:
         self.published = self._look()
         self.poller: Poller
 
+    def comment(self, name: str) -> str | None:
+        return self.reader.metadata(self.schema, name)["properties"].get("comment")
+
     def _look(self) -> dict[str, Any]:
         state = self.reader.look(self.schema)
         layout = {
             name: None
             if look.kind == "view"
-            else {
+            else {"comment": self.comment(name)}
+            | {
                 key: self.reader.metadata(self.schema, name)[key]
-                for key in ("schemas", "current-schema-id", "default-spec-id", "partition-specs")
+                for key in (
+                    "schemas",
+                    "current-schema-id",
+                    "default-spec-id",
+                    "partition-specs",
+                )
             }
             for name, look in state.items()
         }
@@ -80,7 +102,7 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(make_project: MakeProject, reader: Reader, spark: SparkReader) -> Told:
-    return Told(make_project("changes", files(BEFORE)), reader, spark)
+    return Told(make_project("changes", files(BEFORE, "old")), reader, spark)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,6 +127,9 @@ def test_what_is_published(told: Told) -> None:
     assert told.published["to_view"][1] == told.published["to_table"][1] == [(7,)]
     assert look["synced"].columns == ("a", "c")
     assert look["synced"].values("a", "c") == [(1, None), (3, 4)]
+    assert told.before["documented"][2]["comment"] == "old table"
+    assert told.published["documented"][2]["comment"] == "new table"
+    assert "new column" in str(told.published["documented"][2]["schemas"])
     assert look["refreshed"].rows == ({"z": "new"},)
 
 

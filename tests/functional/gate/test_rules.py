@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -169,31 +170,6 @@ class TestRetry:
         assert shop.new() == ALL
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
-    @pytest.mark.parametrize("published", [False, True])
-    def test_retry_of_an_increment_starts_from_the_base(self, shop: Any, published: bool) -> None:
-        name = f"log_{published}".lower()
-        model = """
-            {{ config(materialized='incremental', incremental_strategy='append') }}
-            select {{ var('v') }} as v, %s as n
-        """
-        properties = f"""
-            models:
-              - {{name: {name}, columns: [{{name: n, data_tests: [not_null]}}]}}
-        """
-        good, bad = model % "1", model % "cast(null as int)"
-        shop.project.write({f"models/{name}.sql": good, "models/properties.yml": properties})
-        before = []
-        if published:
-            shop.dbt("build", "--select", name, v=-1).succeeded()
-            before = [(-1, 1)]
-        shop.project.write({f"models/{name}.sql": bad})
-        failed = shop.dbt("build", "--select", name).failed()
-        shop.project.write({f"models/{name}.sql": good})
-        done = shop.dbt("retry").succeeded()
-        assert done.branch == failed.branch
-        # Neither the bad row of the first try, nor a row twice.
-        assert shop.look()[name].values("v", "n") == sorted([*before, (shop.v, 1)], key=repr)
-
     def test_rejected_by_test_is_built_again_as_the_summary_says(self, shop: Any) -> None:
         shop.project.write({"models/orders.sql": BAD_ORDERS})
         held = shop.dbt("run").succeeded()
@@ -206,6 +182,54 @@ class TestRetry:
         shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
         shop.dbt("build", "--select", "orders+", wap_branch=held.branch).succeeded()
         assert shop.new() == ALL
+
+    def test_failed_run_goes_on_by_retry_and_test(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": "{{ config(materialized='table') }} select no"})
+        failed = shop.dbt("run").failed()
+        shop.restore_models()
+        retried = shop.dbt("retry").succeeded()
+        assert retried.branch == failed.branch
+        assert {v for v, _ in retried.verdicts.values()} == {"held"}
+        assert shop.dbt("test").succeeded().branch == failed.branch
+        assert shop.new() == ALL
+
+    def test_failed_batch_goes_on_with_those_that_did_not_fail(self, shop: Any) -> None:
+        year = date.today().year
+        model = """
+            {{ config(materialized='incremental', incremental_strategy='microbatch',
+                      event_time='ts', batch_size='year', begin='%d-01-01', lookback=1) }}
+            select ts, cast(if(year(ts) = %d, '%s', '1') as int) as n
+            from values (timestamp '%d-02-01'), (timestamp '%d-02-01') as t (ts)
+            where ts >= timestamp '{{ model.batch.event_time_start }}'
+                and ts < timestamp '{{ model.batch.event_time_end }}'
+        """
+        bad = model % (year - 1, year, "no number", year - 1, year)
+        good = model % (year - 1, year, "2", year - 1, year)
+        shop.project.write({"models/batched.sql": bad})
+        failed = shop.dbt("build", "--select", "batched").failed()
+        assert failed.statuses["batched"] in ("partial success", "error")
+        shop.project.write({"models/batched.sql": good})
+        shop.dbt("retry").succeeded()
+        assert shop.look()["batched"].values("n") == [1, 2]
+
+
+class TestReading:
+    def test_show_reads_the_branch_that_is_named_else_main(self, shop: Any) -> None:
+        held = shop.dbt("run").succeeded()
+        inline = ("show", "--inline", "select max(v) as seen from {{ ref('customers') }}")
+        on_branch = shop.dbt(*inline, wap_branch=held.branch).succeeded()
+        assert f"| {shop.v:4} |" in on_branch.text
+        published = shop.before["customers"].values("v")[0]
+        assert f"| {published:4} |" in shop.dbt(*inline).succeeded().text
+        # Looking around closes nothing.
+        assert shop.dbt("test").succeeded().branch == held.branch
+        assert shop.new() == ALL
+
+    def test_tests_without_a_held_branch_read_main(self, shop: Any) -> None:
+        done = shop.dbt("test").succeeded()
+        assert set(done.statuses.values()) <= {"pass", "success"}
+        assert done.verdicts == {}
+        assert shop.new() == set()
 
 
 class TestVanishedTests:
@@ -239,6 +263,13 @@ class TestVanishedTests:
 
 
 class TestOtherWriters:
+    def test_two_runs_at_once_publish_both(self, shop: Any) -> None:
+        target = ("--target-path", "target/second")
+        first = shop.project.start("build", "--select", "customers", v=shop.v)
+        second = shop.project.start("build", "--select", "notes", *target, v=shop.v)
+        assert (first.wait(), second.wait()) == (0, 0)
+        assert shop.new() == {"customers", "notes"}
+
     def test_moved_main_is_refused_and_left_as_the_other_writer_left_it(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()
         table = shop.reader.catalog.load_table((shop.project.schema, "orders"))
@@ -252,7 +283,8 @@ class TestOtherWriters:
             n: look.seen() for n, look in left.items()
         }
         assert 99 in now["orders"].values("id")
-        # The way on that the message names: the new base, the same branch.
+        # The way on that the summary names: the new base, the same branch.
+        assert f"build on main as it is   dbt build --vars 'wap_branch: {held.branch}'" in done.text
         again = shop.dbt("build", wap_branch=held.branch).succeeded()
         assert {v for v, _ in again.verdicts.values()} == {"published"}
         assert shop.look()["orders"].values("id") == [1, 2, 3]
