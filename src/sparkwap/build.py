@@ -126,9 +126,9 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     return (
         f"The drop {drop.load_date} was not published ({how}); readers of main see the state "
         f"before it.{f' Waiting behind it: {waiting}.' if waiting else ''} Its files:\n{files}\n"
-        "  see why           dbt run-operation wap_status\n"
-        "  project at fault  correct it, then: dbt retry\n"
-        "  files at fault    replace them or move them away, then: sparkwap build"
+        "  see why                           dbt run-operation wap_status\n"
+        "  after correcting project or file  dbt retry, and for the rest sparkwap build\n"
+        "  after moving the files away       sparkwap build"
     )
 
 

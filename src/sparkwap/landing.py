@@ -259,8 +259,7 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
                 f"{file.path} was read before with other content (SHA-256 "
                 f"{known[file.name][:12]}..., now {file.sha256[:12]}...). Nothing was read; the "
                 "tables keep the first content. Put the old file back and deliver the correction "
-                "as a new file under a later load date. If only a rejected audit branch has read "
-                "it, drop that (dbt run-operation wap_discard), then: sparkwap build"
+                "as a new file under a later load date, then: sparkwap build"
             )
     return new
 
