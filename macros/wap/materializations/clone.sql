@@ -21,7 +21,7 @@
     {%- if other is not none and other.kind == "table" -%}
         {%- set target_relation = this.incorporate(type="table") -%}
         {%- do adapter.wap_place_copy(target_relation, defer_relation) -%}
-        {%- do store_raw_result("main", message="CLONE", code="CLONE") -%}
+        {%- do store_raw_result("main", message="CLONE", code="CLONE", rows_affected="-1") -%}
     {%- else -%}
         {%- set target_relation = this.incorporate(type="view") -%}
         {%- do adapter.wap_place_beside(target_relation) -%}

@@ -2,12 +2,14 @@
 {% materialization test, adapter='sparkwap' %}
     {%- set kept = should_store_failures() -%}
     {%- set relations = [] -%}
-    {%- set rows = model["compiled_code"] -%}
+    {%- do wap_run_sql_header() -%}
+    {%- set rows = get_limit_subquery_sql(model["compiled_code"], config.get("limit")) -%}
     {%- if kept -%}
         {%- set kind = config.get("store_failures_as") or "table" -%}
         {%- if kind not in ("table", "view") -%}
             {%- do exceptions.raise_compiler_error(
-                "store_failures_as is '" ~ kind ~ "'; legal values: table, view, ephemeral") -%}
+                "'" ~ kind ~ "' is not a valid value for `store_failures_as`. "
+                ~ "Accepted values are: ['ephemeral', 'table', 'view']") -%}
         {%- endif -%}
         {%- set target_relation = this.incorporate(type=kind) -%}
         {%- do adapter.wap_place_beside(target_relation) -%}
@@ -24,7 +26,7 @@
     {%- call statement("main", fetch_result=true) -%}
         {{ get_test_sql(
             rows, config.get("fail_calc"), config.get("warn_if"), config.get("error_if"),
-            config.get("limit")) }}
+            limit=none) }}
     {%- endcall -%}
     {{ return({"relations": relations}) }}
 {% endmaterialization %}

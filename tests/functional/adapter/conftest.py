@@ -123,9 +123,13 @@ def dbt_profile_target(lake_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="class")
 def dbt_project_yml(
-    request: pytest.FixtureRequest, project_root: Path, project_config_update: Any
+    request: pytest.FixtureRequest, prefix: str, project_root: Path, project_config_update: Any
 ) -> dict[str, Any]:
-    """The project's file, with what the class says in ``changes`` beside what its base says."""
+    """The project's file, with what the class says in ``changes`` beside what its base says.
+
+    Classes that run seeds, models and tests by several commands say ``one_branch``: each command
+    goes on where the last one left off, until the tests, which come last, publish all of it.
+    """
     given = project_config_update
     config = {
         "name": "test",
@@ -135,6 +139,8 @@ def dbt_project_yml(
     }
     for key, value in getattr(request.cls, "changes", {}).items():
         config[key] = {**config.get(key, {}), **value}
+    if getattr(request.cls, "one_branch", False):
+        config["vars"] = {**config.get("vars", {}), "wap_branch": f"suite_{prefix}"}
     fixtures.write_file(yaml.safe_dump(config), project_root, "dbt_project.yml")
     return config
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from dbt.tests.adapter.constraints import fixtures
 from dbt.tests.adapter.constraints.test_constraints import (
@@ -83,6 +85,9 @@ class TestIncrementalColumnsEqual(_SparkTypes, BaseIncrementalConstraintsColumns
 
 
 class _Rollback:
+    # The classes attach tests and never run them, so the gate would hold the table.
+    changes: ClassVar = {"data_tests": {"+enabled": False}}
+
     @pytest.fixture(scope="class")
     def expected_error_messages(self):
         return ["null", "id"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from dbt.tests.adapter.column_types.test_column_types import BaseColumnTypes
@@ -136,8 +137,8 @@ class TestEphemeralNested(BaseEphemeralNested):
     def test_ephemeral_nested(self, project):
         # The base class's steps, with the text that Spark gets.
         assert len(run_dbt(["run"])) == 2
-        with open("target/run/test/models/root_view.sql") as file:
-            sql = re.sub(r"\s+", "", file.read())
+        written = Path("target/run/test/models/root_view.sql").read_text()
+        sql = re.sub(r"\s+", "", written)
         assert re.fullmatch(
             r"createorreplaceview\S+\.root_viewas"
             r"with__dbt__cte__ephemeral_level_twoas\(select\*from\S+\.source_table\),"
@@ -185,6 +186,10 @@ class TestSimpleCopy(SimpleCopyBase):
 
 
 class TestSimpleCopyUppercase(BaseSimpleCopyUppercase):
+    # Its YAML has tests of models that are not there by that (lower-case) name. dbt drops them with
+    # a warning; the gate would reject the seed that they may have read.
+    changes: ClassVar = {"data_tests": {"+enabled": False}}
+
     @pytest.fixture(scope="class")
     def dbt_profile_target(self, lake_dir) -> dict[str, Any]:
         # The base class asks for a PostgreSQL database with a mixed-case name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dbt.tests.adapter.utils import fixture_get_intervals_between as intervals
+from dbt.tests.adapter.utils import fixture_get_powers_of_two as powers
 from dbt.tests.adapter.utils.data_types.test_type_bigint import BaseTypeBigInt
 from dbt.tests.adapter.utils.data_types.test_type_boolean import BaseTypeBoolean
 from dbt.tests.adapter.utils.data_types.test_type_float import BaseTypeFloat
@@ -168,7 +169,14 @@ class TestGetIntervalsBetween(BaseGetIntervalsBetween):
 
 
 class TestGetPowersOfTwo(BaseGetPowersOfTwo):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self):
+        # The base class calls the model by another name in its YAML. dbt drops the test of a model
+        # that is not there; the gate rejects what it would have read.
+        return {
+            "test_powers_of_two.yml": powers.models__test_get_powers_of_two_yml,
+            "test_powers_of_two.sql": powers.models__test_get_powers_of_two_sql,
+        }
 
 
 class TestHash(BaseHash):
@@ -240,8 +248,8 @@ class TestCurrentTimestamps(BaseCurrentTimestamps):
     def expected_sql(self):
         return """
             select current_timestamp() as current_timestamp,
-                   current_timestamp() as current_timestamp_in_utc_backcompat,
-                   current_timestamp() as current_timestamp_backcompat
+                   current_timestamp::timestamp as current_timestamp_in_utc_backcompat,
+                   current_timestamp::timestamp as current_timestamp_backcompat
         """
 
 

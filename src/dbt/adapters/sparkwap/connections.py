@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from dbt.adapters.spark.connections import (
     SparkConnectionManager,
     SparkConnectionWrapper,
 )
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import (
@@ -64,6 +65,18 @@ class SparkWapConnectionManager(SparkConnectionManager):
         connection.handle = self.pool.borrow(self.check_statement)
         connection.state = ConnectionState.OPEN  # type: ignore[assignment]
         return connection
+
+    @contextmanager
+    def exception_handler(self, sql: str) -> Iterator[None]:
+        """Tell an error by its message; dbt-spark wraps errors of dbt in another one."""
+        try:
+            yield
+        except DbtRuntimeError:
+            raise
+        except Exception as error:
+            logger.debug(f"Error while running:\n{sql}\n{error}")
+            reply = getattr(error.args[0], "status", None) if error.args else None
+            raise DbtDatabaseError(getattr(reply, "errorMessage", None) or str(error)) from error
 
     def cleanup_all(self) -> None:
         super().cleanup_all()

@@ -39,6 +39,9 @@ class Manifest:
     def __init__(self, manifest: Any) -> None:
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
+        disabled = getattr(manifest, "disabled", {})
+        self._known = {node.name for node in self._nodes.values()}
+        self._disabled = {node.name for nodes in disabled.values() for node in nodes}
         self._reads = cache(self._reads_of)
 
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
@@ -69,6 +72,7 @@ class Manifest:
             )
             for node in self._nodes.values()
             if str(node.resource_type) == "test"
+            and (node.config.enabled or self._is_dropped(node))
         ]
         unit = [
             TestFact(test.unique_id, test.name, "unit", frozenset({_tested(test)}), "error")
@@ -86,13 +90,13 @@ class Manifest:
         dropped = [
             TestSeen(node.unique_id, "error", None, DROPPED)
             for node in self._nodes.values()
-            if _is_dropped(node)
+            if self._is_dropped(node)
         ]
         return seen + dropped
 
     def _tested(self, node: Any) -> frozenset[str]:
         node_ids = _depends_on(node)
-        if not node_ids and _is_dropped(node):
+        if not node_ids and self._is_dropped(node):
             # Nobody knows what it would have read, so nothing beside it counts as audited.
             node_ids = [
                 other.unique_id
@@ -101,6 +105,15 @@ class Manifest:
                 and other.package_name == node.package_name
             ]
         return self._closure(node_ids)
+
+    def _is_dropped(self, node: Any) -> bool:
+        # A test that is switched off on purpose is not among the nodes at all; one whose model is
+        # switched off goes with it.
+        if str(node.resource_type) != "test" or node.config.enabled:
+            return False
+        gone = [ref.name for ref in node.refs if ref.name not in self._known]
+        gone += [source[-1] for source in node.sources]
+        return not gone or any(name not in self._disabled for name in gone)
 
     def _parents(self, node: Any) -> frozenset[str]:
         parents: set[str] = set()
@@ -120,11 +133,6 @@ class Manifest:
         if node is None or _materialized(node) not in SEE_THROUGH:
             return frozenset({node_id})
         return self._closure(_depends_on(node)) | {node_id}
-
-
-def _is_dropped(node: Any) -> bool:
-    # A test that is switched off on purpose is not among the nodes at all.
-    return str(node.resource_type) == "test" and not node.config.enabled
 
 
 def one_line(message: str | None) -> str | None:

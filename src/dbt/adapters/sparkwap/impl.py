@@ -426,13 +426,14 @@ class SparkWapAdapter(SparkAdapter):
     # -- what is there ---------------------------------------------------------------------------
 
     def _state(self, relation: BaseRelation) -> TableState | None:
+        if self.current_run() is None:
+            self._read_branch()
         schema, name = _identifier(relation)
         return self.lake.state((overlay.active().schema_of(schema, name), name))
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         schema = str(schema_relation.schema)
-        self.current_run()
-        if self._run is None:
+        if self.current_run() is None:
             self._read_branch()
         found = {name.lower(): (name, kind) for name, kind in self.lake.relations(schema).items()}
         for (of_schema, name), side in overlay.active().members().items():
@@ -465,7 +466,6 @@ class SparkWapAdapter(SparkAdapter):
     def get_catalog_by_relations(
         self, used_schemas: frozenset[tuple[str, str]], relations: Iterable[BaseRelation]
     ) -> tuple[agate.Table, list[Exception]]:
-        self._read_branch()
         rows: list[dict[str, Any]] = []
         for relation in relations:
             state = self._state(relation)
@@ -611,11 +611,12 @@ class SparkWapAdapter(SparkAdapter):
         return widens(old.get(column.lower(), ""), new_type)
 
     @available.parse(lambda *a, **k: "")
-    def wap_seed_sql(self, table: Any, given: Mapping[str, str]) -> str:
+    def wap_seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:
         """A query that returns the rows of a seed's table."""
         names_ = list(table.column_names)
         inferred = [self.convert_type(table, i) or "string" for i in range(len(names_))]
-        return seed_sql(column_types(names_, inferred, given), [list(r) for r in table.rows])
+        rows = [list(row) for row in table.rows]
+        return seed_sql(column_types(names_, inferred, given), rows, quote=quote)
 
     @available.parse(lambda *a, **k: None)
     def wap_error(self, message: str) -> None:

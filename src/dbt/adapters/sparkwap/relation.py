@@ -8,6 +8,7 @@ it will be published as.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from dbt.adapters.contracts.relation import ComponentName
 from dbt.adapters.spark import SparkRelation
 
 from sparkwap import overlay
+
+# Any other name (`seed.with.dots`) means something else without its quotes, or nothing.
+_PLAIN = re.compile(r"\w+|`.*`")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,6 +29,8 @@ class SparkWapRelation(SparkRelation):
         for key, part in super()._render_iterator():
             if key == ComponentName.Schema and part is not None and self.path.identifier:
                 part = overlay.active().schema_of(part, self.path.identifier)
+            if part is not None and not _PLAIN.fullmatch(part):
+                part = self.quoted(part)
             yield key, part
 
     def __hash__(self) -> int:

@@ -16,13 +16,19 @@ from typing import Any
 ROWS_PER_TEXT = 5000
 
 
-def seed_sql(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
+def seed_sql(
+    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]], *, quote: bool = True
+) -> str:
     """A query that returns the rows of a seed.
 
     :param columns: name and Spark type of each column, in order.
     :param rows: Python values; None is null.
+    :param quote: whether the names are put in backquotes.
     """
-    casts = ", ".join(f"cast(c{i} as {kind}) as `{name}`" for i, (name, kind) in enumerate(columns))
+    mark = "`" if quote else ""
+    casts = ", ".join(
+        f"cast(c{i} as {kind}) as {mark}{name}{mark}" for i, (name, kind) in enumerate(columns)
+    )
     fields = ", ".join(f"c{i}: string" for i in range(len(columns)))
     schema = f"array<struct<{fields}>>"
     texts = [
