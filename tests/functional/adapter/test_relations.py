@@ -15,12 +15,17 @@ from dbt.tests.adapter.basic.expected_catalog import (
     expected_references_catalog,
 )
 from dbt.tests.adapter.basic.test_docs_generate import BaseDocsGenerate, BaseDocsGenReferences
+from dbt.tests.adapter.basic.test_get_catalog_for_single_relation import (
+    BaseGetCatalogForSingleRelation,
+)
 from dbt.tests.adapter.caching.test_caching import (
     BaseCachingLowercaseModel,
     BaseCachingSelectedSchemaOnly,
     BaseCachingUppercaseModel,
     BaseNoPopulateCache,
 )
+from dbt.tests.adapter.catalog import files
+from dbt.tests.adapter.catalog.relation_types import CatalogRelationTypes
 from dbt.tests.adapter.dbt_clone.test_dbt_clone import (
     BaseClonePossible,
     BaseCloneSameSourceAndTarget,
@@ -30,7 +35,7 @@ from dbt.tests.adapter.relations.test_changing_relation_type import (
     BaseChangeRelationTypeValidator,
 )
 from dbt.tests.adapter.relations.test_dropping_schema_named import BaseDropSchemaNamed
-from dbt.tests.util import AnyInteger, run_dbt, run_dbt_and_capture
+from dbt.tests.util import AnyInteger, get_connection, run_dbt, run_dbt_and_capture
 
 
 class TestAliases(BaseAliases):
@@ -129,6 +134,39 @@ def _stats(rows: int | None) -> dict[str, Any]:
             "include": True,
         }
     return stats
+
+
+class TestCatalogRelationTypes(CatalogRelationTypes):
+    @pytest.fixture(scope="class", autouse=True)
+    def models(self):
+        return {"my_table.sql": files.MY_TABLE, "my_view.sql": files.MY_VIEW}
+
+    @pytest.mark.parametrize(
+        "node_name,relation_type",
+        [
+            ("seed.test.my_seed", "table"),
+            ("model.test.my_table", "table"),
+            ("model.test.my_view", "view"),
+        ],
+    )
+    def test_relation_types_populate_correctly(self, docs, node_name, relation_type):
+        super().test_relation_types_populate_correctly(docs, node_name, relation_type)
+
+
+class TestGetCatalogForSingleRelation(BaseGetCatalogForSingleRelation):
+    def test_get_catalog_for_single_relation(self, project):
+        # The base class's steps; what the table says of its owner and size is not fixed.
+        run_dbt(["seed"])
+        run_dbt(["run"])
+        expected = [("id", "bigint"), ("first_name", "string"), ("email", "string")]
+        expected += [("ip_address", "string"), ("updated_at", "timestamp")]
+        for name, kind in (("my_seed", "table"), ("my_view_model", "view")):
+            relation = self.get_relation_for_identifier(project, name)
+            with get_connection(project.adapter):
+                found = project.adapter.get_catalog_for_single_relation(relation)
+            assert (found.metadata.name, found.metadata.type) == (name, kind)
+            assert [(c.name, c.type) for c in found.columns.values()] == expected
+            assert ("row_count" in found.stats) is (kind == "table")
 
 
 class _AnyOwner:

@@ -1,0 +1,110 @@
+"""What dbt-spark gets wrong on Iceberg and dbt's suite does not ask for."""
+
+from __future__ import annotations
+
+import pytest
+from dbt.tests.util import check_relations_equal, run_dbt
+from dbt_common.exceptions import DbtRuntimeError
+
+_SNAPSHOT = """
+{{% snapshot {name} %}}
+{{{{ config(alias='history', schema='{name}', unique_key='id',
+            strategy='check', check_cols='all') }}}}
+select {value} as id
+{{% endsnapshot %}}
+"""
+
+
+class TestSnapshotsOfOneName:
+    @pytest.fixture(scope="class")
+    def snapshots(self):
+        return {
+            f"{name}.sql": _SNAPSHOT.format(name=name, value=value)
+            for value, name in enumerate(("one", "two"))
+        }
+
+    def test_each_keeps_its_own_rows(self, project):
+        run_dbt(["snapshot"])
+        run_dbt(["snapshot"])
+        for value, name in enumerate(("one", "two")):
+            table = f"{project.test_schema}_{name}.history"
+            rows = project.run_sql(f"select id from {table}", fetch="all")
+            assert [row[0] for row in rows] == [value]
+
+
+class TestFreshnessFromMetadata:
+    @pytest.fixture(scope="class")
+    def models(self):
+        tables = [{"name": "fed", "config": {"freshness": {"warn_after": _DAY}}}]
+        source = {"name": "s", "schema": "{{ target.schema }}", "tables": tables}
+        return {"sources.yml": {"version": 2, "sources": [source]}}
+
+    def test_last_snapshot_tells_it(self, project):
+        project.run_sql("create table {schema}.fed as select 1 as id")
+        (result,) = run_dbt(["source", "freshness"])
+        assert str(result.status) == "pass"
+        assert 0 <= result.age < 24 * 60 * 60
+
+
+_DAY = {"count": 1, "period": "day"}
+
+
+class TestSqlHeaderOfSeveralStatements:
+    @pytest.fixture(scope="class")
+    def models(self):
+        header = "{% call set_sql_header(config) %}set a.b = 1; set time zone 'Asia/Tokyo';"
+        config = "{{ config(materialized='table') }}"
+        select = "select current_timezone() as zone"
+        return {
+            "zone.sql": f"{config}{header}{{% endcall %}} {select}",
+            "after.sql": f"{config} {select} from {{{{ ref('zone') }}}}",
+        }
+
+    def test_it_holds_for_its_model_only(self, project):
+        run_dbt(["run", "--threads", "1"])
+        zone = project.run_sql("select zone from {schema}.zone", fetch="one")
+        after = project.run_sql("select zone from {schema}.after", fetch="one")
+        assert (zone[0], after[0]) == ("Asia/Tokyo", "UTC")
+
+
+class TestCustomIncrementalStrategy:
+    @pytest.fixture(scope="class")
+    def macros(self):
+        return {
+            "mine.sql": "{% macro get_incremental_mine_sql(arg_dict) %}"
+            "insert into {{ arg_dict['target_relation'] }} "
+            "select id * 10 from {{ arg_dict['temp_relation'] }}{% endmacro %}"
+        }
+
+    @pytest.fixture(scope="class")
+    def models(self):
+        config = "{{ config(materialized='incremental', incremental_strategy='mine') }}"
+        return {
+            "t.sql": f"{config} select 1 as id",
+            "expected.sql": "select 1 as id union all select 10 as id",
+        }
+
+    def test_its_sql_runs(self, project):
+        run_dbt(["run"])
+        run_dbt(["run"])
+        check_relations_equal(project.adapter, ["t", "expected"])
+
+
+class TestDropOfALiveSchema:
+    @pytest.fixture(scope="class")
+    def models(self):
+        return {"kept.sql": "{{ config(materialized='table') }} select 1 as id"}
+
+    @pytest.fixture(scope="class")
+    def project_config_update(self):
+        relation = "api.Relation.create(schema=target.schema)"
+        drop = (
+            f"{{% if var('drop', false) %}}{{% do adapter.drop_schema({relation}) %}}{{% endif %}}"
+        )
+        return {"on-run-start": [drop]}
+
+    def test_a_run_cannot_drop_it(self, project):
+        run_dbt(["run"])
+        with pytest.raises(DbtRuntimeError, match="The guard refused to drop schema"):
+            run_dbt(["run", "--vars", "drop: true"])
+        assert project.run_sql("select id from {schema}.kept", fetch="one")[0] == 1
