@@ -1,0 +1,43 @@
+"""A Python model's errors name its file and line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.python_models import model_frame
+
+DBT = "\n\nclass dbtObj:\n    def __init__(self, load):\n        self.ref = load\n"
+
+
+class Spark:
+    def table(self, name: str) -> str:
+        return name
+
+
+def run(code: str) -> Any:
+    model = {"name": "m", "original_file_path": "models/m.py"}
+    return model_frame(Spark(), model, code + DBT, "/nowhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def model(dbt, session):\n    x = 1\n    return 1 / 0\n", "models/m.py, line 3: Zero"),
+        ("def model(dbt, session)\n    return 1\n", "models/m.py, line 1: expected ':'"),
+        ("import no_such_module\n", "models/m.py, line 1: ModuleNotFoundError"),
+        ("x = 1\n", "models/m.py: a Python model defines `def model"),
+        ("def model(dbt, session):\n    return 1\n", "model() returned builtins.int"),
+    ],
+)
+def test_errors_name_file_and_line(code: str, told: str) -> None:
+    with pytest.raises(DbtRuntimeError) as error:
+        run(code)
+    assert told in str(error.value)
+
+
+def test_the_line_itself_is_shown() -> None:
+    with pytest.raises(DbtRuntimeError, match="raise ValueError"):
+        run("def model(dbt, session):\n    raise ValueError('no')\n")

@@ -1,0 +1,19 @@
+from sparkwap import overlay
+
+
+def test_names_go_to_the_side_schema_whatever_their_case() -> None:
+    names = overlay.Overlay()
+    names.add(("Shop", "Orders"), "shop__dev")
+    assert names.schema_of("shop", "ORDERS") == "shop__dev"
+    assert names.schema_of("shop", "other") == "shop"
+    names.remove(("SHOP", "orders"))
+    assert names.side_schema(("shop", "orders")) is None
+
+
+def test_outside_a_run_every_name_stands_at_its_own_place() -> None:
+    names = overlay.Overlay()
+    names.add(("shop", "orders"), "shop__dev")
+    overlay.activate(names)
+    assert overlay.active().schema_of("shop", "orders") == "shop__dev"
+    overlay.activate(None)
+    assert overlay.active().schema_of("shop", "orders") == "shop"

@@ -1,0 +1,195 @@
+"""A run's story without Spark: PyIceberg writes what the macros would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparkwap.catalog import Lake
+from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.operations import Operations
+from sparkwap.plan import Desired
+from sparkwap.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.settings import GateSettings
+
+FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
+SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
+KEPT = Desired()
+ORDERS = ("shop", "orders")
+NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
+TEST = TestFact("test.ids", "ids", "data", frozenset({"model.orders"}), "error")
+PASSED = TestSeen("test.ids", "pass", 0, None)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    lake.ensure_schema("shop")
+    table = lake.catalog.create_table(ORDERS, rows(1).schema)
+    table.append(rows(1))
+    return lake
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def a_run(lake: Lake, run_id: str = FIRST, branch: str = "dev", **settings: object) -> Run:
+    run = Run(
+        lake,
+        run_id=run_id,
+        branch=branch,
+        settings=GateSettings(**settings),  # type: ignore[arg-type]
+        command="build",
+        project="shop",
+        target_name="dev",
+    )
+    run.load_side_schemas()
+    return run
+
+
+def build(run: Run, *ids: int) -> None:
+    run.begin(NODE.node_id, ORDERS)
+    run.place_table(ORDERS, KEPT)
+    run.lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def live(lake: Lake) -> list[int]:
+    table = lake.catalog.load_table(ORDERS)
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def operations(lake: Lake) -> Operations:
+    return Operations(
+        lake,
+        run_id=SECOND,
+        settings=GateSettings(),
+        project="shop",
+        target_name="dev",
+        tests=lambda: [TEST],
+        last_branch=None,
+    )
+
+
+def test_a_run_publishes_what_its_tests_passed(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    assert live(lake) == [1]
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (closing.published, closing.refused) == (1, None)
+    assert live(lake) == [1, 2]
+
+
+def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    assert run.close([NODE], [TEST], []).published == 0
+    assert live(lake) == [1]
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 2]
+
+
+def test_a_result_on_an_older_candidate_does_not_count(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    second = a_run(lake, SECOND)
+    build(second, 3)
+    closing = second.close([NODE], [TEST], [])
+    assert closing.decision.verdicts[NODE.node_id].outcome == "held"
+    assert live(lake) == [1]
+
+
+def test_building_again_starts_from_main(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [TestSeen("test.ids", "fail", 1, None)])
+    second = a_run(lake, SECOND)
+    build(second, 3)
+    second.close([NODE], [TEST], [PASSED])
+    assert live(lake) == [1, 3]
+
+
+def test_main_that_moves_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    with pytest.raises(SparkwapError, match="main moved"):
+        run.built(NODE.node_id, ORDERS, must_write=False)
+    assert run.close([NODE], [], []).published == 0
+
+
+def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    with pytest.raises(SparkwapError, match="wrote nothing to the audit branch"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:
+    run = a_run(lake)
+    with pytest.raises(SparkwapError, match="outside the gate"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+    closing = run.close([NODE], [], [])
+    assert closing.rejected()[NODE.node_id].endswith("does not go through the gate")
+
+
+def test_main_that_moves_before_the_publish_refuses_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.refused is not None
+    assert set(closing.rejected()) == {NODE.node_id}
+    assert live(lake) == [1, 9]
+
+
+def test_a_branch_that_somebody_else_wrote_to_is_rejected(lake: Lake) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    lake.catalog.load_table(ORDERS).append(rows(66), branch="dev")
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    assert "somebody else wrote to it" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_a_changed_column_goes_to_a_clone(lake: Lake) -> None:
+    run = a_run(lake)
+    wanted = Desired(columns=(("id", "bigint", None, None), ("extra", "string", None, None)))
+    target = run.place_table(ORDERS, wanted)
+    assert (target.how, target.changes) == ("side", ("column extra added",))
+    assert run.overlay.schema_of("SHOP", "Orders") == "shop__dev"
+    assert [c.name for c in lake.states([ORDERS])[ORDERS].columns] == ["id"]
+
+
+def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
+    for name, arguments, told in (
+        ("wap_discard", {"branc": "x"}, "unknown argument: branc"),
+        ("wap_discard", {"branch": "x"}, "no open branch 'x'"),
+        ("wap_publish", {"branch": "x", "mode": "all"}, "mode is 'all'"),
+        ("wap_rollback", {}, "run is missing"),
+    ):
+        with pytest.raises(ConfigError, match=told) as error:
+            operations(lake).call(name, arguments)
+        assert "Nothing has changed. Arguments (--args '{key: value}'):" in str(error.value)
+
+
+def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    status = "\n".join(operations(lake).call("wap_status", {}))
+    assert "1 audit branch is open" in status
+    assert "shop.orders   held: publishing is off" in status
+    operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1, 2]
+    operations(lake).call("wap_rollback", {"run": SECOND[:8]})
+    assert live(lake) == [1]
+    build(a_run(lake, FIRST, "other"), 5)
+    assert "Discarded other" in operations(lake).call("wap_discard", {"branch": "other"})[0]
+    assert "No audit branch is open" in operations(lake).call("wap_status", {})[0]
