@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint unit functional stop bench soak clean
+.PHONY: help build test lint unit functional suite stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,7 +26,10 @@ unit: .venv/.ready ## tests without Spark
 	@pytest -q tests/unit
 
 functional: .venv/.ready ## tests on a live server
-	@pytest -q tests/functional
+	@pytest -q -m "not suite or telling" tests/functional
+
+suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
+	@pytest -q tests/functional/adapter
 
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop

@@ -22,10 +22,51 @@ from dbt.tests.fixtures.project import *  # noqa: F403
 ADAPTER = Path(__file__).parent
 
 
+# What `make test` runs: one class for each thing that can go wrong by itself.
+TELLING = frozenset(
+    {
+        "TestSimpleMaterializations",
+        "TestSingularTestsEphemeral",
+        "TestIncremental",
+        "TestSnapshotCheckCols",
+        "TestMergeExcludeColumns",
+        "TestOnSchemaChangeMerge",
+        "TestIncrementalPredicatesDeleteInsert",
+        "TestMicrobatchHiddenPartition",
+        "TestNewRecordTimestampMode",
+        "TestNewRecordDbtValidToCurrent",
+        "TestNewColumnWithDeletes",
+        "TestMultiUniqueKey",
+        "TestPythonIncremental",
+        "TestDataFrames",
+        "TestChangeRelationType",
+        "TestClonePossible",
+        "TestDocsGenerate",
+        "TestTableRollback",
+        "TestPersistDocs",
+        "TestGrants",
+        "TestColumnTypes",
+        "TestConcurrency",
+        "TestMetadataWithEmptyFlag",
+        "TestSampleMode",
+        "TestDebug",
+        "TestHookRefs",
+        "TestSeedSpecificFormats",
+        "TestStoreTestFailures",
+        "TestListagg",
+        "TestSafeCast",
+        "TestDateDiff",
+    }
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ADAPTER in item.path.parents:
             item.add_marker(pytest.mark.suite)
+            own = item.path.name == "test_beyond.py"
+            if own or (getattr(item, "cls", None) and item.cls.__name__ in TELLING):
+                item.add_marker(pytest.mark.telling)
 
 
 @pytest.fixture(scope="session", autouse=True)
