@@ -13,7 +13,7 @@ from vocabulary import Look, MakeProject, Outcome, Project, Reader
 SHOP = {
     "models/orders.sql": """
         {{ config(materialized='table') }}
-        select id, id * {{ var('v') }} as amount from range(1, 4)
+        select id, id * {{ env_var('SHOP_V') }} as amount from range(1, 4)
     """,
     "models/doubled.sql": """
         {{ config(materialized='ephemeral') }}
@@ -25,9 +25,9 @@ SHOP = {
     """,
     "models/customers.sql": """
         {{ config(materialized='table') }}
-        select id, {{ var('v') }} as v from range(1, 4)
+        select id, {{ env_var('SHOP_V') }} as v from range(1, 4)
     """,
-    "models/notes.sql": "{{ config(materialized='table') }} select {{ var('v') }} as v",
+    "models/notes.sql": "{{ config(materialized='table') }} select {{ env_var('SHOP_V') }} as v",
     "models/properties.yml": """
         models:
           - name: orders
@@ -57,12 +57,14 @@ class Shop:
     before: dict[str, Look] = field(default_factory=dict)
 
     def dbt(self, *arguments: str, **variables: Any) -> Outcome:
-        """A dbt command with the rows of this test."""
-        return self.project.dbt(*arguments, **{"v": self.v, **variables})
+        """A dbt command; the rows are those of this test."""
+        return self.project.dbt(*arguments, **variables)
 
     def restore(self) -> None:
-        """Put the project's files back, with no run to go on with."""
-        self.project.clear("models", "macros", "tests", "target").write(SHOP)
+        """Put the project's files back, with no run to go on with; what dbt has parsed stays."""
+        self.project.clear("models", "macros", "tests").write(SHOP)
+        for left in ("run_results.json", "sparkwap_run.json"):
+            (self.project.folder / "target" / left).unlink(missing_ok=True)
 
     def restore_models(self) -> None:
         """Put the models back, and leave the run as it is."""
@@ -85,24 +87,33 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def published_shop(make_project: MakeProject) -> Project:
-    project = make_project("shop", SHOP)
-    project.dbt("build", v=0).succeeded()
-    return project
+def versions() -> Iterator[int]:
+    return itertools.count()
 
 
 @pytest.fixture(scope="module")
-def versions() -> Iterator[int]:
-    return itertools.count(1)
+def published_shop(make_project: MakeProject, versions: Iterator[int]) -> Project:
+    project = make_project("shop", SHOP)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_V", str(next(versions)))
+        project.dbt("build").succeeded()
+    return project
 
 
 @pytest.fixture
-def shop(published_shop: Project, reader: Reader, versions: Iterator[int]) -> Shop:
+def shop(
+    published_shop: Project,
+    reader: Reader,
+    versions: Iterator[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shop:
     """The shop with all of its tables published, its files as they were, and no run to go on with.
 
     Tests share the tables: each compares with what it found, and brings rows of its own version.
     """
     shop = Shop(published_shop, reader, next(versions))
+    # Not a var: other vars make dbt parse the whole project again.
+    monkeypatch.setenv("SHOP_V", str(shop.v))
     shop.restore()
     shop.before = shop.look()
     return shop

@@ -116,7 +116,7 @@ def test_dbt_killed_in_the_middle_of_a_run(shop: Any) -> None:
     shop.project.write({"models/waits.py": waits})
     place = (shop.reader, shop.project.schema, "customers")
     others = _heads(*place)
-    killed = shop.project.start("build", v=shop.v)
+    killed = shop.project.start("build")
     _wait_until(lambda: killed.poll() is not None or _heads(*place) > others)
     assert killed.poll() is None, (shop.project.folder / "logs/dbt.log").read_text()
     killed.kill()

@@ -11,7 +11,7 @@ import pytest
 ALL = {"orders", "totals", "customers", "notes"}
 BAD_ORDERS = """
     {{ config(materialized='table') }}
-    select id, id * {{ var('v') }} as amount from range(1, 4)
+    select id, id * {{ env_var('SHOP_V') }} as amount from range(1, 4)
     union all select null, 0
 """
 
@@ -162,7 +162,9 @@ class TestRetry:
         assert again.branch == failed.branch
         assert again.reason("orders") == "test orders_have_ids failed (2 rows)"
         assert shop.new() == set()
-        good = "{{ config(materialized='table') }} select id, id * {{ var('v') }} as amount"
+        good = (
+            "{{ config(materialized='table') }} select id, id * {{ env_var('SHOP_V') }} as amount"
+        )
         shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
         done = shop.dbt("retry").succeeded()
         assert done.branch == failed.branch
@@ -178,7 +180,9 @@ class TestRetry:
         command = f"dbt build --select orders+ --vars 'wap_branch: {held.branch}'"
         assert f"after the fix               {command}" in failed.text
         assert shop.new() == set()
-        good = "{{ config(materialized='table') }} select id, id * {{ var('v') }} as amount"
+        good = (
+            "{{ config(materialized='table') }} select id, id * {{ env_var('SHOP_V') }} as amount"
+        )
         shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
         shop.dbt("build", "--select", "orders+", wap_branch=held.branch).succeeded()
         assert shop.new() == ALL
@@ -265,8 +269,8 @@ class TestVanishedTests:
 class TestOtherWriters:
     def test_two_runs_at_once_publish_both(self, shop: Any) -> None:
         target = ("--target-path", "target/second")
-        first = shop.project.start("build", "--select", "customers", v=shop.v)
-        second = shop.project.start("build", "--select", "notes", *target, v=shop.v)
+        first = shop.project.start("build", "--select", "customers")
+        second = shop.project.start("build", "--select", "notes", *target)
         assert (first.wait(), second.wait()) == (0, 0)
         assert shop.new() == {"customers", "notes"}
 
@@ -344,7 +348,7 @@ class TestOtherKindsOfTest:
     def test_hooks_write_to_the_branch(self, shop: Any) -> None:
         hooked = """
             {{ config(materialized='table', post_hook="insert into {{ this }} values (77)") }}
-            select {{ var('v') }} as v
+            select {{ env_var('SHOP_V') }} as v
         """
         shop.project.write({"models/notes.sql": hooked})
         held = shop.dbt("run", "--select", "notes", wap_publish="never").succeeded()
