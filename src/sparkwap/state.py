@@ -33,6 +33,11 @@ class LastRun:
         """Whether something may still wait on the branch."""
         return self.outcome != "closed"
 
+    @property
+    def held(self) -> bool:
+        """Whether the run came to its end and left something on the branch."""
+        return self.outcome == "held"
+
     @classmethod
     def read(cls, folder: Path) -> LastRun | None:
         """The last run; None if none is on record or the record cannot be read."""

@@ -71,8 +71,7 @@ class Manifest:
                 str(node.config.severity).lower(),
             )
             for node in self._nodes.values()
-            if str(node.resource_type) == "test"
-            and (node.config.enabled or self._is_dropped(node))
+            if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
         ]
         unit = [
             TestFact(test.unique_id, test.name, "unit", frozenset({_tested(test)}), "error")

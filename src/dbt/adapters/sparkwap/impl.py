@@ -166,7 +166,8 @@ class SparkWapAdapter(SparkAdapter):
             if last is not None and last.run_id == retried:
                 return last.branch
             run_id = retried or run_id
-        if settings.branch is None and self._command == "test" and last and last.open:
+        # What a run that died has left half-built tells nothing about its tables.
+        if settings.branch is None and self._command == "test" and last and last.held:
             return last.branch
         return names.audit_branch(run_id, settings.branch)
 
