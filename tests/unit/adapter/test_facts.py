@@ -1,0 +1,98 @@
+"""dbt's manifest and results as the gate takes them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from dbt.artifacts.schemas.results import RunStatus, TestStatus
+
+from dbt.adapters.sparkwap.facts import Manifest, mark_rejected, one_line
+
+
+def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
+    config = {"materialized": "table", "enabled": True, "severity": "ERROR"}
+    return SimpleNamespace(
+        unique_id=f"{kind}.p.{name}",
+        name=name,
+        schema="s",
+        alias=name,
+        package_name="p",
+        resource_type=kind,
+        refs=[SimpleNamespace(name=ref) for ref in more.pop("refs", ())],
+        sources=[],
+        depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above]),
+        config=SimpleNamespace(**{**config, **more}),
+    )
+
+
+def manifest(*nodes: Any, disabled: tuple[Any, ...] = ()) -> Manifest:
+    return Manifest(
+        SimpleNamespace(
+            nodes={n.unique_id: n for n in nodes},
+            unit_tests={},
+            disabled={n.unique_id: [n] for n in disabled},
+        )
+    )
+
+
+def result(of: Any, status: Any, message: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(node=of, status=status, message=message, failures=None)
+
+
+TABLE = node("model", "orders")
+VIEW = node("model", "newest", "orders", materialized="view")
+INLINE = node("model", "inline", "newest", materialized="ephemeral")
+
+
+def test_a_test_reads_through_views_and_ephemeral_models() -> None:
+    test = node("test", "t", "inline")
+    (fact,) = manifest(TABLE, VIEW, INLINE, test).tests()
+    assert fact.reads == {"model.p.inline", "model.p.newest", "model.p.orders"}
+
+
+def test_the_parents_of_a_node_are_those_of_the_ephemeral_models_above_it() -> None:
+    below = node("model", "below", "inline")
+    facts = manifest(TABLE, VIEW, INLINE, below).nodes([result(below, "success")])
+    assert facts[0].parents == {"model.p.newest"}
+
+
+def test_a_test_of_a_model_that_is_switched_off_is_not_expected() -> None:
+    off = node("model", "off", enabled=False)
+    test = node("test", "t", refs=["off"], enabled=False)
+    facts = manifest(TABLE, test, disabled=(off,))
+    assert facts.tests() == []
+    assert facts.seen([]) == []
+
+
+def test_a_test_that_dbt_dropped_is_an_error_of_what_it_would_have_read() -> None:
+    test = node("test", "t", "orders", refs=["orders", "no_such_model"], enabled=False)
+    facts = manifest(TABLE, test)
+    (fact,) = facts.tests()
+    assert fact.reads == {"model.p.orders"}
+    assert [(seen.test_id, seen.status) for seen in facts.seen([])] == [("test.p.t", "error")]
+
+
+def test_a_dropped_test_of_nothing_known_blocks_its_whole_package() -> None:
+    test = node("test", "t", refs=["no_such_model"], enabled=False)
+    (fact,) = manifest(TABLE, VIEW, test).tests()
+    assert fact.reads == {"model.p.orders", "model.p.newest"}
+
+
+def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> None:
+    good, bad, other = (node("test", name, "orders") for name in ("good", "bad", "other"))
+    other.depends_on.nodes = ["model.p.elsewhere"]
+    results = [
+        result(TABLE, RunStatus.Success),
+        result(good, TestStatus.Pass),
+        result(bad, TestStatus.Fail),
+        result(other, TestStatus.Pass),
+    ]
+    mark_rejected(results, {"model.p.orders": "test bad failed"}, manifest(TABLE, good, bad, other))
+    assert [str(r.status) for r in results] == ["error", "skipped", "fail", "pass"]
+    assert results[0].message == "Rejected by the gate: test bad failed"
+
+
+def test_messages_are_one_short_line() -> None:
+    assert one_line(None) is None
+    assert "\n" not in str(one_line("Database Error\n  no\n  such table"))
