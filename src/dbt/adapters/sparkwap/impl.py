@@ -587,7 +587,8 @@ class SparkWapAdapter(SparkAdapter):
         """A config that may be one text or a list of texts, as a list; None stays None."""
         if value is None:
             return None
-        return [str(v) for v in value] if isinstance(value, list | tuple) else [str(value)]
+        values = value if isinstance(value, list | tuple) else [value]
+        return [str(one) for one in values if str(one).strip()]
 
     @available
     def wap_quoted(self, columns: Sequence[str]) -> list[str]:
