@@ -82,9 +82,9 @@ def _small_models() -> dict[str, str]:
 
 
 LARGE = (
-    "{{ config(materialized='table') }} select id, id % 1000 as k, rand(7) as x, "
-    "cast(id as string) as t, date_add(date'2024-01-01', cast(id % 365 as int)) as d "
-    "from range(1000000)"
+    "{{ config(materialized='table') }} select id, id % 1000 as k, rand(7) as x, rand(8) as y, "
+    "cast(id as string) as t, sha2(cast(id as string), 256) as h, "
+    "date_add(date'2024-01-01', cast(id % 365 as int)) as d from range(1000000)"
 )
 MERGED = (
     "{{ config(materialized='incremental', incremental_strategy='merge', unique_key='id') }} "
@@ -92,22 +92,21 @@ MERGED = (
     "cast(id as string) as t "
     "from range({% if is_incremental() %}10000{% else %}1000000{% endif %})"
 )
-TESTED = "models: [{name: big, columns: [{name: id, data_tests: [not_null]}]}]"
+
+
+def _big_models(sql: str, count: int = 4) -> dict[str, str]:
+    names = [f"big_{i}" for i in range(count)]
+    tested = [f"{{name: {n}, columns: [{{name: id, data_tests: [not_null]}}]}}" for n in names]
+    return {
+        **{f"models/{name}.sql": sql for name in names},
+        "models/schema.yml": f"models: [{', '.join(tested)}]",
+    }
+
 
 SCENARIOS = [
     Scenario("small", "13 small nodes: 7 models, 1 seed, 5 tests", 1.25, _small_models()),
-    Scenario(
-        "table",
-        "table model of 1 M rows, 1 test",
-        1.10,
-        {"models/big.sql": LARGE, "models/schema.yml": TESTED},
-    ),
-    Scenario(
-        "merge",
-        "MERGE of 10 k rows into 1 M, 1 test",
-        1.10,
-        {"models/big.sql": MERGED, "models/schema.yml": TESTED},
-    ),
+    Scenario("table", "4 table models of 1 M rows, 4 tests", 1.10, _big_models(LARGE)),
+    Scenario("merge", "4 MERGEs of 10 k rows into 1 M, 4 tests", 1.10, _big_models(MERGED)),
 ]
 
 

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any, Literal
 
 from sparkwap import names, overlay
 from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.ledger import Ledger
+from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 
@@ -160,6 +161,15 @@ class Run:
         self._begun: set[str] = set()
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
+
+    @staticmethod
+    def warm_up() -> None:
+        """Import in the background what closing the run will need, while Spark works.
+
+        PyIceberg's file access takes most of a second to import, which a run would wait for.
+        """
+        modules = ("pyiceberg.io.pyarrow", "sparkwap.ledger", "pyarrow.dataset")
+        threading.Thread(target=lambda: [*map(import_module, modules)], daemon=True).start()
 
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
@@ -376,7 +386,9 @@ class Run:
     ) -> Closing:
         """Let the gate decide, publish what it lets through, and write the ledger."""
         ledger = self.lake.ledger
-        earlier = ledger.branch_history(self.branch)
+        # Nobody has written to a branch of the run's own before.
+        own = self.branch == names.audit_branch(self.run_id, None)
+        earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
         built = self._all_nodes(nodes, earlier.nodes)
         tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
         # Failures that an earlier run on the branch has stored are among its nodes already.

@@ -182,6 +182,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
         )
+        run.warm_up()
         run.load_side_schemas()
         overlay.activate(run.overlay)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
