@@ -54,8 +54,5 @@ class TestPandasOnSpark:
     def models(self):
         return {"pandas_on_spark_df.py": PANDAS_ON_SPARK_MODEL}
 
-    @pytest.mark.xfail(
-        strict=True, reason="PySpark 4.1's pandas API does not import beside pandas 3"
-    )
     def test_pandas_on_spark(self, project):
         assert len(run_dbt(["run"])) == 1

