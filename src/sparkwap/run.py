@@ -81,7 +81,6 @@ class TestFact:
     kind: str
     reads: frozenset[str]
     severity: str
-    failures_table: Identifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +122,17 @@ class Closing:
         if self.refused is not None:
             bad |= dict.fromkeys(self.decision.publish, "the catalog refused the publish")
         return bad
+
+
+def overlay_of(lake: Lake, branch: str) -> overlay.Overlay:
+    """The names that stand in the side schemas of an audit branch now."""
+    found = overlay.Overlay()
+    for side in lake.schemas():
+        schema = names.split_side_schema(side, branch)
+        if schema is not None:
+            for name in lake.relations(side):
+                found.add((schema, name), side)
+    return found
 
 
 class Run:
@@ -173,11 +183,7 @@ class Run:
 
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
-        for side in self.lake.schemas():
-            schema = names.split_side_schema(side, self.branch)
-            if schema is not None:
-                for name in self.lake.relations(side):
-                    self.overlay.add((schema, name), side)
+        self.overlay = overlay_of(self.lake, self.branch)
 
     def begin(self, node_id: str, identifier: Identifier) -> bool:
         """Begin to build a node: from ``main``, whatever earlier runs have left on the branch.

@@ -34,7 +34,7 @@ from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired
-from sparkwap.run import Closing, Run
+from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens
 from sparkwap.state import LastRun, RetryRecord, run_of
@@ -209,12 +209,7 @@ class SparkWapAdapter(SparkAdapter):
         """The branch that a reading command looks at, with its side schemas."""
         branch = self._settings().branch
         if branch and not overlay.active().members():
-            reader = overlay.Overlay()
-            for side in self.lake.schemas():
-                schema = names.split_side_schema(side, branch)
-                for name in self.lake.relations(side) if schema else ():
-                    reader.add((str(schema), name), side)
-            overlay.activate(reader)
+            overlay.activate(overlay_of(self.lake, branch))
         return branch
 
     def _check_statement(self, sql: str) -> None:
