@@ -142,10 +142,8 @@ class SparkWapAdapter(SparkAdapter):
         """The run of this invocation; None for commands that only read."""
         with self._lock:
             if self._run is None and not self._run_settled and self._command in RUN_COMMANDS:
-                try:
+                with _as_dbt_error():
                     self._run = self._open_run()
-                except SparkwapError as error:
-                    raise DbtRuntimeError(str(error)) from error
             return self._run
 
     def _settings(self) -> GateSettings:
@@ -216,10 +214,8 @@ class SparkWapAdapter(SparkAdapter):
         run = self._run
         if run is None or not run.settings.guard:
             return
-        try:
+        with _as_dbt_error():
             guard.check(sql, self._is_live, self._is_stray)
-        except SparkwapError as error:
-            raise DbtRuntimeError(str(error)) from error
 
     def _is_live(self, name: str) -> bool:
         """Whether a statement's table is one that readers of ``main`` can see."""
@@ -349,10 +345,8 @@ class SparkWapAdapter(SparkAdapter):
                 f"`dbt {self._command}` does not open a run, so it cannot build tables. Use "
                 f"one of: {', '.join(sorted(RUN_COMMANDS))}."
             )
-        try:
+        with _as_dbt_error():
             return work(run)
-        except SparkwapError as error:
-            raise DbtRuntimeError(str(error)) from error
 
     # -- Python models ---------------------------------------------------------------------------
 
@@ -383,9 +377,10 @@ class SparkWapAdapter(SparkAdapter):
         results = list(results)
         manifest = facts.Manifest(self.get_macro_resolver())
         try:
-            closing = run.close(manifest.nodes(results), manifest.tests(), manifest.seen(results))
-        except SparkwapError as error:
-            raise DbtRuntimeError(str(error)) from error
+            with _as_dbt_error():
+                closing = run.close(
+                    manifest.nodes(results), manifest.tests(), manifest.seen(results)
+                )
         finally:
             self._run_settled = True
             self._end_run()
@@ -410,10 +405,8 @@ class SparkWapAdapter(SparkAdapter):
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
             last_branch=last.branch if last and last.open else None,
         )
-        try:
+        with _as_dbt_error():
             return operations.call(name, arguments)
-        except SparkwapError as error:
-            raise DbtRuntimeError(str(error)) from error
 
     def _end_run(self) -> None:
         with self._lock:
@@ -567,10 +560,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _publish_copies(self, run: Run) -> None:
         """Close the run of `dbt clone`, which calls no on-run-end hooks."""
-        try:
+        with _as_dbt_error():
             closing = run.close_copies()
-        except SparkwapError as error:
-            raise DbtRuntimeError(str(error)) from error
         for line in summary.lines(closing, run_id=run.run_id, branch=run.branch):
             logger.info(line)
         if closing.refused:
@@ -620,6 +611,15 @@ class SparkWapAdapter(SparkAdapter):
     def wap_error(self, message: str) -> None:
         """End the node, or dbt, with a message of the gate."""
         raise DbtRuntimeError(message)
+
+
+@contextmanager
+def _as_dbt_error() -> Iterator[None]:
+    """dbt prints the message of its own errors; any other is a traceback to its reader."""
+    try:
+        yield
+    except SparkwapError as error:
+        raise DbtRuntimeError(str(error)) from error
 
 
 def _unexplained(closing: Closing, results: Sequence[Any]) -> str | None:
