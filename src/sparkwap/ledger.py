@@ -114,7 +114,7 @@ _TABLE_PROPERTIES = {
     "commit.manifest.min-count-to-merge": "20",
     "write.metadata.previous-versions-max": "10",
 }
-_KEPT_SNAPSHOTS = 50
+_KEPT_SNAPSHOTS = 10
 # PyIceberg's expressions take a column's name and a value, but are not typed so.
 _ex: Any = expressions
 _ID_LENGTH = 8
@@ -221,7 +221,7 @@ class Ledger:
         for name in sorted(tables):
             if name in standing and name in self._checked:
                 continue
-            self._ensure_one(name)
+            self._ensure_one(name, new=name not in standing)
             with self._lock:
                 self._checked.add(name)
 
@@ -260,16 +260,19 @@ class Ledger:
         obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
         obsolete.extend(dropped)
 
-    def _ensure_one(self, name: str) -> None:
+    def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
-        self._lake.ensure_schema(NAMESPACE)
-        warehouse = self._lake.properties["warehouse"].rstrip("/")
-        table = catalog.create_table_if_not_exists(
-            (NAMESPACE, name),
-            schema,
-            location=f"{warehouse}/{NAMESPACE}/{name}",
-            properties=dict(_TABLE_PROPERTIES),
-        )
+        if new:
+            self._lake.ensure_schema(NAMESPACE)
+            warehouse = self._lake.properties["warehouse"].rstrip("/")
+            table = catalog.create_table_if_not_exists(
+                (NAMESPACE, name),
+                schema,
+                location=f"{warehouse}/{NAMESPACE}/{name}",
+                properties=dict(_TABLE_PROPERTIES),
+            )
+        else:
+            table = catalog.load_table((NAMESPACE, name))
         present = {field.name for field in table.schema().fields}
         if not set(schema.names) <= present:
             with table.update_schema() as update:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -17,7 +18,7 @@ from sparkwap import names, overlay
 from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.ledger import BranchHistory, Ledger
+from sparkwap.ledger import SCHEMAS, BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 
@@ -172,14 +173,20 @@ class Run:
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
 
-    @staticmethod
-    def warm_up() -> None:
-        """Import in the background what closing the run will need, while Spark works.
+    def warm_up(self) -> None:
+        """Get ready in the background what closing the run will need, while Spark works.
 
-        PyIceberg's file access takes most of a second to import, which a run would wait for.
+        PyIceberg's file access takes most of a second to import, and the ledger's tables a while
+        to look up or create, which a run would wait for.
         """
-        modules = ("pyiceberg.io.pyarrow", "sparkwap.ledger", "pyarrow.dataset")
-        threading.Thread(target=lambda: [*map(import_module, modules)], daemon=True).start()
+        threading.Thread(target=self._warm_up, daemon=True).start()
+
+    def _warm_up(self) -> None:
+        for module in ("pyiceberg.io.pyarrow", "pyarrow.dataset"):
+            import_module(module)
+        # Closing the run does it again, and tells what is wrong with the catalog.
+        with suppress(Exception):
+            self.lake.ledger.ensure(SCHEMAS)
 
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
