@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Literal
@@ -107,6 +107,7 @@ class Closing:
         refused: message of the catalog when it refused the publish that the gate had decided.
         seconds: time the publish took.
         earlier: ids of those nodes that earlier runs on the branch have built, not this one.
+        notices: what the builds of nodes had to tell, by node id.
     """
 
     decision: Decision
@@ -115,6 +116,7 @@ class Closing:
     refused: str | None
     seconds: float
     earlier: frozenset[str] = frozenset()
+    notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
@@ -170,6 +172,7 @@ class Run:
         self._targets: dict[Identifier, Target] = {}
         self._built: dict[str, Identifier] = {}
         self._begun: set[str] = set()
+        self._notices: dict[str, list[str]] = {}
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
 
@@ -209,6 +212,11 @@ class Run:
             found = self.lake.forget(identifier, self.branch)
             self.overlay.remove(identifier)
             return found
+
+    def tell(self, node_id: str, notice: str) -> None:
+        """Keep what a node's build has to tell, one line, for the summary."""
+        with self._lock:
+            self._notices.setdefault(node_id, []).append(notice)
 
     # -- placing ---------------------------------------------------------------------------------
 
@@ -421,7 +429,11 @@ class Run:
         )
         closing = self._settle(ledger, decision, [*built, *failures], tests, fresh)
         now = {fact.node_id for fact in nodes}
-        return replace(closing, earlier=frozenset(n.node_id for n in built) - now)
+        return replace(
+            closing,
+            earlier=frozenset(n.node_id for n in built) - now,
+            notices={node_id: tuple(told) for node_id, told in self._notices.items()},
+        )
 
     def _all_nodes(
         self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]

@@ -1,6 +1,6 @@
 """The text at the end of a run: what was published, held and rejected, why, and what comes next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sparkwap.gate import (
@@ -40,6 +40,8 @@ class Closing(Protocol):
     def seconds(self) -> float: ...
     @property
     def earlier(self) -> frozenset[str]: ...
+    @property
+    def notices(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
 def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
@@ -48,13 +50,14 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     Args:
         closing: The gate's decision, the nodes it is about, and how the publish went: `published`
             counts what is live now, `refused` is the catalog's message, `seconds` is the time
-            that the publish took, `earlier` are the nodes that this invocation has not built.
+            that the publish took, `earlier` are the nodes that this invocation has not built,
+            `notices` is what their builds had to tell, such as a column that is new in a file.
         run_id: dbt's invocation id.
         branch: The audit branch.
 
     Returns:
-        One line for each of up to 20 tables of each outcome, the totals, and the commands that go
-        on from here. Empty when the run built nothing.
+        One line for each of up to 20 tables of each outcome, up to 20 notices, the totals, and the
+        commands that go on from here. Empty when the run built nothing.
     """
     rows = [_row(node, closing) for node in closing.nodes]
     if not rows:
@@ -64,6 +67,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     text = [f"sparkwap  run {short_run_id(run_id)} on branch {branch}"]
     for outcome, group in shown.items():
         text += _group(outcome, group, width)
+    text += _notices(closing)
     text += _totals(closing, rows)
     text += _next(_ways_on(rows, branch, closing))
     return text
@@ -110,6 +114,18 @@ def _audited(node: BuiltNode, verdict: Verdict) -> str:
 def _told(verdict: Verdict) -> tuple[str, ...]:
     # `no tests` has said it already.
     return verdict.notices if verdict.expected else ()
+
+
+def _notices(closing: Closing) -> Iterable[str]:
+    told = [
+        f"{node.name}: {notice}"
+        for node in closing.nodes
+        for notice in closing.notices.get(node.node_id, ())
+    ]
+    label = f"{_INDENT}{'notice':<{_LABEL_WIDTH}}"
+    yield from (f"{label}{notice}" for notice in told[:_ROWS_SHOWN])
+    if len(told) > _ROWS_SHOWN:
+        yield f"{label}and {len(told) - _ROWS_SHOWN:,} more"
 
 
 # --- the totals ---------------------------------------------------------------------------------

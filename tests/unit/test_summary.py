@@ -1,6 +1,7 @@
 """The whole text, as people see it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from textwrap import dedent
 
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
@@ -19,6 +20,7 @@ class Ended:
     refused: str | None = None
     seconds: float = 0.046
     earlier: frozenset[str] = frozenset()
+    notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:
@@ -39,6 +41,7 @@ def ended(
     gate: GateSettings | None = None,
     refused: str | None = None,
     earlier: frozenset[str] = frozenset(),
+    notices: Mapping[str, tuple[str, ...]] | None = None,
 ) -> str:
     """Return the summary; `statuses` has the results of each table's tests, None for no result."""
     tests, results = [], []
@@ -52,7 +55,7 @@ def ended(
                 results.append(seen)
     decision = decide(nodes, tests, results, gate or GateSettings())
     live = 0 if refused else len(decision.publish)
-    closing = Ended(decision, tuple(nodes), live, refused, earlier=earlier)
+    closing = Ended(decision, tuple(nodes), live, refused, earlier=earlier, notices=notices or {})
     return "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
 
 
@@ -189,3 +192,17 @@ def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
     bad: dict[str, list[str | None]] = {name: ["fail"] for name in ("a", "b", "c", "d")}
     all_of_them = ended(nodes, bad, earlier=frozenset(n.node_id for n in nodes))
     assert f"after the fix               dbt build --vars 'wap_branch: {BRANCH}'" in all_of_them
+
+
+def test_what_builds_had_to_tell_is_told() -> None:
+    nodes = [node("raw_orders"), node("raw_items")]
+    told = {nodes[0].node_id: ("a.csv: new column 'vat' added", "b.csv: no column 'note'")}
+    text = ended(nodes, {"raw_orders": ["pass"], "raw_items": ["pass"]}, notices=told)
+    assert (
+        "  notice     insurance.raw_orders: a.csv: new column 'vat' added\n"
+        "  notice     insurance.raw_orders: b.csv: no column 'note'\n"
+        "  Published 2 tables"
+    ) in text
+    many = {nodes[0].node_id: tuple(f"notice {number}" for number in range(25))}
+    text = ended(nodes, {"raw_orders": ["pass"], "raw_items": ["pass"]}, notices=many)
+    assert "  notice     and 5 more\n" in text

@@ -44,6 +44,11 @@ class Manifest:
         self._disabled = {node.name for nodes in disabled.values() for node in nodes}
         self._reads = cache(self._reads_of)
 
+    def meta(self, node_id: str) -> Mapping[str, Any]:
+        """The ``config.meta`` of a node; empty if there is no such node."""
+        node = self._nodes.get(node_id)
+        return (node.config.meta or {}) if node is not None else {}
+
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
         """The tables and views that this invocation was to build."""
         return [

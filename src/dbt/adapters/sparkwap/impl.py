@@ -32,6 +32,7 @@ from dbt.adapters.sparkwap.sessions import logger
 from sparkwap import guard, names, overlay, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
+from sparkwap.node import Node, building
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired
 from sparkwap.run import Closing, Run, overlay_of
@@ -354,8 +355,22 @@ class SparkWapAdapter(SparkAdapter):
     def wap_python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
         """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
         spark = self.connections.connect_session()
-        frame = model_frame(spark, model, code, self._project_root)
+        with building(self._node(model)):
+            frame = model_frame(spark, model, code, self._project_root)
         frame.createOrReplaceTempView(name)
+
+    def _node(self, model: Mapping[str, Any]) -> Node:
+        """What a Python model may know of itself; see :mod:`sparkwap.node`."""
+        run, node_id = self.current_run(), str(model["unique_id"])
+        manifest = facts.Manifest(self.get_macro_resolver())
+        return Node(
+            node_id=node_id,
+            meta=model["config"].get("meta") or {},
+            parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
+            run_id=get_invocation_id(),
+            meta_of=manifest.meta,
+            tell=lambda notice: run.tell(node_id, notice) if run else None,
+        )
 
     # -- opening and closing ---------------------------------------------------------------------
 
