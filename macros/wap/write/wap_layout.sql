@@ -1,8 +1,8 @@
 {#- What a model's config says of its table beside the columns. -#}
 {% macro wap_layout() %}
     {%- set layout = {
-        "partition_by": adapter.wap_list(config.get("partition_by")),
-        "properties": config.get("tblproperties") or {},
+        "partition_by": _wap_partitions(),
+        "properties": _wap_properties(),
         "format_version": config.get("format_version"),
     } -%}
     {#- An order that nobody configured may have been set for maintenance; it is left alone. -#}
@@ -18,7 +18,7 @@
 {#- The clauses of `create table` between the columns and the query. -#}
 {% macro wap_table_clauses(relation) %}
     using iceberg
-    {%- set partitions = adapter.wap_list(config.get("partition_by")) %}
+    {%- set partitions = _wap_partitions() %}
     {%- if partitions %}
     partitioned by ({{ partitions | join(", ") }})
     {%- endif %}
@@ -29,7 +29,7 @@
     {%- if adapter.wap_live(relation) is none %}
     location {{ wap_string(_wap_location(relation)) }}
     {%- endif %}
-    {%- set properties = dict(config.get("tblproperties") or {}) %}
+    {%- set properties = dict(_wap_properties()) %}
     {%- if config.get("format_version") %}
         {%- do properties.update({"format-version": config.get("format_version")}) %}
     {%- endif %}
@@ -40,6 +40,19 @@
         {%- endfor %}
     )
     {%- endif %}
+{% endmacro %}
+
+{% macro _wap_partitions() %}
+    {{ return(adapter.wap_list(config.get("partition_by") or _wap_default("partition_by"))) }}
+{% endmacro %}
+
+{% macro _wap_properties() %}
+    {{ return(dict(_wap_default("tblproperties") or {}, **(config.get("tblproperties") or {}))) }}
+{% endmacro %}
+
+{#- Part of the layout that a materialization has where the model says nothing. -#}
+{% macro _wap_default(name) %}
+    {{ return(wap_scd2_layout()[name] if config.get("materialized") == "scd2" else none) }}
 {% endmacro %}
 
 {% macro _wap_location(relation) %}

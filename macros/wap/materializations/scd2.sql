@@ -1,0 +1,24 @@
+{#-
+    History from a change log. The model selects change events: keys, payload, and the log's own
+    columns (`change_events` writes that query). See docs/history.md.
+-#}
+{% materialization scd2, adapter='sparkwap' %}
+    {%- set target_relation = this.incorporate(type="table") -%}
+    {%- set on_schema_change = incremental_validate_on_schema_change(
+        config.get("on_schema_change"), default="append_new_columns") -%}
+    {%- set existing = load_relation(this) -%}
+    {%- do wap_check_config() -%}
+    {{ run_hooks(pre_hooks) }}
+    {%- set sql = wap_model_sql() -%}
+    {%- set history = wap_scd2_settings(sql) -%}
+    {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
+    {%- if whole -%}
+        {%- do wap_build_table(
+            target_relation, wap_scd2_whole(history, adapter.wap_published(this))) -%}
+    {%- else -%}
+        {%- do wap_scd2_extend(target_relation, history, on_schema_change) -%}
+    {%- endif -%}
+    {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap_built(model.unique_id, target_relation, must_write=whole) -%}
+    {{ return({"relations": [target_relation]}) }}
+{% endmaterialization %}
