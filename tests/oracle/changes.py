@@ -227,7 +227,8 @@ def _resets(log: Sequence[Row], key: Sequence[str]) -> list[_Reset]:
     ]
     loads: dict[date, list[Row]] = defaultdict(list)
     for row in log:
-        if row["_load"] == "full" and row["_kind"] in ("row", "file"):
+        # A file with an error is a copy of another one, and was not read.
+        if row["_load"] == "full" and row["_kind"] in ("row", "file") and not row.get("_error"):
             loads[row["_load_date"]].append(row)
     for load_date, rows in loads.items():
         least = [

@@ -1,8 +1,33 @@
-"""The SQL of the row hash; the state itself is tested on the server."""
+"""What `sparkwap.cdc` decides without Spark; the states themselves are tested on the server."""
+
+from __future__ import annotations
+
+from datetime import date
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sparkwap import cdc
+from sparkwap.cdc import resets
+from sparkwap.cdc.sql import text
+from sparkwap.errors import ConfigError
+
+
+def load(day: int, sequence: str, batch: int = 1) -> dict[str, Any]:
+    return {
+        "_kind": "file",
+        "_load_date": date(2024, 1, day),
+        "_sequence": sequence,
+        "_file_path": f"f{sequence}",
+        "_row": None,
+        "_part": 0,
+        "_batch": batch,
+    }
+
+
+def truncate(sequence: str, file: str = "c1", row: int = 1, batch: int = 1) -> dict[str, Any]:
+    return {**load(1, sequence, batch), "_kind": "row", "_file_path": file, "_row": row}
 
 
 def test_the_hash_escapes_what_it_joins_with() -> None:
@@ -11,6 +36,51 @@ def test_the_hash_escapes_what_it_joins_with() -> None:
     assert r"coalesce(replace(replace(`b``c`, r'\', r'\\'), char(31), r'\u'), r'\N')" in sql
 
 
-def test_a_state_has_a_key() -> None:
-    with pytest.raises(ValueError, match="at least one key column"):
-        cdc.current(None, [])  # type: ignore[arg-type]
+@pytest.mark.parametrize(("value", "sql"), [("a\\'b", """r'a\\' || "'" || r'b'"""), ("", "r''")])
+def test_a_text_is_one_literal(value: str, sql: str) -> None:
+    assert text(value) == sql
+
+
+def test_there_is_no_reset_without_a_load_or_a_truncate() -> None:
+    assert resets.newest([]) is None
+    assert resets.before(None) == "false"
+
+
+def test_the_files_of_one_load_date_are_one_load() -> None:
+    assert resets.newest([load(1, "5"), load(1, "3"), load(1, "9")]) == ("3", "", 0, 0)
+    assert resets.newest([load(1, "5"), load(2, "7")]) == ("7", "", 0, 0)
+
+
+def test_a_truncate_stands_where_it_stands_first() -> None:
+    copies = [truncate("5", "c2", 1), truncate("5", "c1", 3), truncate("5", "c1", 2)]
+    assert resets.newest(copies) == ("5", "c1", 3, 0)
+    assert resets.newest([*copies, load(1, "6")]) == ("6", "", 0, 0)
+
+
+def test_only_the_loads_that_were_seen_count() -> None:
+    rows = [load(1, "5", batch=1), truncate("7", batch=3)]
+    assert resets.newest(rows, up_to=2) == ("5", "", 0, 0)
+    assert resets.newest(rows, up_to=3) == ("7", "c1", 1, 0)
+
+
+@pytest.mark.parametrize(("key", "what"), [([], "it is empty"), (["x"], "no column `x`")])
+def test_a_state_has_a_key(key: list[str], what: str) -> None:
+    log: Any = SimpleNamespace(columns=["id", "_op"])
+    with pytest.raises(ConfigError, match=what):
+        cdc.state(log, key)
+
+
+@pytest.mark.parametrize(
+    ("entry", "partial", "truncates"),
+    [
+        ({"key": ["id"], "format": "csv", "files": [{"codes": {"D": "delete"}}]}, False, False),
+        ({"key": ["id"], "files": [{"codes": {"T": "truncate"}}, {}]}, False, True),
+        ({"key": ["id"], "codes": {"T": "truncate"}}, False, True),
+        ({"key": ["id"], "format": "debezium"}, True, True),
+        ({"key": ["id"], "format": "debezium", "partial": False}, False, True),
+    ],
+)
+def test_the_entry_says_what_events_there_can_be(
+    entry: dict[str, Any], partial: bool, truncates: bool
+) -> None:
+    assert cdc._how(entry) == {"key": ["id"], "partial": partial, "truncates": truncates}

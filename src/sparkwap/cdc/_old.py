@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparkwap.cdc.sql import quote as _quote
+from sparkwap.cdc.sql import row_hash
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -64,20 +67,3 @@ def current(log: DataFrame, key: Sequence[str]) -> DataFrame:
             f"cast({as_of} as timestamp) as as_of",
         )
     )
-
-
-def row_hash(columns: Sequence[str]) -> str:
-    r"""SQL: SHA-256 (hex) of text columns, in order, that differs for rows that differ.
-
-    The columns are joined by U+001F and a NULL is ``\N``; a backslash or U+001F inside a value is
-    escaped, so that no two rows can give the same text.
-    """
-    parts = [
-        rf"coalesce(replace(replace({_quote(c)}, r'\', r'\\'), char(31), r'\u'), r'\N')"
-        for c in columns
-    ]
-    return f"sha2(concat_ws(char(31), {', '.join(parts)}), 256)"
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

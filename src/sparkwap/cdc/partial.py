@@ -1,0 +1,148 @@
+"""States of tables with partial events: each column has the value of the last event that states it.
+
+An event that does not name a column leaves it as it was. A delete states all columns, as NULL. So
+each column has a place in the order of events of its own, and the one with the greatest place
+counts, whatever the order in which events arrive. A state has two more columns for that:
+
+- ``_stated`` map<string, struct>: for the columns that the last event does not state, the place of
+  the event that does, NULL where none does; NULL if the last event states all
+- ``_message`` string: what the last event said, to tell a copy of it from another event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparkwap.cdc.resets import Place, before
+from sparkwap.cdc.sql import EVENT, PLACE, own_columns, quote, quoted, row_hash, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
+_IS_COPY = (
+    "_sequence = _of_held._sequence and _op = _of_held._op and _message = _of_held._message "
+    "and _file_path > _of_held._file_path"
+)
+
+
+def state(log: DataFrame, reset: Place | None, key: Sequence[str]) -> DataFrame:
+    """The state of all that a log holds."""
+    own = own_columns(log.columns)
+    return _finished(_best(_first_copies(_events(log), key), reset, key, own), reset, key, own)
+
+
+def increment(
+    log: DataFrame, new: DataFrame, present: DataFrame, reset: Place | None, key: Sequence[str]
+) -> DataFrame:
+    """The rows of the state that new rows of the log change; see `whole.increment`.
+
+    All of ``present`` is given back, as it is after the new rows.
+    """
+    own = own_columns(log.columns)
+    held = present.selectExpr(
+        *(quote(c) for c in own), *EVENT, "_message", "true as _held", "_stated"
+    )
+    by_key = f"over (partition by {quoted(key)})"
+    # Computed once: for the question whether there are ties, and for whoever merges the rows.
+    all_rows = (
+        _events(new)
+        .unionByName(held)
+        .selectExpr(
+            "*",
+            "max(if(_held, struct(_sequence, _op, _message, _file_path, "
+            "array_append(coalesce(transform(map_values(_stated), x -> x._sequence), array()), "
+            f"_sequence) as _sequences), null)) {by_key} as _of_held",
+        )
+        .selectExpr(
+            "*",
+            "max(not _held and _of_held is not null and array_contains(_of_held._sequences, "
+            f"_sequence) and not ({_IS_COPY})) {by_key} as _unsettled",
+        )
+        .localCheckpoint()
+    )
+    settled = _first_copies(all_rows.where("not _unsettled"), key)
+    ties = all_rows.where("_unsettled").select(*key).distinct()
+    changed = _finished(_best(settled, reset, key, own), reset, key, own)
+    if not ties.limit(1).collect():
+        return changed
+    return changed.unionByName(state(log.join(ties, [*key], "left_semi"), reset, key))
+
+
+def _events(log: DataFrame) -> DataFrame:
+    own = own_columns(log.columns)
+    stated = [
+        f"if(array_contains(_absent, {text(c)}), null, {quote(c)}) as {quote(c)}" for c in own
+    ]
+    absent = "transform(array_sort(_absent), x -> struct(x, cast(null as " + _PLACE_TYPE + ")))"
+    return (
+        log.where("_kind = 'row' and _op <> 'truncate'")
+        .selectExpr(*stated, *EVENT, "if(_op = 'delete', null, _absent) as _absent")
+        .selectExpr(
+            *(quote(c) for c in own),
+            *EVENT,
+            "if(_op = 'delete', '', concat("
+            f"{row_hash(own)}, coalesce(to_json(array_sort(_absent)), ''))) as _message",
+            "false as _held",
+            f"map_from_entries({absent}) as _stated",
+        )
+    )
+
+
+def _first_copies(events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Events without their copies in later files."""
+    by_message = f"over (partition by {quoted(key)}, _sequence, _op, _message)"
+    return events.selectExpr("*", f"min(_file_path) {by_message} as _first").where(
+        "_file_path = _first"
+    )
+
+
+def _best(
+    events: DataFrame, reset: Place | None, key: Sequence[str], own: Sequence[str]
+) -> DataFrame:
+    """The last event of each key, with the place and value that count of each column.
+
+    They are in ``_best``: an array of structs, in the order of the columns beside the key.
+    """
+    by_key = f"over (partition by {quoted(key)})"
+    payload = [c for c in own if c not in key]
+    counts = ", ".join(f"max({_said_of(c, reset)}) {by_key}" for c in payload)
+    return (
+        events.selectExpr("*", f"{PLACE} as _place")
+        .selectExpr("*", f"max(_place) {by_key} as _last", f"array({counts}) as _best")
+        .where("_place = _last")
+    )
+
+
+def _said_of(column: str, reset: Place | None) -> str:
+    """What an event says of a column: its place, then its value; NULL if nothing (any more)."""
+    name = text(column)
+    place = f"if(coalesce(map_contains_key(_stated, {name}), false), _stated[{name}], _place)"
+    return (
+        f"case when {place} is not null and not {before(reset, place)} "
+        f"then struct({place} as _at, {quote(column)} as _value) end"
+    )
+
+
+def _finished(
+    rows: DataFrame, reset: Place | None, key: Sequence[str], own: Sequence[str]
+) -> DataFrame:
+    """Last events as rows of a state: a deleted one says nothing but its key."""
+    payload = [c for c in own if c not in key]
+    values = {c: f"if(_deleted, null, _best[{n}]._value)" for n, c in enumerate(payload)}
+    places = ", ".join(f"struct({text(c)}, _best[{n}]._at as _at)" for n, c in enumerate(payload))
+    elsewhere = f"filter(array({places}), x -> x._at is null or x._at <> _place)"
+    elsewhere = f"if(size({elsewhere}) = 0, null, map_from_entries({elsewhere}))"
+    return (
+        rows.selectExpr("*", f"_op = 'delete' or {before(reset, '_place')} as _deleted")
+        .selectExpr(
+            *(f"{values.get(c, quote(c))} as {quote(c)}" for c in own),
+            "_op",
+            "_deleted",
+            *EVENT[1:],
+            f"if(_deleted, null, {elsewhere}) as _stated",
+            "_message",
+        )
+        .selectExpr("*", f"if(_deleted, null, {row_hash(own)}) as row_hash")
+    )

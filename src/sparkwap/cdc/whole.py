@@ -1,0 +1,119 @@
+"""States of tables whose events state all columns: the last event of a key is its row.
+
+One window finds the events with the highest sequence of their key, which nearly always is one. A
+second one looks only at those, for the rare ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparkwap.cdc.resets import Place, before
+from sparkwap.cdc.sql import EVENT, own_columns, quote, quoted, row_hash
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A copy counts where it stands in the first of its files; events that say other things come in the
+# order of file name, row and part. In lambdas, as a tie is rare, and a window would sort again.
+_LAST = """
+    size(_tops) = 1 or struct(_file_path, _row, _part) = array_max(transform(
+        filter(_tops, x -> not exists(_tops, y ->
+            y._op = x._op and y._said = x._said and y._file_path < x._file_path)),
+        x -> struct(x._file_path, x._row, x._part)))
+"""
+_HELD = "filter(_tops, x -> x._held)[0]"
+# A state holds the event that won its tie, not those that lost. A new event of the same sequence
+# is settled if it is a copy from a later file; if it is not, the log has to tell.
+_UNSETTLED = f"""
+    size(_tops) > 1 and exists(_tops, x -> x._held) and exists(_tops, x -> not x._held and not (
+        x._op = {_HELD}._op and x._said = {_HELD}._said and x._file_path > {_HELD}._file_path))
+"""
+
+
+def state(log: DataFrame, reset: Place | None, key: Sequence[str]) -> DataFrame:
+    """The state of all that a log holds."""
+    own = own_columns(log.columns)
+    return _finished(_tops(events(log), key, own).where(_LAST), reset, key, own)
+
+
+def increment(
+    log: DataFrame, new: DataFrame, present: DataFrame, reset: Place | None, key: Sequence[str]
+) -> DataFrame:
+    """The rows of the state that new rows of the log change, as they are after them.
+
+    Args:
+        log: the whole log; read only for keys with a tie that the present state cannot settle.
+        new: the rows of the log that the present state does not know.
+        present: the present state: those rows that may change.
+        reset: see `resets.newest`.
+        key: the key columns.
+    """
+    own = own_columns(log.columns)
+    held = present.selectExpr(
+        *(quote(c) if c in key else f"cast(null as string) as {quote(c)}" for c in own),
+        *EVENT,
+        "row_hash",
+        "true as _held",
+        "not _deleted as _was_there",
+    )
+    # Computed once: for the question whether there are ties, and for whoever merges the rows.
+    tops = (
+        _tops(events(new).unionByName(held), key, own)
+        .selectExpr("*", f"{_UNSETTLED} as _unsettled")
+        .localCheckpoint()
+    )
+    settled = _finished(tops.where("not _unsettled").where(_LAST), reset, key, own, keep=True)
+    changed = settled.where("not _held or (_was_there and _deleted)").drop("_held", "_was_there")
+    ties = tops.where("_unsettled").select(*key).distinct()
+    if not ties.limit(1).collect():
+        return changed
+    return changed.unionByName(state(log.join(ties, [*key], "left_semi"), reset, key))
+
+
+def events(log: DataFrame) -> DataFrame:
+    """The events of a log that name a key."""
+    return log.where("_kind = 'row' and _op <> 'truncate'").selectExpr(
+        *(quote(c) for c in own_columns(log.columns)),
+        *EVENT,
+        "cast(null as string) as row_hash",
+        "false as _held",
+        "false as _was_there",
+    )
+
+
+def _tops(events: DataFrame, key: Sequence[str], own: Sequence[str]) -> DataFrame:
+    """The events with the highest sequence of their key, each with all of those in ``_tops``."""
+    by_key = f"over (partition by {quoted(key)})"
+    others = [c for c in events.columns if c != "row_hash"]
+    # No order is asked for, so Spark sorts by the key alone.
+    return (
+        events.selectExpr("*", f"max(_sequence) {by_key} as _highest")
+        .where("_sequence = _highest")
+        .selectExpr(*(quote(c) for c in others), f"coalesce(row_hash, {row_hash(own)}) as row_hash")
+        .selectExpr(
+            "*",
+            "collect_list(struct(_held, _file_path, _row, _part, _op, "
+            f"if(_op = 'delete', '', row_hash) as _said)) {by_key} as _tops",
+        )
+    )
+
+
+def _finished(
+    rows: DataFrame,
+    reset: Place | None,
+    key: Sequence[str],
+    own: Sequence[str],
+    keep: bool = False,
+) -> DataFrame:
+    """Last events as rows of a state: a deleted one says nothing but its key."""
+    values = {c: f"if(_deleted, null, {quote(c)})" for c in own if c not in key}
+    return rows.selectExpr("*", f"_op = 'delete' or {before(reset)} as _deleted").selectExpr(
+        *(f"{values.get(c, quote(c))} as {quote(c)}" for c in own),
+        "_op",
+        "_deleted",
+        *EVENT[1:],
+        "if(_deleted, null, row_hash) as row_hash",
+        *(("_held", "_was_there") if keep else ()),
+    )
