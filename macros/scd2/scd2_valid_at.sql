@@ -1,4 +1,15 @@
-{% macro scd2_valid_at(moment, history, valid_from='dbt_valid_from', valid_to='dbt_valid_to') -%}
+{#-
+    Whether a version of a history is valid at a moment: the point-in-time join.
+
+        from {{ ref('fct_orders') }} as orders
+        left join {{ ref('dim_customers') }} as customers
+            on orders.customer_id = customers.customer_id
+            and {{ scd2_valid_at('orders.ordered_at', 'customers', 'valid_from', 'valid_to') }}
+-#}
+{% macro scd2_valid_at(
+    moment, history, valid_from='dbt_valid_from', valid_to='dbt_valid_to', expire='next_start'
+) -%}
     ({{ history }}.{{ valid_from }} <= {{ moment }}
-    and ({{ history }}.{{ valid_to }} is null or {{ moment }} < {{ history }}.{{ valid_to }}))
+    and ({{ history }}.{{ valid_to }} is null
+    or {{ moment }} {{ "<=" if expire == "day_before" else "<" }} {{ history }}.{{ valid_to }}))
 {%- endmacro %}

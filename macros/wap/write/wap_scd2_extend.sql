@@ -321,33 +321,26 @@
 
 {#- The versions that the touched keys should have. -#}
 {% macro _wap_scd2_wanted_sql(stage, relation, history, increment) -%}
-    {%- if increment["all"] -%}
-    {{ wap_scd2_versions(
-        history, wap_scd2_events(history, history["sql"]),
-        wap_scd2_resets(history, history["sql"])) }}
-    {%- else -%}
-    {%- set late = increment["late"]["count"] > 0 -%}
-    {%- set followed -%}
+    {%- set late = not increment["all"] and increment["late"]["count"] > 0 -%}
+    {%- set steps -%}
+        {%- if increment["all"] -%}
+        {{ wap_scd2_events(history, history["sql"]) }}
+        {%- else -%}
         {{ wap_scd2_heads(history, _wap_scd2_head_rows(stage, relation, history)) }}
         union all
         {{ wap_scd2_events(history, _wap_scd2_new_events(stage, history, late)) }}
+        {%- endif -%}
+        {%- if late %}
+        union all
+        {{ wap_scd2_events(
+            history, _wap_scd2_late_rows(stage, history, increment, history["sql"])) }}
+        {%- endif -%}
     {%- endset -%}
-    select * from (
-        {{ wap_scd2_versions(
-            history, followed,
-            wap_scd2_resets(history, "select * from " ~ stage ~ "increment")
-            if increment["resets"] else none) }}
-    )
-    {%- if late %}
-    union all
-    select * from (
-        {{ wap_scd2_versions(
-            history, wap_scd2_events(
-                history, _wap_scd2_late_rows(stage, history, increment, history["sql"])),
-            wap_scd2_resets(history, history["sql"])) }}
-    )
-    {%- endif %}
-    {%- endif -%}
+    {#- Old resets meet late keys only: what follows on a current version comes after them. -#}
+    {%- set resets = wap_scd2_resets(history, history["sql"]) if late or increment["all"]
+        else (wap_scd2_resets(history, "select * from " ~ stage ~ "increment")
+        if increment["resets"] else none) -%}
+    {{ wap_scd2_versions(history, steps, resets) }}
 {%- endmacro %}
 
 {#- The rows that the table has of the touched keys. -#}

@@ -54,7 +54,8 @@ def make_histories(make_project: MakeProject) -> MakeHistories:
 
     def make(name: str, models: dict[str, str], **files: str) -> Project:
         sql = {f"models/{model}.sql": text for model, text in models.items()}
-        return make_project(name, macros | sql | files)
+        # Beside other work a statement takes more than the 5 s after which dbt looks twice.
+        return make_project(name, macros | sql | files, output={"poll_interval": 1})
 
     return make
 

@@ -6,6 +6,7 @@ late, early, tied and repeated events, deletes before their inserts, resets, loa
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ CASES = {
         expect={"record": True},
     ),
 }
+LONG = pytest.mark.skipif("SOAK" not in os.environ, reason="takes minutes; SOAK=1 runs it")
 MODELS = {name: model(case.config, name, case.events.columns) for name, case in CASES.items()}
 
 
@@ -68,7 +70,10 @@ def check(project: Project, reader: Reader, logs: dict[str, list[Any]]) -> None:
         assert made(rows, events.columns) == expected(truth, events.columns, **case.expect), name
 
 
-@pytest.mark.parametrize(("batches", "seed"), [(1, 0), (3, 1), (8, 2)])
+@pytest.mark.parametrize(
+    ("batches", "seed"),
+    [(1, 0), (4, 1), pytest.param(10, 2, marks=LONG)],
+)
 def test_any_order_and_split(
     make_histories: MakeHistories,
     reader: Reader,
