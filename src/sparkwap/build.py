@@ -25,7 +25,7 @@ import yaml
 
 from sparkwap import landing
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.landing import Entry, LandingFile
+from sparkwap.landing import Entry, LandingError, LandingFile
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -66,10 +66,13 @@ class Lake:
 
 @dataclass(frozen=True)
 class Drop:
-    """The unread files of one load date."""
+    """The unread files of one load date; None for those whose date only their events tell."""
 
-    load_date: date
+    load_date: date | None
     files: tuple[LandingFile, ...]
+
+    def __str__(self) -> str:
+        return str(self.load_date or "without a date")
 
 
 # ---------------------------------------------------------------- decisions
@@ -97,25 +100,47 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
 
 
 def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop]:
-    """Unread files by load date, oldest first, up to ``until``."""
+    """Unread files by load date, oldest first, up to ``until``.
+
+    Files without a date are read by whatever run comes next, so they go with the first drop.
+    """
     by_date: dict[date, list[LandingFile]] = {}
+    dateless = []
     for file in unread:
-        if until is None or file.load_date <= until:
+        if file.load_date is None:
+            dateless.append(file)
+        elif until is None or file.load_date <= until:
             by_date.setdefault(file.load_date, []).append(file)
-    return [Drop(day, tuple(by_date[day])) for day in sorted(by_date)]
+    found = [Drop(day, tuple(by_date[day])) for day in sorted(by_date)]
+    if not dateless:
+        return found
+    first, *others = found or [Drop(None, ())]
+    return [Drop(first.load_date, (*dateless, *first.files)), *others]
 
 
-def unread_files(models: Sequence[RawModel], known: Mapping[str, str]) -> list[LandingFile]:
+def unread_files(
+    models: Sequence[RawModel], known: Mapping[str, str], tell: Callable[[str], None]
+) -> list[LandingFile]:
     """All landing files that are not among the known ones (name to SHA-256).
 
+    What is wrong with the files of one model is told, and left to its build to fail of.
+
     Raises:
-        LandingError: see `landing.list_files` and `landing.pending`.
+        LandingError: something is wrong with the files of each model; the first.
     """
-    return [
-        file
-        for model in models
-        for file in landing.pending(landing.list_files(model.root, model.entry), known)
-    ]
+    found, faults = [], []
+    for model in models:
+        try:
+            files = landing.pending(landing.list_files(model.root, model.entry), known)
+        except LandingError as error:
+            faults.append(error)
+        else:
+            found += files
+    if faults and len(faults) == len(models):
+        raise faults[0]
+    for fault in faults:
+        tell(str(fault))
+    return found
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
@@ -124,7 +149,7 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     files = "\n".join(f"    {file.path}" for file in drop.files)
     waiting = _dates(later)
     return (
-        f"The drop {drop.load_date} was not published ({how}); readers of main see the state "
+        f"The drop {drop} was not published ({how}); readers of main see the state "
         f"before it.{f' Waiting behind it: {waiting}.' if waiting else ''} Its files:\n{files}\n"
         "  see why                           dbt run-operation wap_status\n"
         "  after correcting project or file  dbt retry, and for the rest sparkwap build\n"
@@ -137,7 +162,7 @@ def _count(things: Sequence[object], name: str) -> str:
 
 
 def _dates(later: Sequence[Drop]) -> str:
-    shown = ", ".join(str(drop.load_date) for drop in later[:_DATES_SHOWN])
+    shown = ", ".join(str(drop) for drop in later[:_DATES_SHOWN])
     more = len(later) - _DATES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
@@ -289,21 +314,21 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     models, lake = raw_models(call.manifest(), call.project_dir), call.lake()
     until = landing.parse_until(call.variables.get("landing_until"))
 
-    def waiting() -> list[Drop]:
-        return drops(unread_files(models, known_files(lake, models)), until)
+    def waiting(tell: Callable[[str], None]) -> list[Drop]:
+        return drops(unread_files(models, known_files(lake, models), tell), until)
 
-    found = waiting()
+    found = waiting(tell)
     if not found:
         tell("no unread landing files; one build of what is there")
         return call.run("build", *call.build)
     for number, drop in enumerate(found, start=1):
-        tell(f"drop {drop.load_date} ({number} of {len(found)}): {_count(drop.files, 'file')}")
+        tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
         code = call.run("build", *call.build, until=drop.load_date)
-        left = waiting()
-        if code or (left and left[0].load_date <= drop.load_date):
-            tell(stopped(drop, [d for d in left if d.load_date > drop.load_date], code))
+        left = {file for one in waiting(lambda _: None) for file in one.files}
+        if code or left & set(drop.files):
+            tell(stopped(drop, found[number:], code))
             return code
-    tell(f"{_count(found, 'drop')} published, up to {found[-1].load_date}")
+    tell(f"{_count(found, 'drop')} published, up to {found[-1]}")
     return 0
 
 

@@ -5,10 +5,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile
+from sparkwap.landing import LandingError, LandingFile, drift, sql, types
+from sparkwap.landing.files import Contents
 
 ENTRY: dict[str, Any] = {
     "entity": "policies",
@@ -52,18 +55,32 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
                 "format": "xml",
                 "sort": "x",
                 "key": ["id"],
-                "columns": {"_op": "string"},
+                "columns": {"_op": "text", "price": "money", "size": "decimal(40, 2)"},
+                "sequence": {"weight": "double"},
+                "renames": {"ID": "nowhere"},
+                "threshold": 1.5,
+                "load_date": "[0-9]",
+                "rules": ["x"],
+                "on_new_columns": "guess",
                 "files": [{"match": "*", "load": "changes", "codes": {"X": "purge"}}],
             }
         )
     for fault in (
         "unknown setting 'sort'",
         "kind 'deltas' is none of 'changes', 'extract'",
-        "format 'xml' is none of 'csv'",
+        "format 'xml' is none of 'csv', 'debezium', 'json', 'parquet'",
         "key column 'id' is not among the columns",
         "column '_op' begins with '_'",
+        "column 'price' has the type 'money', which is none of",
+        "column 'size' has the type 'decimal(40, 2)'",
+        "sequence column 'weight' has the type 'double'",
+        "rename 'ID: nowhere' leads to no column",
+        "'rules' is not a mapping",
+        "threshold '1.5' is neither a count of rows nor a share below 1",
+        "load_date '[0-9]' needs one group",
+        "on_new_columns 'guess' is none of 'append', 'fail', 'ignore'",
         "need 'operation' and 'codes'",
-        "operation 'purge' is none of 'delete', 'insert', 'update'",
+        "operation 'purge' is none of 'delete', 'insert', 'load', 'truncate', 'update'",
     ):
         assert fault in str(error.value)
 
@@ -168,53 +185,265 @@ def test_landing_until_refuses_the_rest() -> None:
         landing.parse_until("soon")
 
 
-def check(root: Path) -> tuple[str, ...]:
-    return landing.check_file(listed(root)[0], landing.parse_entry(ENTRY))
+# ---------------------------------------------------------------- Debezium, DMS
+
+DEBEZIUM: dict[str, Any] = {
+    "entity": "customers",
+    "kind": "changes",
+    "format": "debezium",
+    "key": ["customer_id"],
+    "columns": {"customer_id": "BIGINT", "name": "text"},
+}
+
+
+def test_debezium_says_itself_what_its_messages_are() -> None:
+    entry = landing.parse_entry(DEBEZIUM)
+    assert entry.key == ("customer_id",)
+    assert entry.columns == {"customer_id": "bigint", "name": "string"}
+    assert entry.sequence == (("source.lsn", "bigint"),)
+    assert entry.event_time == ("source.ts_ms", "bigint")
+    assert entry.partial
+    assert entry.layouts[0].load == "changes"
+    with pytest.raises(LandingError, match="'debezium' has its own operations"):
+        landing.parse_entry({**DEBEZIUM, "files": [{"match": "*"}], "operation": "op"})
+
+
+def test_operation_and_codes_are_for_all_layouts() -> None:
+    files = [{"match": "LOAD*"}, {"match": "*", "load": "changes"}]
+    dms = {**ENTRY, "files": files, "operation": "Op", "codes": {"I": "insert"}}
+    entry = landing.parse_entry({**dms, "sequence": {"at": "timestamp", "seq": "numeric(35)"}})
+    assert [layout.operation for layout in entry.layouts] == ["Op", "Op"]
+    assert entry.sequence == (("at", "timestamp"), ("seq", "decimal(35,0)"))
+    assert entry.event_time == ("at", "timestamp")
+    assert entry.service_columns == {"Op", "at", "seq"}
+
+
+@pytest.mark.parametrize(("given", "meant"), [(3, 3), (0.25, 0.25), (0, 0)])
+def test_a_threshold_is_a_count_or_a_share(given: float, meant: float) -> None:
+    assert landing.parse_entry({**ENTRY, "threshold": given}).threshold == meant
+
+
+# ---------------------------------------------------------------- folders and names
+
+UNDATED = {**DEBEZIUM, "path": "crm/*/customers"}
+
+
+def write(root: Path, name: str, content: str | bytes = "{}\n") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_files_without_a_date_come_first(tmp_path: Path) -> None:
+    write(tmp_path, "crm/eu/customers/0001.jsonl")
+    write(tmp_path, "crm/us/customers/load_date=2024-01-01/0000.jsonl")
+    files = landing.list_files(tmp_path, landing.parse_entry(UNDATED))
+    assert [(f.name, f.load_date) for f in files] == [
+        ("crm/eu/customers/0001.jsonl", None),
+        ("crm/us/customers/load_date=2024-01-01/0000.jsonl", date(2024, 1, 1)),
+    ]
+    assert landing.choose(files, "changes", date(2023, 1, 1)) == files[:1]
+
+
+def test_a_date_in_the_name_counts(tmp_path: Path) -> None:
+    write(tmp_path, "crm/eu/customers/LOAD00000001.jsonl")
+    write(tmp_path, "crm/eu/customers/20240131-093000.jsonl")
+    entry = landing.parse_entry({**UNDATED, "load_date": r"(\d{8})"})
+    dates = {f.path.name: f.load_date for f in landing.list_files(tmp_path, entry)}
+    assert dates == {"LOAD00000001.jsonl": None, "20240131-093000.jsonl": date(2024, 1, 31)}
+
+
+def test_an_extract_without_a_date_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "policies/policies_full.csv")
+    raw = {**ENTRY, "kind": "extract", "files": [{"match": "*.csv"}], "load_date": r"(\d{8})"}
+    with pytest.raises(LandingError, match="has no date in its name"):
+        landing.list_files(tmp_path, landing.parse_entry(raw))
+
+
+# ---------------------------------------------------------------- deliveries of the same bytes
+
+
+def test_changes_that_carry_their_order_are_read_once_whatever_they_are_called(
+    tmp_path: Path,
+) -> None:
+    entry = landing.parse_entry(UNDATED)
+    for name in ("a/customers/1.jsonl", "b/customers/9.jsonl", "b/customers/2.jsonl"):
+        write(tmp_path, f"crm/{name}", "{}\n" if "2" not in name else "{} {}\n")
+    first, other, again = landing.list_files(tmp_path, entry)
+    assert landing.copies([first, other, again], {}, entry) == {again: first.name}
+    assert landing.copies([again], {"old": again.sha256}, entry) == {again: "old"}
+
+
+def test_the_same_extract_in_another_month_is_news(tmp_path: Path) -> None:
+    entry = landing.parse_entry({**ENTRY, "kind": "extract", "files": [{"match": "*.csv"}]})
+    for day in ("2024-01-31", "2024-02-29"):
+        deliver(tmp_path, day, "a.csv")
+    deliver(tmp_path, "2024-02-29", "a (1).csv")
+    files = landing.list_files(tmp_path, entry)
+    twice = landing.copies(files, {}, entry)
+    assert {f.path.name: first for f, first in twice.items()} == {
+        "a.csv": "policies/load_date=2024-02-29/a (1).csv"
+    }
+    assert landing.copies(files[:1], {"policies/load_date=2024-02-29/a.csv": files[0].sha256},
+                          entry) == {}  # fmt: skip
+
+
+# ---------------------------------------------------------------- a look into a file
+
+
+def look(root: Path, **entry: Any) -> Contents:
+    parsed = landing.parse_entry({**ENTRY, **entry})
+    return landing.look_into(landing.list_files(root, parsed)[0], parsed)
 
 
 def test_the_header_gives_the_order_of_the_columns(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv.gz", gzip.compress(b'"state",policy_id\nNY,1\n'))
-    assert check(tmp_path) == ("state", "policy_id")
+    assert look(tmp_path) == Contents(("state", "policy_id"), 1)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", b"\xef\xbb\xbfpolicy_id,state\n")
-    assert check(tmp_path) == ("policy_id", "state")
+    assert look(tmp_path) == Contents(("policy_id", "state"), 0)
 
 
 def test_without_a_header_the_operation_comes_first(tmp_path: Path) -> None:
-    deliver(tmp_path, "2024-01-01", "a_cdc.csv", "U,1,NY\n")
-    assert check(tmp_path) == ("operation", "policy_id", "state")
+    deliver(tmp_path, "2024-01-01", "a_cdc.csv", "U,1,NY\r\n\r\nU,2,NY\n \t\nD,1,")
+    assert look(tmp_path) == Contents(("operation", "policy_id", "state"), 3)
 
 
 def test_a_file_of_no_bytes_is_readable(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", b"")
-    assert check(tmp_path) == ("policy_id", "state")
+    assert look(tmp_path) == Contents(("policy_id", "state"), 0)
+
+
+def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
+    deliver(tmp_path, "2024-01-01", "a_full.csv", 'policy_id;state\n1;"N\nY"\n2;NJ\n')
+    assert look(tmp_path, multiline=True, delimiter=";") == Contents(("policy_id", "state"), 2)
+
+
+@pytest.mark.parametrize(("text", "rows"), [("[{}, {}]", 2), ('{\n"a": 1}', 1), ("", 0)])
+def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, rows: int) -> None:
+    deliver(tmp_path, "2024-01-01", "a_full.csv", text)
+    assert look(tmp_path, format="json", multiline=True).rows == rows
+
+
+def test_the_columns_of_parquet_are_its_own(tmp_path: Path) -> None:
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", "")
+    pq.write_table(pa.table({"state": ["NY"], "policy_id": [1]}), path)
+    assert look(tmp_path, format="parquet") == Contents(("state", "policy_id"), 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "format_", "message"),
     [
-        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "cannot be read: UnicodeDecodeError"),
-        ("a_full.csv.gz", b"policy_id,state\n", "cannot be read: BadGzipFile"),
-        ("a_full.csv.gz", gzip.compress(b"policy_id,state\n" * 99)[:-9], "cannot be read: EOFErr"),
-        ("a_full.csv", b"policy_id,region\n", "missing 'state', unknown 'region', 2 in all"),
-        ("a_full.csv", b"policy_id,state,state\n", "missing none, unknown none, 3 in all"),
+        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "UnicodeDecodeError"),
+        ("a_full.csv.gz", b"policy_id,state\n", "csv", "BadGzipFile"),
+        ("a_full.csv.gz", gzip.compress(b"policy_id,state\n" * 99)[:-9], "json", "EOFError"),
+        ("a_full.csv", b"policy_id,state\n", "parquet", "ArrowInvalid"),
     ],
+    ids=["not UTF-8", "no archive", "broken archive", "no Parquet"],
 )
 def test_an_unreadable_file_is_named(
-    tmp_path: Path, name: str, content: bytes, message: str
+    tmp_path: Path, name: str, content: bytes, format_: str, message: str
 ) -> None:
     path = deliver(tmp_path, "2024-01-01", name, content)
     with pytest.raises(LandingError) as error:
-        check(tmp_path)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
+        look(tmp_path, format=format_)
+    assert f"{path} cannot be read: {message}" in str(error.value)
     assert "dbt retry" in str(error.value)
+
+
+# ---------------------------------------------------------------- columns that are not the entry's
+
+
+def mapped(published: str, extras: str = "", **entry: Any) -> drift.Mapped:
+    parsed = landing.parse_entry({**ENTRY, **entry})
+    return drift.map_columns(parsed, parsed.layouts[0], published.split(), extras.split(), "a.csv")
+
+
+def test_a_new_column_is_appended() -> None:
+    found = mapped("vat policy_id state")
+    assert found.sources == {"policy_id": ("policy_id",), "state": ("state",), "vat": ("vat",)}
+    assert found.new == ("vat",)
+    assert found.notices == ("a.csv: columns new, appended as text: 'vat'",)
+
+
+def test_a_column_that_an_earlier_file_brought_is_known() -> None:
+    found = mapped("policy_id state", extras="vat")
+    assert (found.sources["vat"], found.new, found.notices) == ((), (), ())
+    assert mapped("policy_id state vat", extras="vat").notices == ()
+
+
+def test_a_new_column_may_be_ignored_or_refused() -> None:
+    found = mapped("policy_id state vat", on_new_columns="ignore")
+    assert "vat" not in found.sources
+    assert found.notices == ("a.csv: columns new, ignored: 'vat'",)
+    with pytest.raises(LandingError, match=r"a\.csv: new columns 'vat', and on_new_columns is"):
+        mapped("policy_id state vat", on_new_columns="fail")
+
+
+def test_a_missing_column_is_null() -> None:
+    found = mapped("policy_id")
+    assert found.sources["state"] == ()
+    assert found.notices == ("a.csv: columns missing, filled with NULL: 'state'",)
+
+
+def test_a_renamed_column_is_followed() -> None:
+    found = mapped("policy_id region", renames={"region": "state"})
+    assert found.sources["state"] == ("region",)
+    assert found.notices == ("a.csv: columns renamed: 'region' is 'state'",)
+
+
+@pytest.mark.parametrize(
+    ("published", "fault"),
+    [
+        ("state", "no key column 'policy_id'"),
+        ("policy_id state state", "column 'state' is there twice"),
+        ("policy_id state State", "columns 'State', 'state' differ in case only"),
+    ],
+)
+def test_what_cannot_be_mapped_is_refused(published: str, fault: str) -> None:
+    with pytest.raises(LandingError, match=fault):
+        mapped(published)
+
+
+def test_changes_need_their_operation_and_their_order() -> None:
+    files = [{"match": "*", "load": "changes", "operation": "Op", "codes": {"I": "insert"}}]
+    with pytest.raises(LandingError, match=r"no column 'Op', .*no column 'seq'"):
+        mapped("policy_id state", files=files, sequence={"seq": "bigint"})
+
+
+# ---------------------------------------------------------------- SQL
 
 
 def test_sql_text_and_names_are_quoted() -> None:
     entry = landing.parse_entry({**ENTRY, "columns": {"policy_id": "bigint", "it's`": "date"}})
-    sql = landing._error(entry, entry.layouts[1])
-    assert "try_cast(`it's``` as date)" in sql
-    assert r"'it\'s` is not a date: '" in sql
+    text = sql.fault(entry, entry.layouts[1], True, list(entry.columns))
+    assert "try_cast(_own.`it's``` as date)" in text
+    assert r"'it\'s` is not a date: '" in text
+
+
+def test_a_sequence_sorts_as_a_text() -> None:
+    assert "lpad(cast(try_cast(x as bigint) as string), 19, '0')" in sql.sortable_text(
+        "x", "bigint"
+    )
+    assert ", 36, '0')" in sql.sortable_text("x", "decimal(35,2)")
+    assert sql.lowest("decimal(3,0)") == "'000'"
+    undated = landing.parse_entry(ENTRY)
+    assert sql.sequence(undated).startswith("concat(cast(_load_date as string)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("INTEGER", "int"), ("numeric(12, 2)", "decimal(12,2)"), ("Decimal", "decimal(38,0)"),
+     ("decimal(2,3)", None), ("varchar(3)", None)],
+)  # fmt: skip
+def test_types_are_spelled_as_spark_does(kind: str, known: str | None) -> None:
+    assert types.normal(kind) == known
+
+
+def test_a_narrow_type_has_a_wider_one() -> None:
+    assert types.wider("int") == "bigint"
+    assert types.wider("decimal(12,4)") == "decimal(38,4)"
+    assert types.wider("bigint") is None

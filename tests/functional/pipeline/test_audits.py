@@ -23,6 +23,12 @@ models: {audits: {+materialized: table}}
 
 TWO = "(1, date '2024-01-01'), (2, date '2024-01-01')"
 ONE = "(1, date '2024-02-01')"
+# One file of two rows: the columns of a raw table that the audits look at.
+LOG = "_kind, _file_path, _row, _batch, _file_rows, id"
+OF_LOG = ", date '2024-01-01' as _load_date, 'insert' as _op, '1' as _sequence, 0 as _part"
+FILE = "('file', 'f', cast(null as bigint), 1, 2, null)"
+BAD = "('bad', 'f', 1, 1, null, 'a')"
+HALF_BAD = "('row', 'f', 1, 1, null, 'a'), ('bad', 'f', 2, 1, null, 'b')"
 MODELS = {
     # name: (columns, good rows, bad rows)
     "emptied": ("id", "(1)", None),
@@ -35,16 +41,12 @@ MODELS = {
     ),
     "old": ("load_date", "(current_date())", "(date '2020-01-01')"),
     "small": ("value", "(0), (null)", "(-1)"),
-    "logged": (
-        "_error, _kind, _file_path, _file_rows",
-        "(cast(null as string), 'row', 'f', cast(null as bigint)), (null, 'file', 'f', 1)",
-        "('no key', 'row', 'f', cast(null as bigint)), (null, 'file', 'f', 2)",
-    ),
-    "twice": (
-        "_kind, _file_path, _file_rows",
-        "('file', 'f', 0), ('file', 'g', 0)",
-        "('file', 'f', 0), ('file', 'f', 0)",
-    ),
+    "logged": (LOG, f"{FILE}, {HALF_BAD}, ('row', 'f', 2, 2, null, 'b')", f"{FILE}, {BAD}"),
+    "tolerant": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {HALF_BAD}, ('bad', 'f', 3, 1, null, 'b')"),
+    "twice": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {FILE}, {HALF_BAD}"),
+    "quarantine": ("file_path, line", "('f', 2)", "('f', 1), ('f', 3)"),
+    "state": ("id, _sequence, _file_path, _row, _part", "('a', '1', 'f', 1, 0)",
+              "('c', '1', 'f', 9, 0)"),
     "history": (
         "id, dbt_valid_from, dbt_valid_to",
         "(1, 1, 3), (1, 5, null), (2, 1, 2), (2, 2, 4)",
@@ -72,9 +74,18 @@ models:
     columns:
       - {name: value, data_tests: [{at_least: {arguments: {minimum: 0}}}]}
   - name: logged
-    data_tests: [no_bad_rows, files_add_up]
+    data_tests: [quarantine_below, files_add_up]
+    config: {meta: {landing: {threshold: 0}}}
+  - name: tolerant
+    data_tests:
+      - quarantine_below: {arguments: {threshold: 1}, name: below_a_count}
+      - quarantine_below: {arguments: {threshold: 0.5}, name: below_a_share}
   - name: twice
     data_tests: [files_add_up]
+  - name: state
+    data_tests:
+      - rows_add_up:
+          arguments: {raw: ref('twice'), quarantine: ref('quarantine'), key: [id]}
   - name: history
     data_tests:
       - scd2_one_current: {arguments: {key: id}}
@@ -87,7 +98,8 @@ def write_models(project: Path, good: bool) -> None:
     for name, (columns, good_rows, bad_rows) in MODELS.items():
         rows = good_rows if good or bad_rows is None else bad_rows
         where = "where false" if bad_rows is None and not good else ""
-        sql = f"select * from values {rows} as t ({columns}) {where}\n"
+        more = OF_LOG if columns == LOG else ""
+        sql = f"select *{more} from values {rows} as t ({columns}) {where}\n"
         (project / "models" / f"{name}.sql").write_text(sql)
 
 
@@ -98,7 +110,8 @@ def audits(new_pipeline: NewPipeline) -> Pipeline:
     (project / "models").mkdir(parents=True)
     (project / "dbt_project.yml").write_text(PROJECT)
     (project / "models" / "models.yml").write_text(TESTS)
-    shutil.copytree(ROOT / "macros" / "audits", project / "macros")
+    for folder in ("audits", "landing"):
+        shutil.copytree(ROOT / "macros" / folder, project / "macros" / folder)
     return pipeline
 
 
@@ -114,13 +127,16 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
     failed = {name for name in audits.failures() if name not in MODELS}
     assert sorted(failed) == [
         "at_least_small_value__0",
+        "below_a_count",
+        "below_a_share",
         "files_add_up_logged_",
         "files_add_up_twice_",
-        "no_bad_rows_logged_",
         "not_empty_emptied_",
         "not_older_than_old_load_date__1",
         "not_older_than_stale_load_date__2__entity__newest",
+        "quarantine_below_logged_",
         "row_count_drop_shrunk_0_4",
+        "rows_add_up_state_id__ref_quarantine___ref_twice_",
         "scd2_in_order_history_",
         "scd2_no_overlap_history_id",
         "scd2_one_current_history_id",
@@ -135,6 +151,7 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
             "not_older_than(model='x', column_name='y', days=1, reference='today')",
             "reference is 'today'; legal values: now, newest",
         ),
+        ("quarantine_below(model='x', threshold=1.5)", "threshold is '1.5'; it is a count of rows"),
     ],
 )  # fmt: skip
 def test_illegal_arguments_are_answered_with_the_legal_ones(

@@ -119,7 +119,7 @@ def test_a_bad_row_is_rejected_and_readers_keep_what_they_have(insurer: Pipeline
     assert done.returncode != 0
     assert "The drop 2024-03-31 was not published" in done.stdout
     assert str(insurer.landing / CHANGED) in done.stdout
-    assert insurer.failures() >= {"no_bad_rows_raw_insurance__policies_"}
+    assert insurer.failures() >= {"quarantine_below_raw_insurance__policies_"}
     assert insurer.heads() == heads
 
 
@@ -141,7 +141,7 @@ def test_the_corrected_delivery_goes_through(insurer: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"product_id,product_name,cost,category\n", "missing 'price', unknown 'cost'"),
+        (b"product_no,product_name,price,category\n", "no key column 'product_id'"),
         (b"product_id,product_name,price,category\n1,\xff,1,x\n", "UnicodeDecodeError"),
     ],
 )
@@ -156,7 +156,7 @@ def test_an_unreadable_file_is_one_error(insurer: Pipeline, content: bytes, mess
         shutil.rmtree(folder)
     assert done.returncode != 0
     assert message in done.stdout
-    assert str(folder / "products_v3.csv") in done.stdout
+    assert "products/load_date=2024-04-30/products_v3.csv" in done.stdout
     assert insurer.failures() == {"raw_insurance__products"}
     assert insurer.heads() == heads
 

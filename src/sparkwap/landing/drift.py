@@ -1,0 +1,114 @@
+"""Files whose columns are not the entry's: which column goes where, and what to say of it.
+
+Pure decisions on names. A new column is appended, ignored or refused (``on_new_columns``), a
+missing one is NULL, one that was renamed goes by the entry's ``renames``. A column that an
+earlier file brought, and that the log has therefore, is known. Columns without which a row
+cannot be used (key, operation, sequence of changes) must not be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.errors import LandingError, any_of
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Where the columns of some files go.
+
+    Attributes:
+        sources: column of the log to the published names that it is filled from; empty for NULL.
+        new: those columns of the log that neither the entry nor the log had.
+        notices: what to say of it, one line each.
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    new: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def map_columns(
+    entry: Entry,
+    layout: Layout,
+    published: Sequence[str],
+    extras: Collection[str] = (),
+    where: str = "the files",
+) -> Mapped:
+    """Decide where each column goes.
+
+    Args:
+        entry: the entry.
+        layout: how the files look.
+        published: the columns as published. Where each row has its own (JSON), all that were seen.
+        extras: columns that the log has beyond the entry's.
+        where: which files, for messages.
+
+    Raises:
+        LandingError: a column that is needed is missing, two columns have one name, or a new
+            column is refused.
+    """
+    rows_differ = entry.format in ("json", "debezium")
+    present = [c for c in published if c not in entry.service_columns]
+    named = {c: entry.renames.get(c, c) for c in present}
+    known = [*entry.columns, *(c for c in extras if c not in entry.columns)]
+    unknown = [c for c in present if named[c] not in known]
+    hidden = [c for c in unknown if c.startswith("_")]
+    news = [c for c in unknown if not c.startswith("_")]
+    faults = _faults(entry, layout, published, [*known, *news], rows_differ)
+    if not rows_differ:
+        faults += _twice([named[c] for c in present])
+    if news and entry.on_new_columns == "fail":
+        faults.append(f"new columns {any_of(news)}, and on_new_columns is 'fail'")
+    if faults:
+        raise LandingError(
+            f"{where}: {'; '.join(faults)}. Nothing was read of '{entry.entity}'. "
+            "Correct the entry (columns, renames, on_new_columns) or the file, then: dbt retry"
+        )
+    append = news if entry.on_new_columns == "append" else []
+    sources = {
+        column: tuple(c for c in present if named[c] == column) for column in [*known, *append]
+    }
+    told = {
+        "new, appended as text": append,
+        "new, ignored": [c for c in news if c not in append],
+        "ignored, as they begin with '_'": hidden,
+        "missing, filled with NULL": [c for c in entry.columns if not sources[c] and published],
+    }
+    notices = [f"{where}: columns {what}: {any_of(names)}" for what, names in told.items() if names]
+    renamed = [f"'{c}' is '{entry.renames[c]}'" for c in present if c in entry.renames]
+    if renamed:
+        notices.append(f"{where}: columns renamed: {', '.join(renamed)}")
+    return Mapped(sources, tuple(append), tuple(notices))
+
+
+def _faults(
+    entry: Entry,
+    layout: Layout,
+    published: Sequence[str],
+    columns: Sequence[str],
+    rows_differ: bool,
+) -> list[str]:
+    cases: dict[str, list[str]] = {}
+    for column in columns:
+        cases.setdefault(column.lower(), []).append(column)
+    faults = [f"columns {any_of(same)} differ in case only; name one of them in 'renames'"
+              for same in cases.values() if len(same) > 1]  # fmt: skip
+    if rows_differ or not published:
+        return faults
+    there = {entry.renames.get(c, c) for c in published}
+    faults += [f"no key column '{k}'" for k in entry.key if k not in there]
+    if layout.load == "changes":
+        needed = [
+            *([layout.operation] if layout.operation else []),
+            *(n for n, _ in entry.sequence),
+        ]
+        faults += [f"no column '{c}', which the changes need" for c in needed
+                   if c not in there and c not in published]  # fmt: skip
+    return faults
+
+
+def _twice(columns: Sequence[str]) -> list[str]:
+    return [f"column '{c}' is there twice" for c in sorted(set(columns)) if columns.count(c) > 1]

@@ -1,0 +1,322 @@
+"""The landing entry: what a raw model's YAML says of its files.
+
+It is ``config.meta.landing`` of the model:
+
+=================== ===============================================================================
+``entity``          name, for messages; the folder of the files unless ``path`` says otherwise
+``kind``            ``extract``: each drop is the whole table; ``changes``: what happened to it
+``format``          ``csv`` (default), ``json`` (lines), ``parquet``, ``debezium`` (JSON lines)
+``path``            folder below the landing folder, or a glob of folders; default ``<entity>``.
+                    In it: ``load_date=YYYY-MM-DD/`` folders, or the files themselves
+``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
+                    name of a file that is in no ``load_date=`` folder. Where it does not match,
+                    the load date is the day of the file's latest event
+``columns``         name to Spark type, of the columns to keep
+``key``             the columns that name a row
+``sequence``        column to type, of what orders the changes, the most significant first; a
+                    column of a Debezium envelope by its path, such as ``source.lsn``, which is
+                    also the default of that format. Not for ``extract``: load dates order it
+``event_time``      the column that says when a change happened (a time, or milliseconds since
+                    1970), else a sequence column that is a timestamp; ``source.ts_ms`` of a
+                    Debezium envelope; else the load date
+``files``           list of layouts: ``match`` (file-name pattern), ``load`` (one of `LOADS`),
+                    ``header``, ``operation``, ``codes``. The first that matches counts
+``operation``       the column with the operation code, for all layouts that say nothing else
+``codes``           code to `OPERATIONS`, likewise
+``partial``         an absent column means *unchanged*; default only for ``debezium``
+``renames``         published column name to column
+``on_new_columns``  ``append`` (default), ``ignore``, ``fail``
+``on_wider_types``  ``widen`` (default), ``quarantine``: a value that only a wider type takes
+``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
+``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
+``multiline``       values hold line breaks (CSV), or a file is one JSON document
+``delimiter``       of CSV; default a comma
+=================== ===============================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkwap.landing import types
+from sparkwap.landing.errors import LandingError, any_of
+
+KINDS = ("extract", "changes")
+LOADS = ("full", "changes")
+FORMATS = ("csv", "json", "parquet", "debezium")
+OPERATIONS = ("load", "insert", "update", "delete", "truncate")
+ON_NEW_COLUMNS = ("append", "ignore", "fail")
+ON_WIDER_TYPES = ("widen", "quarantine")
+DEBEZIUM_CODES = {"r": "load", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
+
+_KNOWN = (
+    "entity", "kind", "format", "path", "load_date", "columns", "key", "sequence", "event_time",
+    "files", "operation", "codes", "partial", "renames", "on_new_columns", "on_wider_types",
+    "rules", "threshold", "multiline", "delimiter",
+)  # fmt: skip
+_NEEDED = ("entity", "kind", "columns", "key", "files")
+_LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How some of an entity's files look.
+
+    ``match`` is a file-name pattern, ``load`` one of `LOADS`. ``operation`` names the column with
+    the operation code; it comes first in files without a header. ``codes`` are pairs of such a
+    code and its meaning, one of `OPERATIONS`.
+    """
+
+    match: str
+    load: str
+    header: bool = True
+    operation: str | None = None
+    codes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entity of a source; the fields are those of the module's table.
+
+    ``sequence`` are pairs of column and type, ``event_time`` is such a pair or None, ``threshold``
+    a count (int) or a share (float).
+    """
+
+    entity: str
+    kind: str
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    format: str = "csv"
+    path: str = ""
+    load_date: str | None = None
+    sequence: tuple[tuple[str, str], ...] = ()
+    event_time: tuple[str, str] | None = None
+    partial: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    on_new_columns: str = "append"
+    on_wider_types: str = "widen"
+    rules: Mapping[str, str] = field(default_factory=dict)
+    threshold: int | float = 0
+    multiline: bool = False
+    delimiter: str = ","
+
+    @property
+    def service_columns(self) -> frozenset[str]:
+        """Published columns that say something of a row and are not kept as columns."""
+        named = {layout.operation for layout in self.layouts if layout.operation}
+        named |= {name for name, _ in self.sequence}
+        named |= {self.event_time[0]} if self.event_time else set()
+        return frozenset(named - set(self.columns))
+
+
+def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
+    """An entry from the ``landing`` key of a raw model's ``config.meta``.
+
+    Raises:
+        LandingError: with every fault of the entry, not only the first.
+    """
+    raw = raw or {}
+    faults = [f"unknown setting '{k}' (legal: {any_of(_KNOWN)})" for k in raw if k not in _KNOWN]
+    # Messages of Debezium say themselves what they are.
+    needed = [n for n in _NEEDED if n != "files" or raw.get("format") != "debezium"]
+    faults += [f"'{k}' is missing" for k in needed if not raw.get(k)]
+    faults += _choices(raw)
+    entry = _read_entry(raw, faults)
+    faults += _contradictions(entry, raw)
+    if faults:
+        raise LandingError(
+            f"The landing entry of '{raw.get('entity', '?')}' cannot be used: "
+            f"{'; '.join(faults)}. It is `config.meta.landing` of the raw model, in the YAML file "
+            "beside it. Nothing was read."
+        )
+    return entry
+
+
+def _choices(raw: Mapping[str, Any]) -> list[str]:
+    """Faults of settings that have few legal values."""
+    legal = {
+        "kind": KINDS,
+        "format": FORMATS,
+        "on_new_columns": ON_NEW_COLUMNS,
+        "on_wider_types": ON_WIDER_TYPES,
+    }
+    return [
+        f"{name} '{raw[name]}' is none of {any_of(values)}"
+        for name, values in legal.items()
+        if raw.get(name) and raw[name] not in values
+    ]
+
+
+def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
+    format_ = str(raw.get("format", "csv"))
+    debezium = format_ == "debezium"
+    default = [{"match": "*", "load": "changes"}] if debezium else []
+    layouts = tuple(_read_layout(f, raw, debezium, faults) for f in raw.get("files") or default)
+    sequence = _read_sequence(raw, debezium, faults)
+    return Entry(
+        entity=str(raw.get("entity", "?")),
+        kind=str(raw.get("kind")),
+        columns=_read_columns(_mapping(raw, "columns", faults), faults),
+        key=_read_key(raw.get("key"), faults),
+        layouts=layouts,
+        format=format_,
+        path=str(raw.get("path") or raw.get("entity", "?")).strip("/"),
+        load_date=None if raw.get("load_date") is None else str(raw["load_date"]),
+        sequence=sequence,
+        event_time=_read_event_time(raw, debezium, sequence, faults),
+        partial=bool(raw.get("partial", debezium)),
+        renames=_mapping(raw, "renames", faults),
+        on_new_columns=str(raw.get("on_new_columns", "append")),
+        on_wider_types=str(raw.get("on_wider_types", "widen")),
+        rules=_mapping(raw, "rules", faults),
+        threshold=_read_threshold(raw.get("threshold", 0), faults),
+        multiline=bool(raw.get("multiline", False)),
+        delimiter=str(raw.get("delimiter", ",")),
+    )
+
+
+def _read_layout(
+    raw: Mapping[str, Any], entry: Mapping[str, Any], debezium: bool, faults: list[str]
+) -> Layout:
+    load = str(raw.get("load", "full"))
+    given = raw.get("codes", entry.get("codes"))
+    codes = dict(DEBEZIUM_CODES) if debezium else {str(k): str(v) for k, v in (given or {}).items()}
+    operation = raw.get("operation", entry.get("operation"))
+    faults += [
+        f"unknown setting '{k}' in 'files' (legal: {any_of(_LAYOUT_KNOWN)})"
+        for k in raw
+        if k not in _LAYOUT_KNOWN
+    ]
+    if not raw.get("match"):
+        faults.append("an item of 'files' has no 'match'")
+    if load not in LOADS:
+        faults.append(f"load '{load}' is none of {any_of(LOADS)}")
+    if load == "changes" and not debezium and not (operation and codes):
+        faults.append("files with load 'changes' need 'operation' and 'codes'")
+    if debezium and (operation or given):
+        faults.append("format 'debezium' has its own operations; remove 'operation' and 'codes'")
+    faults += [
+        f"operation '{v}' is none of {any_of(OPERATIONS)}"
+        for v in codes.values()
+        if v not in OPERATIONS
+    ]
+    return Layout(
+        match=str(raw.get("match", "")),
+        load=load,
+        header=bool(raw.get("header", True)),
+        operation=None if operation is None else str(operation),
+        codes=tuple(codes.items()),
+    )
+
+
+def _read_columns(columns: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+    found = {}
+    for name, text in columns.items():
+        kind = types.normal(text)
+        if kind is None:
+            faults.append(
+                f"column '{name}' has the type '{text}', which is none of {any_of(types.SIMPLE)}"
+            )
+        found[name] = kind or text
+    return found
+
+
+def _read_sequence(
+    raw: Mapping[str, Any], debezium: bool, faults: list[str]
+) -> tuple[tuple[str, str], ...]:
+    given = raw.get("sequence")
+    if not given:
+        return (("source.lsn", "bigint"),) if debezium else ()
+    if not isinstance(given, Mapping):
+        faults.append("'sequence' is a mapping of column to type, such as {changed_at: timestamp}")
+        return ()
+    pairs = []
+    for name, text in given.items():
+        kind = types.normal(str(text))
+        if kind is None or kind.split("(")[0] not in types.ORDERED:
+            faults.append(
+                f"sequence column '{name}' has the type '{text}', which is none of "
+                f"{any_of(types.ORDERED)}"
+            )
+        pairs.append((str(name), kind or str(text)))
+    return tuple(pairs)
+
+
+def _read_event_time(
+    raw: Mapping[str, Any],
+    debezium: bool,
+    sequence: tuple[tuple[str, str], ...],
+    faults: list[str],
+) -> tuple[str, str] | None:
+    times = ("timestamp", "date")
+    if not raw.get("event_time"):
+        if debezium:
+            return "source.ts_ms", "bigint"
+        return next((one for one in sequence if one[1] in times), None)
+    name = str(raw["event_time"])
+    typed = {str(k): str(v) for k, v in (raw.get("columns") or {}).items()} | dict(sequence)
+    kind = types.normal(typed.get(name, "bigint" if debezium else "timestamp"))
+    if kind not in (*times, "bigint"):
+        faults.append(f"event_time column '{name}' has the type '{kind}'; a time, or a bigint of "
+                      "milliseconds, is needed")  # fmt: skip
+    return name, kind or "timestamp"
+
+
+def _read_threshold(value: Any, faults: list[str]) -> int | float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or value < 0 or (value % 1 and value > 1):
+        faults.append(f"threshold '{value}' is neither a count of rows nor a share below 1")
+        return 0
+    return float(value) if value % 1 else int(value)
+
+
+def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
+    """Faults between settings."""
+    faults = [f"key column '{k}' is not among the columns" for k in entry.key
+              if k not in entry.columns]  # fmt: skip
+    faults += [
+        f"column '{c}' begins with '_', which is kept for the log's own"
+        for c in entry.columns
+        if c[:1] == "_"
+    ]
+    faults += [
+        f"rename '{old}: {new}' leads to no column"
+        for old, new in entry.renames.items()
+        if new not in entry.columns
+    ]
+    if entry.kind == "extract" and any(la.load != "full" for la in entry.layouts):
+        faults.append("kind 'extract' allows files with load 'full' only")
+    if entry.kind == "extract" and raw.get("sequence"):
+        faults.append("kind 'extract' is ordered by load date; remove 'sequence'")
+    if entry.load_date is not None:
+        faults += _pattern_faults(entry.load_date)
+    if len(entry.delimiter) != 1:
+        faults.append(f"delimiter '{entry.delimiter}' is not one character")
+    return faults
+
+
+def _pattern_faults(pattern: str) -> list[str]:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        return [f"load_date '{pattern}' is no regular expression: {error}"]
+    return [] if groups == 1 else [f"load_date '{pattern}' needs one group, that of the date"]
+
+
+def _mapping(raw: Mapping[str, Any], name: str, faults: list[str]) -> dict[str, str]:
+    given = raw.get(name) or {}
+    if not isinstance(given, Mapping):
+        faults.append(f"'{name}' is not a mapping")
+        return {}
+    return {str(k): str(v) for k, v in given.items()}
+
+
+def _read_key(given: Any, faults: list[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        faults.append(f"'key' is a list, such as [{given}]")
+        return ()
+    return tuple(str(one) for one in given or ())

@@ -1,0 +1,16 @@
+"""The error of this package, and the words it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparkwap.errors import SparkwapError
+
+
+class LandingError(SparkwapError):
+    """A landing folder, one of its files, or its description cannot be used."""
+
+
+def any_of(values: Iterable[object]) -> str:
+    """``'a', 'b'``, sorted; for messages."""
+    return ", ".join(f"'{v}'" for v in sorted(map(str, values)))

@@ -1,0 +1,333 @@
+"""What is in the landing folder, what of it is new, and what a run takes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO
+
+from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.errors import LandingError, any_of
+
+_FOLDER = re.compile(r"load_date=(\d{4}-\d{2}-\d{2})")
+_GLOB = re.compile(r"[*?\[]")
+_CHUNK = 1 << 20
+# What Spark's CSV reader takes for blank: Java's String.trim().
+_BLANK = "".join(map(chr, range(0x21)))
+
+
+@dataclass(frozen=True)
+class LandingFile:
+    """A file in the landing folder.
+
+    ``name`` is its path below the folder, with ``/``. ``load_date`` is None where only its
+    events tell it.
+    """
+
+    path: Path
+    name: str
+    load_date: date | None
+    layout: Layout
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a look at all of a file's text has found.
+
+    ``columns`` are the published names in order, empty where each row has its own (JSON);
+    ``rows`` is the number of rows, header and blank lines not counted.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+
+
+# ---------------------------------------------------------------- what is there
+
+
+def list_files(root: Path, entry: Entry) -> list[LandingFile]:
+    """All files of an entity, ordered by load date and name; those without a date come first.
+
+    Names that begin with ``.`` or ``_`` or end with ``._COPYING_`` are files on their way (Spark
+    skips them too). Every byte is read once, for the digest.
+
+    Raises:
+        LandingError: no such folder, a folder that is not ``load_date=YYYY-MM-DD``, a file that
+            no layout of the entry matches, or one whose load date nothing tells.
+    """
+    if not root.is_dir():
+        raise LandingError(
+            f"There is no landing folder {root}. Nothing was read. "
+            "Set LANDING to the folder that holds <entity>/load_date=YYYY-MM-DD/<files>."
+        )
+    found = [
+        _landing_file(root, path, load_date, entry)
+        for folder in _folders(root, entry)
+        for path, load_date in _members(folder, entry)
+    ]
+    return sorted(found, key=lambda f: (f.load_date or date.min, f.name))
+
+
+def _folders(root: Path, entry: Entry) -> list[Path]:
+    if _GLOB.search(entry.path):
+        found = sorted(p for p in root.glob(entry.path) if p.is_dir())
+    else:
+        found = [root / entry.path]
+    if not found or not found[0].is_dir():
+        raise LandingError(
+            f"The landing folder {root} has no folder '{entry.path}'. Nothing was read. "
+            "Set LANDING and SOURCES to a landing folder and the sources that are in it."
+        )
+    return found
+
+
+def _members(folder: Path, entry: Entry) -> Iterable[tuple[Path, date | None]]:
+    """The files of an entity's folder, with their load dates."""
+    for item in sorted(p for p in folder.iterdir() if not _hidden(p.name)):
+        if item.is_file() and (_dateless(entry) or entry.load_date is not None):
+            yield item, _date_in_name(item, entry)
+            continue
+        load_date = _load_date(item)
+        for path in sorted(p for p in item.iterdir() if not _hidden(p.name)):
+            yield path, load_date
+
+
+def _dateless(entry: Entry) -> bool:
+    """Whether the events of a file may tell its load date."""
+    return entry.kind == "changes" and entry.event_time is not None
+
+
+def _date_in_name(path: Path, entry: Entry) -> date | None:
+    match = re.search(entry.load_date, path.name) if entry.load_date else None
+    if match:
+        try:
+            return date.fromisoformat(re.sub(r"\D", "", match[1]))
+        except ValueError:
+            pass
+    if _dateless(entry):
+        return None
+    raise LandingError(
+        f"{path} has no date in its name that 'load_date' of the landing entry of "
+        f"'{entry.entity}' finds ({entry.load_date}). Nothing was read. Correct the entry, or put "
+        "the file into a folder named load_date=YYYY-MM-DD."
+    )
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_")) or name.endswith("._COPYING_")
+
+
+def _load_date(folder: Path) -> date:
+    match = _FOLDER.fullmatch(folder.name)
+    try:
+        if match and folder.is_dir():
+            return date.fromisoformat(match[1])
+    except ValueError:
+        pass
+    raise LandingError(
+        f"{folder} is not a folder named load_date=YYYY-MM-DD, so it cannot be placed in time. "
+        "Nothing was read. Move it there or away."
+    )
+
+
+def _landing_file(root: Path, path: Path, load_date: date | None, entry: Entry) -> LandingFile:
+    layout = layout_of(path.name, entry)
+    if layout is None or not path.is_file():
+        patterns = any_of(la.match for la in entry.layouts)
+        raise LandingError(
+            f"{path} is not a file that the landing entry of '{entry.entity}' knows ({patterns}). "
+            "Nothing was read. Add it to 'files' of the entry, or move it away."
+        )
+    digest, size = hashlib.sha256(), 0
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    name = path.relative_to(root).as_posix()
+    return LandingFile(path, name, load_date, layout, digest.hexdigest(), size)
+
+
+def layout_of(name: str, entry: Entry) -> Layout | None:
+    """The layout of a file by its base name; None if no layout matches."""
+    return next((la for la in entry.layouts if fnmatchcase(name, la.match)), None)
+
+
+# ---------------------------------------------------------------- what is new
+
+
+def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[LandingFile]:
+    """The files that were not read yet.
+
+    Args:
+        files: what is in the landing folder.
+        known: name to SHA-256 of the files that the log holds.
+
+    Raises:
+        LandingError: a file has the name of one that was read, and other content.
+    """
+    new = []
+    for file in files:
+        if file.name not in known:
+            new.append(file)
+        elif known[file.name] != file.sha256:
+            raise LandingError(
+                f"{file.path} was read before with other content (SHA-256 "
+                f"{known[file.name][:12]}..., now {file.sha256[:12]}...). Nothing was read; the "
+                "tables keep the first content. Put the old file back and deliver the correction "
+                "as a new file under a later load date, then: sparkwap build"
+            )
+    return new
+
+
+def copies(
+    new: Sequence[LandingFile], known: Mapping[str, str], entry: Entry
+) -> dict[LandingFile, str]:
+    """Those new files that are deliveries of bytes that were read before, and where those are.
+
+    Equal bytes are a second delivery if the rows carry their own order (sequence columns, files
+    of changes), whatever the file is called, or if they are two files of one drop. Otherwise they
+    are news: an extract that is the same as last month's says that nothing has changed.
+
+    Args:
+        new: unread files, in the order in which they are read.
+        known: name to SHA-256 of the files that the log holds.
+    """
+    seen: dict[tuple[str, object], str] = {}
+    for name, digest in known.items():
+        seen.setdefault((digest, _drop_of(name)), name)
+        seen.setdefault((digest, None), name)
+    found: dict[LandingFile, str] = {}
+    for file in new:
+        anywhere = file.layout.load == "changes" and bool(entry.sequence)
+        place = None if anywhere else _drop_of(file.name)
+        first = seen.get((file.sha256, place))
+        if first is not None and file.bytes:
+            found[file] = first
+            continue
+        seen.setdefault((file.sha256, _drop_of(file.name)), file.name)
+        seen.setdefault((file.sha256, None), file.name)
+    return found
+
+
+def _drop_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[LandingFile]:
+    """The files that a run takes.
+
+    With ``until`` all new files up to that load date, and those whose date only their events
+    tell. Without it, all for kind ``changes``, and for kind ``extract`` the oldest drop alone: a
+    snapshot built on the latest extract would never see the states in between.
+    """
+    if until is not None:
+        return [f for f in new if f.load_date is None or f.load_date <= until]
+    if kind == "extract" and new:
+        oldest = min(f.load_date or date.min for f in new)
+        return [f for f in new if (f.load_date or date.min) == oldest]
+    return list(new)
+
+
+def parse_until(value: object) -> date | None:
+    """The variable ``landing_until`` as a date; empty means no limit.
+
+    Raises:
+        LandingError: it is not a date.
+    """
+    if value in (None, "", "None"):
+        return None
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise LandingError(
+            f"landing_until is '{value}', which is not a date. Nothing was read. "
+            "Use --vars '{landing_until: 2024-01-31}'."
+        ) from None
+
+
+# ---------------------------------------------------------------- a look into a file
+
+
+def look_into(file: LandingFile, entry: Entry) -> Contents:
+    """The columns and the number of rows of a file, after a look at all of its text.
+
+    Spark replaces bytes that are not UTF-8 without a word, so they are looked for here, in
+    constant memory; and the rows are counted independently of Spark, which `files_add_up` then
+    checks Spark's rows against. A file of 0 bytes has no header and is read as no rows: whether
+    that is acceptable is for the audits to say.
+
+    Raises:
+        LandingError: broken archive, no access, not UTF-8, no Parquet.
+    """
+    if entry.format == "parquet":
+        return _look_into_parquet(file.path)
+    try:
+        opener = gzip.open if file.path.suffix == ".gz" else open
+        # As Spark does, a line ends with a line feed, a carriage return, or both.
+        newline = "" if entry.multiline else None
+        with opener(file.path, "rt", encoding="utf-8-sig", newline=newline) as stream:
+            if entry.format == "csv":
+                return _look_into_csv(stream, file.layout, entry)
+            if entry.multiline:
+                return Contents((), _documents(stream.read(), file.path))
+            return Contents((), sum(bool(line.strip(_BLANK)) for line in stream))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise unreadable(file.path, error) from error
+
+
+def _look_into_csv(stream: IO[str], layout: Layout, entry: Entry) -> Contents:
+    columns: tuple[str, ...] = ()
+    if layout.header:
+        columns = tuple(next(csv.reader([stream.readline()], delimiter=entry.delimiter), []))
+    if not columns:
+        columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
+    if entry.multiline:
+        return Contents(
+            columns, sum(bool(r) for r in csv.reader(stream, delimiter=entry.delimiter))
+        )
+    return Contents(columns, sum(bool(line.strip(_BLANK)) for line in stream))
+
+
+def _documents(text: str, path: Path) -> int:
+    if not text.strip():
+        return 0
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise unreadable(path, error) from error
+    return len(document) if isinstance(document, list) else 1
+
+
+def _look_into_parquet(path: Path) -> Contents:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.stat().st_size:
+        return Contents((), 0)
+    try:
+        metadata = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    return Contents(tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows)
+
+
+def unreadable(path: Path, error: Exception) -> LandingError:
+    """The error for a file that cannot be read as a whole."""
+    return LandingError(
+        f"{path} cannot be read: {type(error).__name__}: {error}. Nothing was read from this drop; "
+        "main is as it was. Put a good file in its place, then: dbt retry"
+    )

@@ -1,0 +1,168 @@
+"""SQL expressions of the log: order, time, operation and faults of a row.
+
+All are made from texts: the frame that a format gives has the columns ``_own`` (struct of the
+log's own columns, text), ``_code`` (operation code), ``_order`` (array of the sequence columns'
+texts) and ``_time`` (text of the event time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.types import decimal_digits, wider
+
+_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_LONG_DIGITS = 19
+_MILLIS = "timestamp_millis(try_cast({0} as bigint))"
+
+
+def quote(name: str) -> str:
+    """A column's name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """A text literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def own(column: str) -> str:
+    """The text of one of the log's own columns."""
+    return f"_own.{quote(column)}"
+
+
+# ---------------------------------------------------------------- order and time
+
+
+def sequence(entry: Entry) -> str:
+    """The source's order as a text that sorts like it; '' is the lowest."""
+    if not entry.sequence:
+        return "concat(cast(_load_date as string), if(_load = 'full', '|0', '|1'))"
+    parts = [f"_order[{i}]" for i in range(len(entry.sequence))]
+    given = " or ".join(f"{part} is not null" for part in parts)
+    sortable = [
+        f"coalesce({sortable_text(part, kind)}, {lowest(kind)})"
+        for part, (_, kind) in zip(parts, entry.sequence, strict=True)
+    ]
+    return f"if({given}, concat_ws('|', {', '.join(sortable)}), '')"
+
+
+def sortable_text(value: str, kind: str) -> str:
+    """SQL: a text of type ``kind`` as one that sorts as the type does; NULL if it is none."""
+    if kind == "timestamp":
+        return f"date_format(try_cast({value} as timestamp), {text(_MICROSECONDS)})"
+    if kind == "date":
+        return f"date_format(try_cast({value} as date), 'yyyy-MM-dd')"
+    if kind == "string":
+        return value
+    digits = decimal_digits(kind)
+    number, width = (kind, _width(*digits)) if digits else ("bigint", _LONG_DIGITS)
+    # A minus sign would sort after digits; no source counts its changes downward.
+    return (
+        f"if(try_cast({value} as {number}) >= 0, "
+        f"lpad(cast(try_cast({value} as {number}) as string), {width}, '0'), null)"
+    )
+
+
+def _width(precision: int, scale: int) -> int:
+    return precision + 1 if scale else precision
+
+
+def lowest(kind: str) -> str:
+    """SQL: the text that stands for a sequence column that is missing beside others."""
+    if kind == "timestamp":
+        return "'0001-01-01T00:00:00.000000'"
+    if kind == "date":
+        return "'0001-01-01'"
+    if kind == "string":
+        return "''"
+    digits = decimal_digits(kind)
+    return text("0" * (_width(*digits) if digits else _LONG_DIGITS))
+
+
+def event_time(entry: Entry) -> str:
+    """When it happened at the source; NULL where the source does not say."""
+    if entry.event_time is None:
+        return "cast(null as timestamp)"
+    if entry.event_time[1] == "bigint":
+        return _MILLIS.format("_time")
+    return "try_cast(_time as timestamp)"
+
+
+# ---------------------------------------------------------------- operation and faults
+
+
+def operation(layout: Layout, has_code: bool) -> str:
+    """The operation of a row, or NULL where its code is unknown; a full load only loads."""
+    if not has_code or layout.load == "full":
+        return "'load'"
+    cases = " ".join(f"when {text(k)} then {text(v)}" for k, v in layout.codes)
+    return f"case _code {cases} end"
+
+
+def fault(entry: Entry, layout: Layout, has_code: bool, columns: Sequence[str]) -> str:
+    """The first reason why a row cannot be used, or NULL.
+
+    Args:
+        entry: the entry.
+        layout: how the file looks.
+        has_code: whether the file has operation codes.
+        columns: the log's own columns.
+    """
+    cases = ["when _broken is not null then _broken"]
+    if has_code and layout.load == "changes":
+        legal = ", ".join(code for code, _ in layout.codes)
+        cases.append(
+            "when _op is null then concat('operation ', "
+            f"coalesce(concat('\"', _code, '\"'), 'missing'), {text(f' is none of {legal}')})"
+        )
+    cases += [
+        f"when _op <> 'truncate' and {own(k)} is null then {text(f'key {k} is missing')}"
+        for k in entry.key
+    ]
+    cases += [case for i, pair in enumerate(entry.sequence) for case in _sequence_faults(i, *pair)]
+    if entry.event_time is not None:
+        cases.append(
+            f"when _time is not null and {event_time(entry)} is null then "
+            f"concat({text(f'{entry.event_time[0]} is not a time: ')}, _time)"
+        )
+    cases += [
+        f"when {own(c)} is not null and {typed(entry, c)} is null "
+        f"then concat({text(f'{c} is not a {kind}: ')}, {own(c)})"
+        for c, kind in entry.columns.items()
+        if kind != "string" and c in columns
+    ]
+    cases += [
+        f"when not ({condition}) then {text(f'rule {name}: {condition}')}"
+        for name, condition in entry.rules.items()
+    ]
+    return f"case {' '.join(cases)} end"
+
+
+def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
+    value = f"_order[{index}]"
+    what = kind if kind in ("timestamp", "date", "string") else f"{kind} of 0 or more"
+    return [
+        # A full load may lack what only changes have: it is what they start from.
+        f"when _op <> 'load' and {value} is null then {text(f'{name} is missing')}",
+        f"when {value} is not null and {sortable_text(value, kind)} is null "
+        f"then concat({text(f'{name} is not a {what}: ')}, {value})",
+    ]
+
+
+def typed(entry: Entry, column: str) -> str:
+    """A column's text as the widest type that it may have; NULL if it is none."""
+    kind = entry.columns.get(column, "string")
+    if kind == "string":
+        return own(column)
+    wide = wider(kind) if entry.on_wider_types == "widen" else None
+    return f"try_cast({own(column)} as {wide or kind})"
+
+
+def only_wider(entry: Entry, column: str) -> str | None:
+    """SQL: whether a value needs the wider type; None if no value of the column can."""
+    kind = entry.columns[column]
+    if entry.on_wider_types != "widen" or wider(kind) is None:
+        return None
+    return f"{typed(entry, column)} is not null and try_cast({own(column)} as {kind}) is null"

@@ -1,0 +1,54 @@
+"""Types of columns, and which wider type takes the values that a narrow one cannot."""
+
+from __future__ import annotations
+
+import re
+
+SIMPLE = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal",
+    "date", "timestamp", "timestamp_ntz", "binary",
+)  # fmt: skip
+ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
+"""Types of sequence columns: those whose order a sortable text can keep."""
+
+_ALIASES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+_ALIASES |= {"text": "string", "varchar": "string", "numeric": "decimal", "real": "float"}
+_DECIMAL = re.compile(r"decimal\((\d+)(?:,(\d+))?\)")
+_WIDER = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint"}
+_MOST_DIGITS = 38
+
+
+def normal(text: str) -> str | None:
+    """A type as Spark spells it: ``INTEGER`` -> ``int``; None if it is none that is known."""
+    kind = re.sub(r"\s+", "", text.lower())
+    kind = _ALIASES.get(kind, kind)
+    kind = re.sub(r"^numeric\(", "decimal(", kind)
+    if kind == "decimal":
+        return "decimal(38,0)"
+    if kind in SIMPLE:
+        return kind
+    digits = _DECIMAL.fullmatch(kind)
+    if digits is None:
+        return None
+    precision, scale = int(digits[1]), int(digits[2] or 0)
+    if not 0 < precision <= _MOST_DIGITS or scale > precision:
+        return None
+    return f"decimal({precision},{scale})"
+
+
+def wider(kind: str) -> str | None:
+    """The type of the same family that takes more values; None where there is none.
+
+    Integers go to bigint, a decimal to 38 digits. Other types take the texts of their wider ones,
+    and lose a part.
+    """
+    digits = _DECIMAL.fullmatch(normal(kind) or "")
+    if digits is None:
+        return _WIDER.get(normal(kind) or "")
+    return None if int(digits[1]) == _MOST_DIGITS else f"decimal({_MOST_DIGITS},{digits[2]})"
+
+
+def decimal_digits(kind: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type; None for another type."""
+    digits = _DECIMAL.fullmatch(kind)
+    return None if digits is None else (int(digits[1]), int(digits[2] or 0))
