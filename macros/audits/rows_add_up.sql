@@ -3,18 +3,16 @@
     state, or was superseded by an event of its key that is, or is in quarantine; and these hold
     nothing else. Looked up position by position, not counted.
 
-    raw         the raw table
-    quarantine  the quarantine model of the raw table
-    key         the key columns; by default those of the landing entry
+    raw    the raw table
+    state  the `cdc_` table, which says of each row where it comes from
+    key    the key columns; by default those of the landing entry
 
-    On the `cdc_` model:
+    On the quarantine model:
     data_tests:
       - rows_add_up:
-          arguments:
-            raw: ref('raw_crm__customers')
-            quarantine: ref('quarantine_crm__customers')
+          arguments: {raw: ref('raw_crm__customers'), state: ref('cdc_crm__customers')}
 -#}
-{% test rows_add_up(model, raw, quarantine, key=none) %}
+{% test rows_add_up(model, raw, state, key=none) %}
 
 {%- set names = key if key is not none else landing_key(raw) -%}
 {%- set place = ['_sequence', '_file_path', '_row', '_part'] -%}
@@ -27,13 +25,13 @@ with log as (
 
 state as (
 
-    select * from {{ model }}
+    select * from {{ state }}
 
 ),
 
 quarantined as (
 
-    select file_path, line from {{ quarantine }}
+    select file_path, line from {{ model }}
 
 ),
 

@@ -29,6 +29,7 @@ from sparkwap.landing import Entry, LandingError, LandingFile
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -39,8 +40,9 @@ _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 @dataclass(frozen=True)
 class RawModel:
-    """A raw model of the project: its table, and where its files land."""
+    """A raw model of the project: its name and table, and where its files land."""
 
+    name: str
     table: tuple[str, str]
     root: Path
     entry: Entry
@@ -91,6 +93,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
     ]
     return [
         RawModel(
+            str(node["name"]),
             (node["schema"], node["alias"]),
             (project_dir / str(node["config"]["meta"]["drop"]["root"])).resolve(),
             landing.parse_entry(node["config"]["meta"]["landing"]),
@@ -185,9 +188,9 @@ class DbtCall:
     variables: Mapping[str, Any]
     build: tuple[str, ...]
 
-    def run(self, *command: str, until: date | None = None) -> int:
-        """Run dbt on this terminal; returns its exit code."""
-        variables = dict(self.variables)
+    def run(self, *command: str, until: date | None = None, **more: Any) -> int:
+        """Run dbt on this terminal, with more variables; returns its exit code."""
+        variables = {**self.variables, **more}
         if until is not None:
             variables["landing_until"] = until.isoformat()
         arguments = [*command, *self._common()]
@@ -249,6 +252,17 @@ class DbtCall:
         return Lake(credentials.catalog_name, dict(settings))
 
 
+def published(catalog: Catalog, model: RawModel) -> Table | None:
+    """A raw table; None if no run has published it yet."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(model.table)
+    except NoSuchTableError:
+        return None
+    return None if table.current_snapshot() is None else table
+
+
 def known_files(lake: Lake, models: Sequence[RawModel]) -> dict[str, str]:
     """Name to SHA-256 of the files that the published raw tables hold."""
     catalog = lake.open()
@@ -258,13 +272,8 @@ def known_files(lake: Lake, models: Sequence[RawModel]) -> dict[str, str]:
 
 
 def _marks(catalog: Catalog, model: RawModel) -> dict[str, str]:
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        table = catalog.load_table(model.table)
-    except NoSuchTableError:
-        return {}
-    if table.current_snapshot() is None:
+    table = published(catalog, model)
+    if table is None:
         return {}
     marks = table.scan("_kind = 'file'", selected_fields=("_file_path", "_file_sha256")).to_arrow()
     names, digests = marks["_file_path"].to_pylist(), marks["_file_sha256"].to_pylist()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 from sparkwap import __version__
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
+from sparkwap.quarantine import register_quarantine
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -79,7 +80,11 @@ def register_server(commands: Commands) -> None:
     logs.add_argument("--follow", "-f", action="store_true", help="go on with what is added to it")
 
 
-COMMANDS: tuple[Callable[[Commands], None], ...] = (register_server, register_build)
+COMMANDS: tuple[Callable[[Commands], None], ...] = (
+    register_server,
+    register_build,
+    register_quarantine,
+)
 
 
 def _start(arguments: argparse.Namespace) -> int:

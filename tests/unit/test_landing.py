@@ -443,6 +443,14 @@ def test_types_are_spelled_as_spark_does(kind: str, known: str | None) -> None:
     assert types.normal(kind) == known
 
 
+def test_a_value_that_a_wider_type_takes_says_so() -> None:
+    raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
+    entry = landing.parse_entry(raw)
+    assert "(a bigint takes it)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
+    entry = landing.parse_entry({**raw, "on_wider_types": "widen"})
+    assert sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
+
+
 def test_a_narrow_type_has_a_wider_one() -> None:
     assert types.wider("int") == "bigint"
     assert types.wider("decimal(12,4)") == "decimal(38,4)"

@@ -26,7 +26,9 @@ It is ``config.meta.landing`` of the model:
 ``partial``         an absent column means *unchanged*; default only for ``debezium``
 ``renames``         published column name to column
 ``on_new_columns``  ``append`` (default), ``ignore``, ``fail``
-``on_wider_types``  ``widen`` (default), ``quarantine``: a value that only a wider type takes
+``on_wider_types``  a value that only a wider type takes (bigint for int, more digits for a
+                    decimal): ``quarantine`` (default), until the entry and the models downstream
+                    have that type, or ``widen``, where these cast to it already
 ``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
 ``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values hold line breaks (CSV), or a file is one JSON document
@@ -49,7 +51,7 @@ LOADS = ("full", "changes")
 FORMATS = ("csv", "json", "parquet", "debezium")
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
 ON_NEW_COLUMNS = ("append", "ignore", "fail")
-ON_WIDER_TYPES = ("widen", "quarantine")
+ON_WIDER_TYPES = ("quarantine", "widen")
 DEBEZIUM_CODES = {"r": "load", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
 
 _KNOWN = (
@@ -98,7 +100,7 @@ class Entry:
     partial: bool = False
     renames: Mapping[str, str] = field(default_factory=dict)
     on_new_columns: str = "append"
-    on_wider_types: str = "widen"
+    on_wider_types: str = "quarantine"
     rules: Mapping[str, str] = field(default_factory=dict)
     threshold: int | float = 0
     multiline: bool = False
@@ -171,7 +173,7 @@ def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
         partial=bool(raw.get("partial", debezium)),
         renames=_mapping(raw, "renames", faults),
         on_new_columns=str(raw.get("on_new_columns", "append")),
-        on_wider_types=str(raw.get("on_wider_types", "widen")),
+        on_wider_types=str(raw.get("on_wider_types", "quarantine")),
         rules=_mapping(raw, "rules", faults),
         threshold=_read_threshold(raw.get("threshold", 0), faults),
         multiline=bool(raw.get("multiline", False)),

@@ -129,7 +129,7 @@ def fault(entry: Entry, layout: Layout, has_code: bool, columns: Sequence[str]) 
         )
     cases += [
         f"when {own(c)} is not null and {typed(entry, c)} is null "
-        f"then concat({text(f'{c} is not a {kind}: ')}, {own(c)})"
+        f"then concat({text(f'{c} is not a {kind}: ')}, {own(c)}{_hint(entry, c)})"
         for c, kind in entry.columns.items()
         if kind != "string" and c in columns
     ]
@@ -151,18 +151,18 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
     ]
 
 
+def _hint(entry: Entry, column: str) -> str:
+    """What to add to the reason of a value that a wider type would take."""
+    wide = wider(entry.columns[column])
+    if wide is None or entry.on_wider_types == "widen":
+        return ""
+    return f", if(try_cast({own(column)} as {wide}) is null, '', {text(f' (a {wide} takes it)')})"
+
+
 def typed(entry: Entry, column: str) -> str:
-    """A column's text as the widest type that it may have; NULL if it is none."""
+    """A column's text as its type, or the widest one that it may have; NULL if it is none."""
     kind = entry.columns.get(column, "string")
     if kind == "string":
         return own(column)
     wide = wider(kind) if entry.on_wider_types == "widen" else None
     return f"try_cast({own(column)} as {wide or kind})"
-
-
-def only_wider(entry: Entry, column: str) -> str | None:
-    """SQL: whether a value needs the wider type; None if no value of the column can."""
-    kind = entry.columns[column]
-    if entry.on_wider_types != "widen" or wider(kind) is None:
-        return None
-    return f"{typed(entry, column)} is not null and try_cast({own(column)} as {kind}) is null"

@@ -82,10 +82,9 @@ models:
       - quarantine_below: {arguments: {threshold: 0.5}, name: below_a_share}
   - name: twice
     data_tests: [files_add_up]
-  - name: state
+  - name: quarantine
     data_tests:
-      - rows_add_up:
-          arguments: {raw: ref('twice'), quarantine: ref('quarantine'), key: [id]}
+      - rows_add_up: {arguments: {raw: ref('twice'), state: ref('state'), key: [id]}}
   - name: history
     data_tests:
       - scd2_one_current: {arguments: {key: id}}
@@ -136,7 +135,7 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
         "not_older_than_stale_load_date__2__entity__newest",
         "quarantine_below_logged_",
         "row_count_drop_shrunk_0_4",
-        "rows_add_up_state_id__ref_quarantine___ref_twice_",
+        "rows_add_up_quarantine_id__ref_twice___ref_state_",
         "scd2_in_order_history_",
         "scd2_no_overlap_history_id",
         "scd2_one_current_history_id",

@@ -1,0 +1,190 @@
+"""``sparkwap quarantine``: see what could not be used, and try it again.
+
+Bad rows are kept in the raw tables with their text. A replay reads those texts by the landing entry
+as it is now, and adds what is good to the log, in a gated dbt build of the raw model and all that
+is downstream of it. Nothing is taken away: the log shows when a row was bad, and when it was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.build import DbtCall, Lake, RawModel, parse_call, published, raw_models
+from sparkwap.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_SHOWN = 20
+_TEXT_SHOWN = 120
+_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "vars")
+
+
+@dataclass(frozen=True, order=True)
+class BadRow:
+    """A row in quarantine: where it stands, its text, and why it cannot be used."""
+
+    file: str
+    line: int
+    reason: str
+    text: str
+
+
+def register_quarantine(commands: Commands) -> None:
+    """``sparkwap quarantine list|replay``."""
+    text = "rows that could not be used: see them, try them again"
+    quarantine = commands.add_parser("quarantine", help=text, description=text)
+    actions = quarantine.add_subparsers(title="actions", metavar="action", required=True)
+    what = {
+        "list": (_list, "list the rows in quarantine"),
+        "replay": (_replay, "read them again by the present landing entry, in a gated dbt build"),
+    }
+    for name, (handler, help_) in what.items():
+        parser = actions.add_parser(name, help=help_, description=help_)
+        parser.add_argument(
+            "model", nargs="*", help="raw model, or its entity (default: all that have such rows)"
+        )
+        for option in _DBT_OPTIONS:
+            parser.add_argument(f"--{option}", help="as for dbt")
+        parser.set_defaults(handler=handler)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def chosen(models: Sequence[RawModel], names: Sequence[str]) -> list[RawModel]:
+    """The models with these names, or names of their entities or quarantine models; all for none.
+
+    Raises:
+        ConfigError: a name is none of them.
+    """
+    known: dict[str, RawModel] = {}
+    for model in models:
+        bare = model.name.removeprefix("raw_")
+        known |= dict.fromkeys((model.name, f"quarantine_{bare}", bare, model.entry.entity), model)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"No raw model is called {', '.join(unknown)}. Nothing was done. "
+            f"There are: {', '.join(m.name for m in models) or 'none'}."
+        )
+    return [known[name] for name in names] if names else list(models)
+
+
+def listing(found: Sequence[tuple[RawModel, Sequence[BadRow]]]) -> list[str]:
+    """What to print of the rows in quarantine."""
+    lines = []
+    for model, rows in found:
+        lines.append(f"{model.name}: {_rows(len(rows))} in quarantine")
+        for row in sorted(rows)[:_SHOWN]:
+            lines.append(f"  {row.file}, line {row.line}: {row.reason}")
+            lines.append(f"    {_short(row.text)}")
+        if len(rows) > _SHOWN:
+            lines.append(f"  and {len(rows) - _SHOWN:,} more")
+    return lines or ["No row is in quarantine."]
+
+
+def told(before: int, after: int, code: int) -> str:
+    """What to say of a replay."""
+    if code:
+        return (
+            f"Nothing was brought back (dbt ended with code {code}); readers of main see the state "
+            "before it. See why: dbt run-operation wap_status"
+        )
+    back = before - after
+    stay = f"; {_rows(after)} stay in quarantine: sparkwap quarantine list" if after else ""
+    return f"{_rows(back)} of {before:,} brought back{stay}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    one = " ".join(text.split())
+    return one if len(one) <= _TEXT_SHOWN else one[: _TEXT_SHOWN - 3] + "..."
+
+
+# ---------------------------------------------------------------- the lake
+
+
+def bad_rows(lake: Lake, model: RawModel) -> list[BadRow]:
+    """The published bad rows of a raw model that no replay has brought back."""
+    catalog = lake.open()
+    table = published(catalog, model) if catalog is not None else None
+    return [] if table is None else _open_rows(table)
+
+
+def _open_rows(table: Table) -> list[BadRow]:
+    from pyiceberg import expressions
+
+    _ex: Any = expressions  # its classes are typed for named arguments only
+
+    place = ("_file_path", "_row", "_batch")
+    bad = table.scan("_kind = 'bad'", selected_fields=(*place, "_error", "_raw")).to_arrow()
+    rows = bad.to_pylist()
+    if not rows:
+        return []
+    files = {row["_file_path"] for row in rows}
+    good = table.scan(
+        _ex.And(_ex.EqualTo("_kind", "row"), _ex.In("_file_path", files)), selected_fields=place
+    ).to_arrow()
+    last: dict[tuple[str, int], tuple[int, BadRow | None]] = {}
+    for row in rows:
+        found = BadRow(row["_file_path"], row["_row"], row["_error"], row["_raw"] or "")
+        held = last.get((found.file, found.line))
+        if held is None or held[0] < row["_batch"]:
+            last[found.file, found.line] = row["_batch"], found
+    for row in good.to_pylist():
+        held = last.get((row["_file_path"], row["_row"]))
+        if held is not None and held[0] < row["_batch"]:
+            last[row["_file_path"], row["_row"]] = row["_batch"], None
+    return [found for _, found in last.values() if found is not None]
+
+
+# ---------------------------------------------------------------- the commands
+
+
+def _call(arguments: argparse.Namespace) -> DbtCall:
+    given = {option: getattr(arguments, option.replace("-", "_")) for option in _DBT_OPTIONS}
+    return parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    call = _call(arguments)
+    models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
+    lake = call.lake()
+    found = [(model, bad_rows(lake, model)) for model in models]
+    print("\n".join(listing([(model, rows) for model, rows in found if rows])))
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    call = _call(arguments)
+    models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
+    return replay(call, models, _tell)
+
+
+def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> int:
+    """Read the quarantined rows of some models again; returns dbt's exit code."""
+    lake = call.lake()
+    waiting = {model.name: len(bad_rows(lake, model)) for model in models}
+    names = [name for name, count in waiting.items() if count]
+    if not names:
+        tell("no row is in quarantine; nothing to do")
+        return 0
+    selected = [f"{name}+" for name in names]
+    code = call.run("build", "--select", *selected, landing_replay=True)
+    after = sum(len(bad_rows(lake, model)) for model in models)
+    tell(told(sum(waiting.values()), after, code))
+    return code
+
+
+def _tell(line: str) -> None:
+    print(f"sparkwap: {line}", file=sys.stderr, flush=True)
