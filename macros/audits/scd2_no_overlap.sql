@@ -1,21 +1,27 @@
 {#-
     No two versions of a key are valid at one time. A gap is no fault: a key may be deleted and
-    come back.
+    come back; see scd2_no_gap.
 
     data_tests:
       - scd2_no_overlap:
           arguments: {key: product_id}
+
+    args:
+        key: the key column, or a list
+        expire: `day_before` if the end of a version still belongs to it
 -#}
-{% test scd2_no_overlap(model, key, valid_from='dbt_valid_from', valid_to='dbt_valid_to') %}
+{% test scd2_no_overlap(
+    model, key, valid_from='dbt_valid_from', valid_to='dbt_valid_to', expire='next_start'
+) %}
 
 with versions as (
 
     select
-        {{ key }},
+        {{ _scd2_keys(key) }},
         {{ valid_from }},
-        {{ valid_to }},
+        {{ _scd2_next_start(valid_to, expire) }} as ended,
         lead({{ valid_from }}) over (
-            partition by {{ key }}
+            partition by {{ _scd2_keys(key) }}
             order by {{ valid_from }}, {{ valid_to }} nulls last
         ) as next_valid_from
     from {{ model }}
@@ -25,6 +31,6 @@ with versions as (
 select *
 from versions
 where next_valid_from is not null
-    and ({{ valid_to }} is null or next_valid_from < {{ valid_to }})
+    and (ended is null or next_valid_from < ended)
 
 {% endtest %}

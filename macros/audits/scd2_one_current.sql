@@ -4,15 +4,42 @@
     data_tests:
       - scd2_one_current:
           arguments: {key: product_id}
+
+    args:
+        key: the key column, or a list
+        valid_to: column with the end of a version; NULL, or 9999-12-31, while it is current
 -#}
 {% test scd2_one_current(model, key, valid_to='dbt_valid_to') %}
 
 select
-    {{ key }},
+    {{ _scd2_keys(key) }},
     count(*) as current_versions
 from {{ model }}
-where {{ valid_to }} is null
-group by {{ key }}
+where {{ valid_to }} is null or {{ valid_to }} >= '9999-12-31'
+group by {{ _scd2_keys(key) }}
 having count(*) > 1
 
 {% endtest %}
+
+{% macro _scd2_keys(key, table=none) -%}
+    {%- set keys = [key] if key is string else key -%}
+    {%- if not keys -%}
+        {%- do exceptions.raise_compiler_error("key is empty; it takes a column, or a list") -%}
+    {%- endif -%}
+    {%- for one in keys -%}
+        {{ table ~ "." if table }}{{ one }}{{ ", " if not loop.last }}
+    {%- endfor -%}
+{%- endmacro %}
+
+{#- The end of a version as the start of what may follow. -#}
+{% macro _scd2_next_start(valid_to, expire) -%}
+    {%- if expire not in ("next_start", "day_before") -%}
+        {%- do exceptions.raise_compiler_error(
+            "expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
+    {%- endif -%}
+    if(
+        {{ valid_to }} < '9999-12-31',
+        {{ "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to }},
+        null
+    )
+{%- endmacro %}
