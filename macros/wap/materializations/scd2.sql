@@ -4,8 +4,10 @@
 -#}
 {% materialization scd2, adapter='sparkwap' %}
     {%- set target_relation = this.incorporate(type="table") -%}
+    {#- dbt has a default of its own, `ignore`; here a new column is taken unless it is said. -#}
     {%- set on_schema_change = incremental_validate_on_schema_change(
-        config.get("on_schema_change"), default="append_new_columns") -%}
+        config.get("on_schema_change") if "on_schema_change" in model.unrendered_config
+        else "append_new_columns") -%}
     {%- set existing = load_relation(this) -%}
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}

@@ -19,7 +19,8 @@
     {%- set history = dict(
         history, payload=history["payload"] | reject("in", missing) | list,
         tracked=history["tracked"] | reject("in", missing) | list) -%}
-    {%- set stage = relation.identifier ~ "__" -%}
+    {#- A run that failed may have left its own in the session. -#}
+    {%- set stage = relation.identifier ~ "_" ~ invocation_id[:8] ~ "_" -%}
     {%- do _wap_scd2_stage(stage ~ "increment", _wap_scd2_increment_sql(history, marks)) -%}
     {%- set increment = _wap_scd2_look(stage, history, marks) -%}
     {%- if increment["events"] or increment["all"] or increment["restate"] -%}
@@ -35,7 +36,7 @@
     {%- do store_raw_result("main", message="OK", code="OK", rows_affected="-1")
         if not load_result("main") -%}
     {%- for name in ["changes", "late", "keys", "increment"] -%}
-        {%- do _wap_scd2_unstage(stage ~ name) -%}
+        {%- do run_query("drop view if exists " ~ stage ~ name) -%}
     {%- endfor -%}
 {% endmacro %}
 
@@ -416,13 +417,7 @@
 
 {#- A step's rows under a name, kept in the session: they are read more than once. -#}
 {% macro _wap_scd2_stage(name, sql) %}
-    {%- do _wap_scd2_unstage(name) -%}
     {%- do run_query("cache table " ~ name ~ " as\n" ~ sql) -%}
-{% endmacro %}
-
-{% macro _wap_scd2_unstage(name) %}
-    {%- do run_query("uncache table if exists " ~ name) -%}
-    {%- do run_query("drop view if exists " ~ name) -%}
 {% endmacro %}
 
 {#- The only row of a query, as a list. -#}

@@ -32,7 +32,10 @@ STATE = """
         timestamp '2024-01-01' + make_dt_interval({{ env_var('V') }}) as changed_at
     from range(1, {{ 4 if env_var('V') == '1' else 3 }})
 """
-PAST = "{{{{ config(materialized='view') }}}} {{{{ scd2_from_changes(ref('state'), 'id', ['name']{}) }}}}"
+PAST = """
+    {{{{ config(materialized='view') }}}}
+    {{{{ scd2_from_changes(ref('state'), 'id', ['name']{}) }}}}
+"""
 MODELS = {
     "customers": HISTORY.format(column="name", rows=CUSTOMERS),
     "addresses": HISTORY.format(column="town", rows=ADDRESSES),
