@@ -23,9 +23,29 @@
     {%- do _wap_operation("wap_rollback", {"run": run}, kwargs) -%}
 {% endmacro %}
 
+{#- Take the rows of some keys out of the whole lake, with proof; tells the plan unless confirmed. -#}
+{% macro wap_erase(subject=none, keys=none, keys_from=none, ignore=none, confirm=none) %}
+    {%- set arguments = {"subject": subject, "keys": keys, "keys_from": keys_from} -%}
+    {%- do arguments.update({"ignore": ignore, "confirm": confirm}, **kwargs) -%}
+    {%- do _wap_tell(adapter.wap_erasure("wap_erase", arguments)) -%}
+{% endmacro %}
+
+{#- Put personal values of some keys right, and forget the former ones, likewise. -#}
+{% macro wap_rectify(
+    subject=none, keys=none, keys_from=none, values=none, ignore=none, confirm=none
+) %}
+    {%- set arguments = {"subject": subject, "keys": keys, "keys_from": keys_from} -%}
+    {%- do arguments.update({"values": values, "ignore": ignore, "confirm": confirm}, **kwargs) -%}
+    {%- do _wap_tell(adapter.wap_erasure("wap_rectify", arguments)) -%}
+{% endmacro %}
+
 {% macro _wap_operation(name, arguments, others) %}
     {%- do arguments.update(others) -%}
-    {%- for line in adapter.wap_operation(name, arguments) -%}
+    {%- do _wap_tell(adapter.wap_operation(name, arguments)) -%}
+{% endmacro %}
+
+{% macro _wap_tell(lines) %}
+    {%- for line in lines -%}
         {%- do log(line, info=true) -%}
     {%- endfor -%}
 {% endmacro %}

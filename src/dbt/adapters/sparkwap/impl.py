@@ -423,6 +423,15 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             return operations.call(name, arguments)
 
+    @available.parse(lambda *a, **k: [])
+    def wap_erasure(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Run ``wap_erase`` or ``wap_rectify``; returns the lines to print."""
+        # Here, as it brings PyArrow along: half a second that not every command needs.
+        from dbt.adapters.sparkwap.erasing import erasure
+
+        with _as_dbt_error():
+            return erasure(self).call(name, arguments)
+
     def _end_run(self) -> None:
         with self._lock:
             self._run = None

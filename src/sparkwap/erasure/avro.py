@@ -1,0 +1,164 @@
+"""A small reader of Avro files: independent of what wrote them, and of PyIceberg."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+MAGIC = b"Obj\x01"
+_SYNC = 16
+
+
+class AvroError(ValueError):
+    """The file is no Avro file, or uses what this reader does not know."""
+
+
+@dataclass(frozen=True)
+class AvroFile:
+    """An Avro file: the texts of its header, and its records.
+
+    Attributes:
+        header: The header's entries as text.
+        records: The records as dicts.
+    """
+
+    header: Mapping[str, str]
+    records: tuple[Any, ...]
+
+
+def read(data: bytes) -> AvroFile:
+    """Read a whole file.
+
+    Raises:
+        AvroError: It cannot be read to its end.
+    """
+    stream = io.BytesIO(data)
+    if stream.read(4) != MAGIC:
+        raise AvroError("no Avro file")
+    header = {name: value.decode("utf-8", "replace") for name, value in _header(stream).items()}
+    sync = _bytes(stream, _SYNC)
+    reader = _Reader()
+    schema = json.loads(header["avro.schema"])
+    reader.learn(schema)
+    records: list[Any] = []
+    while stream.tell() < len(data):
+        count = _long(stream)
+        block = _unpack(_bytes(stream, _long(stream)), header.get("avro.codec", "null"))
+        inner = io.BytesIO(block)
+        records.extend(reader.value(inner, schema) for _ in range(count))
+        if _bytes(stream, _SYNC) != sync:
+            raise AvroError("a block ends without its mark")
+    return AvroFile(header, tuple(records))
+
+
+def _header(stream: BinaryIO) -> dict[str, bytes]:
+    return {_text(stream): _bytes(stream, _long(stream)) for _ in _items(stream)}
+
+
+def _unpack(block: bytes, codec: str) -> bytes:
+    if codec == "null":
+        return block
+    if codec == "deflate":
+        return zlib.decompress(block, -15)
+    try:
+        import pyarrow as pa
+
+        if codec == "snappy":
+            raise AvroError("snappy blocks are not read")
+        stream = pa.input_stream(pa.BufferReader(block), compression={"zstandard": "zstd"}[codec])
+        return bytes(stream.read())
+    except KeyError:
+        raise AvroError(f"unknown codec {codec}") from None
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def learn(self, schema: Any) -> None:
+        """Remember the named types of a schema."""
+        if isinstance(schema, list):
+            for one in schema:
+                self.learn(one)
+        elif isinstance(schema, dict):
+            if "name" in schema and schema.get("type") in ("record", "enum", "fixed"):
+                self._named[schema["name"]] = schema
+            for field in schema.get("fields", ()):
+                self.learn(field["type"])
+            for inner in ("items", "values"):
+                if inner in schema:
+                    self.learn(schema[inner])
+
+    def value(self, stream: BinaryIO, schema: Any) -> Any:
+        """The next value."""
+        if isinstance(schema, list):
+            return self.value(stream, schema[_long(stream)])
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(kind, dict | list):
+            return self.value(stream, kind)
+        if kind == "record":
+            return {f["name"]: self.value(stream, f["type"]) for f in schema["fields"]}
+        if kind == "array":
+            return [self.value(stream, schema["items"]) for _ in _items(stream)]
+        if kind == "map":
+            return {_text(stream): self.value(stream, schema["values"]) for _ in _items(stream)}
+        if kind == "fixed":
+            return _bytes(stream, schema["size"])
+        if kind == "enum":
+            return schema["symbols"][_long(stream)]
+        if kind in self._named:
+            return self.value(stream, self._named[kind])
+        return _primitive(stream, kind)
+
+
+def _primitive(stream: BinaryIO, kind: str) -> Any:
+    if kind == "null":
+        return None
+    if kind == "boolean":
+        return _bytes(stream, 1) != b"\x00"
+    if kind in ("int", "long"):
+        return _long(stream)
+    if kind == "float":
+        return struct.unpack("<f", _bytes(stream, 4))[0]
+    if kind == "double":
+        return struct.unpack("<d", _bytes(stream, 8))[0]
+    if kind == "string":
+        return _text(stream)
+    if kind == "bytes":
+        return _bytes(stream, _long(stream))
+    raise AvroError(f"unknown type {kind}")
+
+
+def _items(stream: BinaryIO) -> Iterator[None]:
+    """One turn for each item of an array or map."""
+    while (count := _long(stream)) != 0:
+        if count < 0:
+            _long(stream)  # the size of the block, for those who skip it
+        for _ in range(abs(count)):
+            yield None
+
+
+def _text(stream: BinaryIO) -> str:
+    return _bytes(stream, _long(stream)).decode("utf-8", "replace")
+
+
+def _long(stream: BinaryIO) -> int:
+    shift, number = 0, 0
+    while True:
+        byte = _bytes(stream, 1)[0]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1)
+        shift += 7
+
+
+def _bytes(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise AvroError("the file ends too early")
+    return data

@@ -1,0 +1,65 @@
+"""What an erasure must not forget when it is interrupted.
+
+Once rows are gone nobody could tell any more which e-mail address was the subject's, so what is
+looked for is kept in a file that only its owner can read, until the proof is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Journal:
+    """The notes of one operation.
+
+    Attributes:
+        salt: Of the hashes in its statements and its report.
+        branch: The audit branch that it opened last; None if it opened none.
+        keys: The subject's keys.
+        values: The subject's personal values by column.
+        texts: Those of the values that are texts.
+        outside: Landing files that held the subject.
+        report: What was found before anything was changed.
+    """
+
+    salt: str
+    branch: str | None = None
+    keys: list[str] = field(default_factory=list)
+    values: dict[str, list[str]] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path, salt: str) -> Journal:
+        """The notes that are there, or new ones."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return cls(salt)
+
+    def learn(
+        self, keys: Iterable[str], values: Mapping[str, Iterable[str]], texts: Iterable[str]
+    ) -> None:
+        """Add to what is looked for."""
+        self.keys = sorted({*self.keys, *keys})
+        for name, found in values.items():
+            self.values[name] = sorted({*self.values.get(name, ()), *found})
+        self.texts = sorted({*self.texts, *texts})
+
+    def write(self, path: Path) -> None:
+        """Put the notes down, durably and for their owner only."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".tmp")
+        scratch.unlink(missing_ok=True)
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)

@@ -1,0 +1,262 @@
+"""Where a subject's rows are: read from the marks in a project's YAML. Pure.
+
+.. code-block:: yaml
+
+    columns:
+      - name: customer_id
+        config: {meta: {subject: customer}}     # a key: rows are the subject's by it
+      - name: email
+        config: {meta: {personal: customer}}    # what else says who it is
+      - name: remark
+        config: {meta: {subject_text: customer}}  # free text that may name the subject
+
+``on_erase: clear`` beside ``subject`` keeps the rows and empties the key and the personal columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sparkwap.catalog.model import Identifier
+from sparkwap.erasure.search import Search, text_of
+from sparkwap.errors import ConfigError
+
+RAW_TEXT = "_raw"
+FILE_ROWS = "_file_rows"
+_ACTIONS = ("delete", "clear")
+_MAX_KEYS = 10_000
+
+Action = Literal["delete", "clear"]
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """A model, snapshot, seed, source or test as far as this module needs it.
+
+    Attributes:
+        node_id: dbt's unique id.
+        identifier: Where its table stands.
+        resource_type: dbt's.
+        columns: The ``meta`` of each column that its YAML names.
+        parents: Unique ids of what it reads.
+    """
+
+    node_id: str
+    identifier: Identifier
+    resource_type: str
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parents: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table that may hold the subject.
+
+    Attributes:
+        identifier: Schema and table.
+        keys: Columns that say whose a row is.
+        personal: Columns with personal values.
+        texts: Columns with free text that may name the subject.
+        action: What an erasure does with the subject's rows.
+        any_cell: For stored failures: a row is the subject's if any cell is one of its values.
+    """
+
+    identifier: Identifier
+    keys: tuple[str, ...] = ()
+    personal: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    action: Action = "delete"
+    any_cell: bool = False
+
+    @property
+    def name(self) -> str:
+        """``schema.table``."""
+        return ".".join(self.identifier)
+
+    def wanted(self, search: Search) -> dict[str, frozenset[str]]:
+        """Column (lower case) -> what of the subject it may hold."""
+        found = {name.lower(): search.keys for name in self.keys}
+        for name in self.personal:
+            found[name.lower()] = search.values.get(name.lower(), frozenset())
+        return found
+
+
+def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[Place, ...]:
+    """The tables that are marked as holding a subject, by name.
+
+    Raises:
+        ConfigError: Nothing is marked, or marks contradict each other; one message with all.
+    """
+    problems: list[str] = []
+    found: dict[Identifier, Place] = {}
+    subjects: set[str] = set()
+    for node in nodes:
+        subjects |= _subjects(node)
+        place = _place(node, subject, problems)
+        if place is not None:
+            found[place.identifier] = place
+    if not found and not problems:
+        known = ", ".join(sorted(subjects)) or "none"
+        problems.append(
+            f"no column is marked with `config: {{meta: {{subject: {subject}}}}}` "
+            f"(subjects that are marked: {known})"
+        )
+    if problems:
+        raise ConfigError(
+            "The marks of the subject have errors; nothing was changed.\n  "
+            + "\n  ".join(problems)
+            + "\nCorrect them in the YAML of the models and run again."
+        )
+    return tuple(found[name] for name in sorted(found))
+
+
+def derived(
+    nodes: Sequence[NodeColumns],
+    marked: Sequence[Place],
+    columns: Mapping[Identifier, Collection[str]],
+) -> tuple[Place, ...]:
+    """The tables that hold the subject without a mark of their own.
+
+    These are quarantines (a column ``_raw``, and a parent that is marked) and stored failures of
+    tests, those of tests that are no longer in the project too.
+
+    Args:
+        nodes: All nodes of the project.
+        marked: What `places` found.
+        columns: The tables of the lake with their columns.
+    """
+    names = {place.identifier for place in marked}
+    marked_ids = {node.node_id for node in nodes if node.identifier in names}
+    tests = {node.identifier for node in nodes if node.resource_type == "test"}
+    built = {node.identifier for node in nodes if node.resource_type != "test"}
+    schemas = {schema for schema, _ in tests} - {schema for schema, _ in built}
+    found: dict[Identifier, Place] = {}
+    for node in nodes:
+        if node.parents & marked_ids and RAW_TEXT in columns.get(node.identifier, ()):
+            found[node.identifier] = Place(node.identifier)
+    for identifier in columns:
+        if identifier in tests - built or identifier[0] in schemas:
+            found[identifier] = Place(identifier, any_cell=True)
+    return tuple(found[name] for name in sorted(found) if name not in names)
+
+
+def with_columns(place: Place, columns: Collection[str]) -> Place:
+    """The place as its table is: without columns that it lacks, with ``_raw`` where it has it."""
+    present = {name.lower(): name for name in columns}
+
+    def there(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(present[name.lower()] for name in names if name.lower() in present)
+
+    texts = there(dict.fromkeys([*place.texts, RAW_TEXT]))
+    return replace(place, keys=there(place.keys), personal=there(place.personal), texts=texts)
+
+
+def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None:
+    keys = tuple(n for n, meta in node.columns.items() if _is(meta.get("subject"), subject))
+    personal = tuple(n for n, meta in node.columns.items() if _is(meta.get("personal"), subject))
+    texts = tuple(n for n, meta in node.columns.items() if _is(meta.get("subject_text"), subject))
+    if not keys and not personal and not texts:
+        return None
+    name = ".".join(node.identifier)
+    actions = {str(node.columns[key].get("on_erase", "delete")) for key in keys} or {"delete"}
+    if personal and not keys:
+        problems.append(
+            f"{name}: {', '.join(personal)} is personal, but no column says whose it is; mark the "
+            f"key with `meta: {{subject: {subject}}}`, or take it into the model"
+        )
+    if len(actions) > 1 or not actions <= set(_ACTIONS):
+        problems.append(
+            f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
+        )
+    action: Action = "clear" if actions == {"clear"} else "delete"
+    return Place(node.identifier, keys, personal, texts, action)
+
+
+def _is(mark: Any, subject: str) -> bool:
+    return subject in mark if isinstance(mark, list | tuple) else mark == subject
+
+
+def _subjects(node: NodeColumns) -> set[str]:
+    marks = [meta.get("subject") for meta in node.columns.values()]
+    return {str(one) for mark in marks if mark for one in (mark if type(mark) is list else [mark])}
+
+
+def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
+    """Keys as the text by which they are compared, each once.
+
+    Raises:
+        ConfigError: There is none, or there are too many for one operation.
+    """
+    texts = tuple(dict.fromkeys(text for key in keys if (text := text_of(key))))
+    if not texts:
+        raise ConfigError(
+            "There is no key to look for; nothing was changed. Give `keys: [42, 43]`, or "
+            "`keys_from: schema.table.column` with a table that has rows."
+        )
+    if len(texts) > _MAX_KEYS:
+        raise ConfigError(
+            f"{len(texts)} keys are more than the {_MAX_KEYS} that one operation takes; nothing "
+            "was changed. Erase them in portions."
+        )
+    return texts
+
+
+# -- conditions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """SQL that finds rows by hashes, so that no statement, log or history of a server has a value.
+
+    Attributes:
+        salt: Hex digits, new for each operation.
+    """
+
+    salt: str
+
+    def digest(self, text: str) -> str:
+        """What `hashed` gives for a text."""
+        return hashlib.sha256(f"{self.salt}:{text}".encode()).hexdigest()
+
+    def hashed(self, column: str) -> str:
+        """The hash of a column's text."""
+        return f"sha2(concat('{self.salt}:', trim(cast({quote(column)} as string))), 256)"
+
+    def is_in(self, column: str, texts: Iterable[str]) -> str:
+        """Whether a column is one of the texts; never null."""
+        digests = sorted(self.digest(text) for text in texts)
+        if not digests:
+            return "false"
+        listed = ", ".join(f"'{digest}'" for digest in digests)
+        return f"coalesce({self.hashed(column)} in ({listed}), false)"
+
+    def rows(
+        self,
+        place: Place,
+        search: Search,
+        texts: Mapping[str, Iterable[str]],
+        columns: Sequence[str],
+    ) -> str:
+        """The subject's rows of a place.
+
+        Args:
+            place: The place.
+            search: The subject's keys and values.
+            texts: Free-text column -> the texts in it that name the subject.
+            columns: All columns of the table.
+        """
+        found = [self.is_in(key, search.keys) for key in place.keys]
+        found += [self.is_in(column, those) for column, those in texts.items()]
+        if place.any_cell:
+            cells = {*search.keys, *search.words}
+            found += [self.is_in(column, cells) for column in columns]
+        parts = [part for part in found if part != "false"]
+        return "(" + " or ".join(parts) + ")" if parts else "false"
+
+
+def quote(name: str) -> str:
+    """A column's name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,166 @@
+"""What is looked for: the subject's keys and personal values, and where which of them counts.
+
+Pure. A value such as ``anna@example.com`` is looked for everywhere. A short one such as the key 42
+would be found in every second file, so it is looked for only in the columns that hold it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+WORD_LENGTH = 5
+NUMBER_LENGTH = 7
+_PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
+_EPOCH = date(1970, 1, 1)
+# Iceberg keeps the first 16 characters of a text as its bound.
+_TRUNCATED = 16
+
+
+def text_of(value: Any) -> str | None:
+    """A value as the text by which it is compared; None for null and for nested values."""
+    if value is None or isinstance(value, dict | list | tuple):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value).strip()
+
+
+def distinctive(text: str) -> bool:
+    """Whether a text means the subject wherever it stands."""
+    return len(text) >= (NUMBER_LENGTH if text.isdigit() else WORD_LENGTH)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is looked for.
+
+    Attributes:
+        keys: The subject's keys, as text.
+        values: Personal column (lower case) -> the subject's values in it, as text.
+        words: Those keys and values that are looked for everywhere, as whole words, in any case.
+    """
+
+    keys: frozenset[str]
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls, keys: Iterable[str], values: Mapping[str, Iterable[str]], texts: Iterable[str]
+    ) -> Search:
+        """A search.
+
+        Args:
+            keys: The keys.
+            values: The personal values by column.
+            texts: Those of the values that are texts: numbers and days are never looked for
+                elsewhere.
+        """
+        keys = frozenset(keys)
+        words = {w for w in (*keys, *texts) if distinctive(w)}
+        by_column = {name.lower(): frozenset(found) for name, found in values.items()}
+        return cls(keys, by_column, frozenset(words))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str] | None:
+        if not self.words:
+            return None
+        words = "|".join(re.escape(word) for word in sorted(self.words, key=len, reverse=True))
+        return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """The words that a column of numbers can hold."""
+        return frozenset(word for word in self.words if word.isdigit())
+
+    def in_text(self, text: str) -> bool:
+        """Whether a text holds one of the words."""
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+    def in_raw(self, text: str) -> bool:
+        """Whether raw text of a row that could not be used holds a word, or a key as a word.
+
+        A short key may stand there for something else. Of the rows that nobody can use, rather one
+        too many is taken.
+        """
+        if self.in_text(text):
+            return True
+        return self._key_pattern is not None and self._key_pattern.search(text) is not None
+
+    @cached_property
+    def _key_pattern(self) -> re.Pattern[str] | None:
+        keys = "|".join(re.escape(key) for key in sorted(self.keys, key=len, reverse=True))
+        return re.compile(rf"(?<![\w.])(?:{keys})(?![\w.])") if keys else None
+
+    def in_column(self, value: Any, wanted: frozenset[str]) -> bool:
+        """Whether a cell is one of ``wanted``, or holds a word."""
+        text = text_of(value)
+        return text is not None and (text in wanted or self.in_text(text))
+
+    def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
+        """Whether a path or a summary says ``column=value`` of a wanted column."""
+        return any(
+            value in wanted.get(name.lower(), frozenset()) for name, value in _PAIR.findall(text)
+        )
+
+    def in_bound(self, text: str | None, wanted: frozenset[str]) -> bool:
+        """Whether a column's lower or upper bound is one of the values, or the beginning of one."""
+        if text is None:
+            return False
+        if text in wanted or self.in_text(text):
+            return True
+        if len(text) < _TRUNCATED:
+            return False
+        # The last character of an upper bound is counted up.
+        start = text[: _TRUNCATED - 1]
+        return any(value.startswith(start) for value in (*wanted, *self.words))
+
+
+def bound_text(kind: str, data: bytes) -> str | None:
+    """The text of a bound in Iceberg's single-value encoding; None for a type that has none."""
+    if kind == "string":
+        return data.decode("utf-8", "replace").strip()
+    if kind == "boolean":
+        return text_of(data != b"\x00")
+    if kind in ("int", "long") and len(data) in (4, 8):
+        return str(int.from_bytes(data, "little", signed=True))
+    if kind == "date" and len(data) == 4:
+        days = int.from_bytes(data, "little", signed=True)
+        return _day(days)
+    if kind in ("float", "double"):
+        return str(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
+    if kind.startswith("decimal"):
+        scale = int(kind.rstrip(")").rpartition(",")[2])
+        return format(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale), "f")
+    if kind.startswith("timestamp") and len(data) == 8:
+        return _moment(int.from_bytes(data, "little", signed=True))
+    return data.decode("utf-8", "replace")
+
+
+def _day(days: int) -> str | None:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _moment(micros: int) -> str | None:
+    try:
+        from datetime import timedelta
+
+        return text_of(datetime(1970, 1, 1) + timedelta(microseconds=micros))
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,110 @@
+"""Which tables hold the subject, and by which condition its rows are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkwap.erasure.plan import (
+    Conditions,
+    NodeColumns,
+    Place,
+    derived,
+    key_texts,
+    places,
+    with_columns,
+)
+from sparkwap.erasure.search import Search
+from sparkwap.errors import ConfigError
+
+KEY = {"subject": "customer"}
+PERSONAL = {"personal": "customer"}
+
+
+def node(name: str, kind: str = "model", parents: tuple[str, ...] = (), **columns: Any) -> Any:
+    schema = "audits" if kind == "test" else "s"
+    return NodeColumns(f"{kind}.{name}", (schema, name), kind, columns, frozenset(parents))
+
+
+def test_marks_say_where_a_subject_is() -> None:
+    nodes = [
+        node("orders", customer_id=KEY, note={"subject_text": "customer"}, amount={}),
+        node("customers", "snapshot", id=KEY, email=PERSONAL),
+        node("shops", shop_id={"subject": "shop"}),
+        node("totals"),
+    ]
+    assert places(nodes, "customer") == (
+        Place(("s", "customers"), ("id",), ("email",)),
+        Place(("s", "orders"), ("customer_id",), (), ("note",)),
+    )
+
+
+def test_a_column_may_be_of_several_subjects() -> None:
+    nodes = [node("calls", person={"subject": ["customer", "agent"]})]
+    assert places(nodes, "agent")[0].keys == ("person",)
+
+
+def test_rows_may_be_kept_without_the_subject() -> None:
+    nodes = [node("sales", customer_id={**KEY, "on_erase": "clear"})]
+    assert places(nodes, "customer")[0].action == "clear"
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"email": PERSONAL}, "no column says whose it is"),
+        ({"id": {**KEY, "on_erase": "drop"}}, "on_erase is drop; legal: one of delete, clear"),
+        ({"id": {"subject": "shop"}}, "subjects that are marked: shop"),
+    ],
+)
+def test_marks_that_make_no_sense_are_refused(columns: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        places([node("t", **columns)], "customer")
+
+
+def test_quarantine_and_stored_failures_are_reached_without_marks() -> None:
+    nodes = [
+        node("raw_shop__customers", id=KEY),
+        node("quarantine_shop__customers", parents=("model.raw_shop__customers",)),
+        node("quarantine_shop__goods", parents=("model.raw_shop__goods",)),
+        node("unique_id", "test", parents=("model.raw_shop__customers",)),
+    ]
+    tables = {
+        ("s", "raw_shop__customers"): ["id", "_raw"],
+        ("s", "quarantine_shop__customers"): ["_raw"],
+        ("s", "quarantine_shop__goods"): ["_raw"],
+        ("audits", "unique_id"): ["unique_field"],
+        ("audits", "of_a_test_that_is_gone"): ["id"],
+    }
+    found = derived(nodes, places(nodes, "customer"), tables)
+    assert {place.name: place.any_cell for place in found} == {
+        "s.quarantine_shop__customers": False,
+        "audits.unique_id": True,
+        "audits.of_a_test_that_is_gone": True,
+    }
+
+
+def test_a_place_follows_its_table() -> None:
+    place = Place(("s", "t"), ("ID",), ("email", "phone"))
+    found = with_columns(place, ["id", "email", "_raw"])
+    assert (found.keys, found.personal, found.texts) == (("id",), ("email",), ("_raw",))
+
+
+def test_keys_are_compared_as_text() -> None:
+    assert key_texts([42, "42", " C-7 ", None]) == ("42", "C-7")
+    with pytest.raises(ConfigError, match="no key"):
+        key_texts([None, ""])
+
+
+def test_no_statement_tells_a_key() -> None:
+    conditions = Conditions("ab")
+    place = Place(("s", "t"), ("id",))
+    sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, ["id"])
+    assert "anna" not in sql
+    assert conditions.digest("anna-berg") in sql
+    assert "sha2(concat('ab:', trim(cast(`id` as string))), 256)" in sql
+
+
+def test_nothing_to_look_for_finds_no_row() -> None:
+    assert Conditions("ab").rows(Place(("s", "t")), Search(frozenset({"1"})), {}, ["a"]) == "false"

@@ -1,0 +1,49 @@
+"""What is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkwap.erasure import Request
+from sparkwap.errors import ConfigError
+
+
+def test_a_dry_run_is_the_default() -> None:
+    request = Request.of("wap_erase", {"subject": "customer", "keys": [42], "confirm": None})
+    assert (request.keys, request.confirmed, request.erases) == ((42,), False, True)
+
+
+def test_keys_may_come_from_a_table() -> None:
+    request = Request.of("wap_erase", {"subject": "c", "keys_from": "s.requests.id"})
+    assert request.source == (("s", "requests"), "id")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"keys": [1]}, "subject is missing"),
+        ({"subject": "c"}, "either keys or keys_from"),
+        ({"subject": "c", "keys": [1], "keys_from": "a.b.c"}, "either keys or keys_from"),
+        ({"subject": "c", "keys_from": "b.c"}, "keys_from is 'b.c'"),
+        ({"subject": "c", "keys": [1], "confirm": "yes"}, "confirm is 'yes'"),
+        ({"subject": "c", "key": [1]}, "unknown argument: key"),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Request.of("wap_erase", arguments)
+
+
+def test_a_rectification_needs_values() -> None:
+    with pytest.raises(ConfigError, match="values is missing"):
+        Request.of("wap_rectify", {"subject": "c", "keys": [1]})
+
+
+def test_the_same_request_has_the_same_token_confirmed_or_not() -> None:
+    asked = {"subject": "c", "keys": [2, 1]}
+    first = Request.of("wap_erase", asked)
+    second = Request.of("wap_erase", {**asked, "keys": [1, 2], "confirm": True})
+    assert first.token == second.token
+    assert first.token != Request.of("wap_erase", {**asked, "subject": "d"}).token

@@ -1,0 +1,69 @@
+"""What counts as the subject's, and where."""
+
+from __future__ import annotations
+
+import struct
+from datetime import date, datetime
+from decimal import Decimal
+
+import pytest
+
+from sparkwap.erasure.search import Search, bound_text, text_of
+
+ANNA = Search.of(["42"], {"email": ["anna@mail.example"]}, ["anna@mail.example"])
+
+
+def test_short_values_are_looked_for_in_their_columns_only() -> None:
+    assert ANNA.words == {"anna@mail.example"}
+    assert not ANNA.in_text("42 rows")
+    assert ANNA.in_column(42, frozenset({"42"}))
+
+
+def test_distinctive_values_are_looked_for_everywhere_as_whole_words() -> None:
+    assert ANNA.in_text('{"to": "Anna@Mail.example"}')
+    assert not ANNA.in_text("joanna@mail.example")
+    assert not ANNA.in_text("anna@mail.examples")
+
+
+def test_raw_text_is_the_subjects_by_its_key_as_a_word() -> None:
+    assert ANNA.in_raw('{"id": 42, "name": null')
+    assert ANNA.in_raw("42;x")
+    assert not ANNA.in_raw("142;x")
+    assert not ANNA.in_raw("3.42;x")
+
+
+def test_paths_and_summaries_tell_values_by_their_columns() -> None:
+    wanted = {"customer_id": frozenset({"42"})}
+    assert ANNA.in_pairs("s/t/data/customer_id=42/part-0.parquet", wanted)
+    assert not ANNA.in_pairs("s/t/data/customer_id=420/part-0.parquet", wanted)
+    assert not ANNA.in_pairs("s/t/data/day=42/part-0.parquet", wanted)
+
+
+def test_a_bound_is_the_beginning_of_a_value() -> None:
+    wanted = frozenset({"anna@mail.example"})
+    assert ANNA.in_bound("anna@mail.exampl", wanted)
+    assert ANNA.in_bound("anna@mail.exampm", wanted)
+    assert not ANNA.in_bound("anna", wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        ("long", struct.pack("<q", -42), "-42"),
+        ("int", struct.pack("<i", 42), "42"),
+        ("date", struct.pack("<i", 7_000), "1989-03-02"),
+        ("timestamptz", struct.pack("<q", 86_400_000_000), "1970-01-02 00:00:00"),
+        ("decimal(9,2)", (-1234).to_bytes(2, "big", signed=True), "-12.34"),
+        ("string", "Ærø".encode(), "Ærø"),
+        ("double", struct.pack("<d", 1.5), "1.5"),
+    ],
+)
+def test_bounds_are_decoded_by_their_types(kind: str, data: bytes, text: str) -> None:
+    assert bound_text(kind, data) == text
+
+
+def test_values_have_one_text() -> None:
+    assert text_of(date(1990, 5, 17)) == "1990-05-17"
+    assert text_of(datetime(2020, 1, 2, 3)) == "2020-01-02 03:00:00"
+    assert text_of(Decimal("1.50")) == "1.50"
+    assert text_of(["nested"]) is None
