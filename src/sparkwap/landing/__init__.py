@@ -23,7 +23,7 @@ NULL):
                                 is counted only (tombstone, schema change); ``file``
 ``_raw``          string        the text of a bad or skipped row
 ``_error``        string        the first reason why; of a ``file``, why it was not read again
-``_load``         string        ``full`` (the file is a whole state) or ``changes``
+``_load``         string        ``full`` (the file is a whole state), ``changes`` or ``inserts``
 ``_file_sha256``  string        digest of the file's bytes; on ``file`` rows only, like the next
 ``_file_bytes``   bigint        size of the file
 ``_file_rows``    bigint        rows in it, counted without Spark

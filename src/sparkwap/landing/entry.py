@@ -47,7 +47,7 @@ from sparkwap.landing import types
 from sparkwap.landing.errors import LandingError, any_of
 
 KINDS = ("extract", "changes")
-LOADS = ("full", "changes")
+LOADS = ("full", "changes", "inserts")
 FORMATS = ("csv", "json", "parquet", "debezium")
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
 ON_NEW_COLUMNS = ("append", "ignore", "fail")
@@ -67,9 +67,10 @@ _LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes")
 class Layout:
     """How some of an entity's files look.
 
-    ``match`` is a file-name pattern, ``load`` one of `LOADS`. ``operation`` names the column with
-    the operation code; it comes first in files without a header. ``codes`` are pairs of such a
-    code and its meaning, one of `OPERATIONS`.
+    ``match`` is a file-name pattern. ``load`` is one of `LOADS`: the whole table, changes with an
+    operation each, or rows that are all new, such as readings. ``operation`` names the column
+    with the operation code; it comes first in files without a header. ``codes`` are pairs of such
+    a code and its meaning, one of `OPERATIONS`.
     """
 
     match: str

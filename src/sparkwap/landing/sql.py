@@ -95,6 +95,8 @@ def event_time(entry: Entry) -> str:
 
 def operation(layout: Layout, has_code: bool) -> str:
     """The operation of a row, or NULL where its code is unknown; a full load only loads."""
+    if layout.load == "inserts":
+        return "'insert'"
     if not has_code or layout.load == "full":
         return "'load'"
     cases = " ".join(f"when {text(k)} then {text(v)}" for k, v in layout.codes)
