@@ -19,6 +19,7 @@ from sparkwap import __version__
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.quarantine import register_quarantine
+from sparkwap.source import register_source
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -84,6 +85,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_build,
     register_quarantine,
+    register_source,
 )
 
 

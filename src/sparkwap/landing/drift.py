@@ -100,9 +100,9 @@ def _faults(
         return faults
     there = {entry.renames.get(c, c) for c in published}
     faults += [f"no key column '{k}'" for k in entry.key if k not in there]
-    if layout.load == "changes":
+    if layout.load != "full":
         needed = [
-            *([layout.operation] if layout.operation else []),
+            *([layout.operation] if layout.operation and layout.load == "changes" else []),
             *(n for n, _ in entry.sequence),
         ]
         faults += [f"no column '{c}', which the changes need" for c in needed

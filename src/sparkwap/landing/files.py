@@ -212,7 +212,7 @@ def copies(
         seen.setdefault((digest, None), name)
     found: dict[LandingFile, str] = {}
     for file in new:
-        anywhere = file.layout.load == "changes" and bool(entry.sequence)
+        anywhere = file.layout.load != "full" and bool(entry.sequence)
         place = None if anywhere else _drop_of(file.name)
         first = seen.get((file.sha256, place))
         if first is not None and file.bytes:

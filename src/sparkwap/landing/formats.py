@@ -1,5 +1,8 @@
 """Texts of landing files, taken apart by Spark.
 
+A fraction in JSON is a double here, as it is for most readers of JSON: 1.10 becomes ``1.1``, and
+digits after the 17th are lost. Sources that mean decimals send them as strings.
+
 Each format gives the same frame, one row for each row of the log to be:
 
 ============== ============= ======================================================================

@@ -262,7 +262,7 @@ class Reader:
             [
                 (
                     str(f.path), f.load_date or self.known.dates.get(again.get(f, "")), f.name,
-                    f.layout.load, f.sha256, f.bytes, rows.get(f, 0),
+                    _load(f.layout), f.sha256, f.bytes, rows.get(f, 0),
                     list(published.get(f, ())), again.get(f),
                 )
                 for f in files
@@ -334,6 +334,11 @@ class Reader:
             Group(layout, tuple(members), columns, tuple(members))
             for (layout, columns), members in found.items()
         ]
+
+
+def _load(layout: Layout) -> str:
+    """What the log says of a file: to a reader of it, rows that are all new are changes."""
+    return "full" if layout.load == "full" else "changes"
 
 
 def _as_texts(entry: Entry) -> Entry:

@@ -1,0 +1,132 @@
+"""Real change data, badly delivered, in both shapes: what is bad is found, and nothing else.
+
+`AIRPORTS_DATA=<folder>` names another place for the data.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from vocabulary.landing import LandingProject, make_landing_project
+
+if TYPE_CHECKING:
+    from vocabulary import MakeProject, Outcome, Reader
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(os.environ.get("AIRPORTS_DATA", ROOT.parent / "shared" / "data" / "airports"))
+ENTITIES = ("regions", "countries", "sp500_constituents")
+FORMATS = ("dms", "debezium")
+FIRST = {"dms": "LOAD*", "debezium": "0000_*_snapshot*"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "dms": {
+        "format": "csv",
+        "load_date": r"^(\d{8})-",
+        "operation": "Op",
+        "codes": {"I": "insert", "U": "update", "D": "delete"},
+        "sequence": {"last_update_time": "timestamp", "change_seq": "decimal(35)"},
+    },
+    "debezium": {"format": "debezium", "load_date": r"^\d{4}_(\d{8})"},
+}
+
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(),
+    reason=f"the airports data is not part of this repository and not at {DATA}; "
+    "AIRPORTS_DATA=<folder> names another place",
+)
+
+
+def model(entity: str, shape: str, dirt: str) -> str:
+    return f"{dirt}_{shape}_{entity}"
+
+
+def entry(facts: dict[str, Any], entity: str, shape: str, dirt: str) -> dict[str, Any]:
+    integers = facts["int_cols"]
+    return {
+        **SHAPES[shape],
+        "entity": entity,
+        "kind": "changes",
+        "path": f"{dirt}/{entity}/{shape}",
+        "key": [facts["key"]],
+        "columns": {c: "bigint" if c in integers else "string" for c in facts["columns"]},
+        "renames": facts["rename"],
+        "files": [{"match": FIRST[shape], "load": "full"}, {"match": "*", "load": "changes"}],
+        "threshold": 8,
+    }
+
+
+def deliver(project: LandingProject, entity: str, shape: str, dirt: str) -> None:
+    folder = project.landing / dirt / entity / shape
+    folder.mkdir(parents=True)
+    clean = DATA / "cdc" / entity / shape
+    later = DATA / dirt / entity / shape
+    for path in {*clean.glob(FIRST[shape]), *later.iterdir()}:
+        shutil.copy(path, folder)
+
+
+@pytest.fixture(scope="module")
+def airports(make_project: MakeProject, reader: Reader) -> tuple[LandingProject, Outcome]:
+    known = json.loads((DATA / "entities.json").read_text())["entities"]
+    cases = [(e, s, d) for e in ENTITIES for s in FORMATS for d in ("cdc", "cdc_dirty")]
+    entries = {model(*case): entry(known[case[0]], *case) for case in cases}
+    project = make_landing_project(make_project, reader, "air", entries)
+    for case in cases:
+        deliver(project, *case)
+    clean = [f"quarantine_{model(*case)}" for case in cases if case[2] == "cdc"]
+    done = project.build("--exclude", *clean).succeeded()
+    return project, done
+
+
+def expected(name: str) -> list[dict[str, str]]:
+    with (DATA / "expected" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("shape", FORMATS)
+@pytest.mark.parametrize("entity", ENTITIES)
+def test_what_is_malformed_is_quarantined(
+    airports: tuple[LandingProject, Outcome], entity: str, shape: str
+) -> None:
+    project, _ = airports
+    rows = project.rows(f"quarantine_{model(entity, shape, 'cdc_dirty')}")
+    found = {(row["file_path"].rpartition("/")[2], row["line"]) for row in rows}
+    assert found == {
+        (row["file"], int(row["line"]))
+        for row in expected(f"{entity}/dirty/malformed.csv")
+        if row["format"] == shape
+    }
+    assert len(rows) == len(found)
+    assert project.rows(f"raw_{model(entity, shape, 'cdc')}", "bad") == []
+
+
+@pytest.mark.parametrize("shape", FORMATS)
+@pytest.mark.parametrize("entity", ENTITIES)
+def test_the_state_is_the_true_one_clean_and_dirty(
+    airports: tuple[LandingProject, Outcome], entity: str, shape: str
+) -> None:
+    project, _ = airports
+    truth = expected(f"{entity}/counts_per_revision.csv")[-1]
+    for dirt in ("cdc", "cdc_dirty"):
+        name = model(entity, shape, dirt)
+        (key,) = project.entries[name]["key"]
+        live = [row for row in project.rows(f"cdc_{name}") if row["row_hash"]]
+        lines = sorted(f"{row[key]}\x1f{row['row_hash']}\n".encode() for row in live)
+        digest = hashlib.sha256(b"".join(lines)).hexdigest()
+        assert (len(live), digest) == (int(truth["rows"]), truth["state_sha256"]), dirt
+
+
+def test_columns_that_came_and_changed_their_names_are_told(
+    airports: tuple[LandingProject, Outcome],
+) -> None:
+    project, done = airports
+    told = [line for line in done.text.splitlines() if "raw_cdc_dms_sp500" in line]
+    assert any("columns renamed" in line and "'Security' is 'security'" in line for line in told)
+    assert any("columns missing, filled with NULL: 'cik'" in line for line in told)
+    rows = project.rows(f"raw_{model('sp500_constituents', 'dms', 'cdc')}", "row")
+    assert {row["founded"] is None for row in rows if row["_load_date"].year < 2023} == {True}
