@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import mmap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,9 @@ PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 65_536
+
+Data = bytes | mmap.mmap
+"""The content of a file."""
 
 Wanted = Mapping[str, frozenset[str]]
 """Column (lower case) -> what of the subject it may hold."""
@@ -95,7 +99,7 @@ class Scanner:
         # A clone shares the folder of its table; what is marked says more.
         return max(inside, key=lambda t: (len(t.folder), t.place is not None), default=None)
 
-    def scan(self, path: str, data: bytes) -> Scanned:
+    def scan(self, path: str, data: Data) -> Scanned:
         """Read one file, wholly.
 
         A file that cannot be read counts as one that holds the subject.
@@ -109,7 +113,7 @@ class Scanner:
                 "avro": look.avro,
                 "json": look.json,
                 "gzip json": look.json,
-                "bytes": look.bytes,
+                "bytes": look.plain,
             }[kind](content)
             if self.search.in_text(path) or self.search.in_pairs(path, look.wanted):
                 found = [*found, "its path"]
@@ -119,9 +123,18 @@ class Scanner:
         return Scanned(path, kind, len(data), table, tuple(dict.fromkeys(found)))
 
     def _wanted(self, owner: Owned | None) -> Wanted:
-        if owner is not None and owner.place is not None:
-            return owner.place.wanted(self.search)
-        return self._elsewhere
+        if owner is None:
+            return self._anywhere
+        return owner.place.wanted(self.search) if owner.place else self._elsewhere
+
+    @cached_property
+    def _anywhere(self) -> Wanted:
+        """All marked columns: for files of tables that are no more, whose marks nobody knows."""
+        wanted: dict[str, frozenset[str]] = {}
+        for place in (table.place for table in self.tables if table.place):
+            for name, values in place.wanted(self.search).items():
+                wanted[name] = wanted.get(name, frozenset()) | values
+        return wanted
 
     @cached_property
     def _elsewhere(self) -> Wanted:
@@ -133,7 +146,7 @@ class Scanner:
                     wanted[name.lower()] = self.search.keys
         return wanted
 
-    def collect(self, path: str, data: bytes) -> dict[str, set[tuple[str, bool]]]:
+    def collect(self, path: str, data: Data) -> dict[str, set[tuple[str, bool]]]:
         """The subject's personal values in a data file, by column, each with "is it a text"."""
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
@@ -147,7 +160,7 @@ class Scanner:
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
-    def shared(self, path: str, data: bytes, values: Wanted) -> dict[str, set[str]]:
+    def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
         """Which of ``values`` other people have too, in a data file."""
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
@@ -163,7 +176,7 @@ class Scanner:
         return found
 
     def _personal(
-        self, owner: Owned, path: str, data: bytes
+        self, owner: Owned, path: str, data: Data
     ) -> Iterator[tuple[list[bool], list[tuple[str, list[Any]]]]]:
         """Portions of rows: whether each is the subject's, and its personal columns."""
         place = owner.place
@@ -196,7 +209,7 @@ class _Look:
     def search(self) -> Search:
         return self.scanner.search
 
-    def parquet(self, data: bytes) -> list[str]:
+    def parquet(self, data: Data) -> list[str]:
         file = pq.ParquetFile(pa.BufferReader(data))
         found = [f"column {n}" for n in self._cells(file)]
         found += [f"statistics of column {n}" for n in self._statistics(file)]
@@ -265,8 +278,8 @@ class _Look:
             return False
         return ".".join((*self.owner.identifier, name)).lower() in self.scanner.ignored
 
-    def avro(self, data: bytes) -> list[str]:
-        file = avro.read(data)
+    def avro(self, data: Data) -> list[str]:
+        file = avro.read(bytes(data))
         fields = _iceberg_fields(file.header)
         found: list[str] = []
         for record in file.records:
@@ -327,8 +340,8 @@ class _Look:
             if self.search.in_bound(text, self.wanted.get(name, frozenset())):
                 yield f"bound of column {name}"
 
-    def json(self, data: bytes) -> list[str]:
-        return list(dict.fromkeys(self._document(json.loads(data), "")))
+    def json(self, data: Data) -> list[str]:
+        return list(dict.fromkeys(self._document(json.loads(bytes(data)), "")))
 
     def _document(self, value: Any, where: str) -> Iterator[str]:
         if isinstance(value, Mapping):
@@ -345,19 +358,19 @@ class _Look:
     def _says(self, text: str) -> bool:
         return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
 
-    def bytes(self, data: bytes) -> list[str]:
-        return ["its bytes"] if self.search.in_text(data.decode("utf-8", "replace")) else []
+    def plain(self, data: Data) -> list[str]:
+        return ["its bytes"] if self.search.in_text(bytes(data).decode("utf-8", "replace")) else []
 
 
-def _kind(path: str, data: bytes) -> tuple[str, bytes]:
+def _kind(path: str, data: Data) -> tuple[str, Data]:
     """What a file is, by its content, and its content unpacked."""
     if data[:4] == PARQUET_MAGIC:
         return "parquet", data
     if data[:4] == avro.MAGIC:
         return "avro", data
     if data[:2] == _GZIP_MAGIC:
-        data = gzip.decompress(data)
-        return ("gzip json", data) if path.endswith(".json") else ("bytes", data)
+        content = gzip.decompress(data)
+        return ("gzip json", content) if path.endswith(".json") else ("bytes", content)
     return ("json", data) if path.endswith(".json") else ("bytes", data)
 
 
@@ -441,7 +454,7 @@ class Proof:
 def scan(
     scanner: Scanner,
     paths: Collection[str],
-    read: Callable[[str], bytes],
+    read: Callable[[str], Data],
     spread: Callable[[Callable[[str], Scanned | None], Iterable[str]], list[Scanned | None]],
 ) -> Proof:
     """Read all files.

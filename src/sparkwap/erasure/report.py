@@ -17,7 +17,7 @@ from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Request
 
 if TYPE_CHECKING:
-    from sparkwap.erasure.operation import Found
+    from sparkwap.erasure.look import Found
 
 ERASED = "(erased)"
 _SHOWN = 20

@@ -1,0 +1,116 @@
+"""The files of a lake, and readers of all of them."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkwap.catalog import Identifier, Lake, TableState
+from sparkwap.catalog import expire as forgetting
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import local_path
+from sparkwap.erasure.plan import Place
+from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
+from sparkwap.erasure.search import Search
+
+_PARQUET = ".parquet"
+
+
+@dataclass(frozen=True)
+class LakeFiles:
+    """The files of a lake.
+
+    Attributes:
+        lake: The lake.
+        beside: Further files and folders that belong to it, besides the warehouse.
+        scratch: Folders, below those too, of a running server's scratch files.
+    """
+
+    lake: Lake
+    beside: Sequence[Path] = ()
+    scratch: Sequence[Path] = ()
+
+    def paths(self) -> list[str]:
+        """All files but scratch files."""
+        scratch = tuple(f"{folder}/" for folder in self.scratch)
+        warehouse = forgetting.files_of(self.lake, str(self.lake.properties["warehouse"]))
+        beside = self._below(self.beside)
+        return [*warehouse, *(path for path in beside if not path.startswith(scratch))]
+
+    def scratch_paths(self) -> list[str]:
+        """The scratch files."""
+        return self._below(self.scratch)
+
+    def _below(self, folders: Sequence[Path]) -> list[str]:
+        return [path for one in folders for path in forgetting.files_of(self.lake, str(one))]
+
+    def scanner(
+        self,
+        search: Search,
+        reached: Sequence[Place],
+        states: Mapping[Identifier, TableState],
+        ignored: frozenset[str],
+    ) -> Scanner:
+        """A reader that knows the tables of the lake."""
+        by_name = {place.identifier: place for place in reached}
+        tables = [
+            _owned(state, self.lake.store.load(state.metadata_location), by_name.get(name))
+            for name, state in states.items()
+        ]
+        return Scanner(search, tables, ignored)
+
+    def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
+        """Read files wholly."""
+        return scan(scanner, paths, self.read, self.lake.store.map)
+
+    def each(
+        self, paths: Iterable[str], read: Callable[[str, Data], Mapping[str, set[Any]]]
+    ) -> dict[str, set[Any]]:
+        """What a reader has of all data files together, of those that can be read."""
+
+        def one(path: str) -> Mapping[str, set[Any]]:
+            try:
+                return read(path, self.read(path))
+            except Exception:
+                return {}  # gone meanwhile; or the scan tells that it cannot be read
+
+        together: dict[str, set[Any]] = {}
+        data_files = [path for path in paths if path.endswith(_PARQUET)]
+        for found in self.lake.store.map(one, data_files):
+            for name, those in found.items():
+                together.setdefault(name, set()).update(those)
+        return together
+
+    def read(self, path: str) -> Data:
+        """A file as it is; large local ones are not brought into memory as a whole."""
+        local = local_path(path)
+        if local is None or not path.endswith(_PARQUET) or not local.stat().st_size:
+            return forgetting.content(self.lake, path)
+        with local.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _owned(state: TableState, document: md.Document, place: Place | None) -> Owned:
+    """A table as the reader of files knows it."""
+    fields: dict[int, str] = {}
+    types: dict[int, str] = {}
+    # The present schema last, so that its names win.
+    current = document.get("current-schema-id")
+    schemas = sorted(document.get("schemas") or (), key=lambda s: s.get("schema-id") == current)
+    for schema in schemas:
+        for one in schema.get("fields", ()):
+            if "id" in one:
+                fields[one["id"]] = one["name"]
+                types[one["id"]] = one["type"] if isinstance(one["type"], str) else ""
+    partitions: dict[int, list[tuple[str, str] | None]] = {}
+    for spec in document.get("partition-specs") or ():
+        partitions[spec["spec-id"]] = [
+            (fields.get(part["source-id"], "").lower(), types.get(part["source-id"], ""))
+            if part["transform"] == "identity"
+            else None
+            for part in spec["fields"]
+        ]
+    return Owned(state.identifier, state.location, place, fields, partitions)

@@ -1,0 +1,51 @@
+"""The statements, and the queries that audit them."""
+
+from __future__ import annotations
+
+from sparkwap.erasure.plan import Conditions
+from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal
+
+TABLE = ("s", "t")
+COLUMNS = ["id", "email"]
+
+
+def test_rows_go_from_the_branch() -> None:
+    rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)")
+    assert rewrite.statements("b") == ["delete from `s`.`t`.`branch_b` where (id = 1)"]
+
+
+def test_values_change_on_the_branch() -> None:
+    rewrite = Rewrite(TABLE, COLUMNS, updates=[Update("id = 1", {"email": "null"})])
+    assert rewrite.statements("b") == ["update `s`.`t`.`branch_b` set `email` = null where id = 1"]
+
+
+def test_a_table_with_hidden_rows_is_written_anew_as_a_whole() -> None:
+    rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)", whole=True)
+    assert rewrite.statements("b") == [
+        "insert overwrite table `s`.`t`.`branch_b` select `id`, `email` from "
+        "`s`.`t` version as of 'main' where not (id = 1)"
+    ]
+
+
+def test_the_audit_compares_the_branch_with_what_main_says() -> None:
+    update = Update("id = 2", {"email": "null"})
+    expected, there = Rewrite(TABLE, COLUMNS, "(id = 1)", [update]).audit("b")
+    assert "if(id = 2, null, `email`) as `email` from `s`.`t` version as of 'main'" in expected
+    assert "where not (id = 1)" in expected
+    assert "from `s`.`t` version as of 'b')" in there
+    assert expected.split("from (")[0] == there.split("from (")[0]
+
+
+def test_no_literal_is_in_clear() -> None:
+    assert "anna" not in literal("anna@mail.example", "string")
+    assert literal(None, "date") == "cast(null as date)"
+    assert cleared(["id"], {"id": "bigint"}) == {"id": "cast(null as bigint)"}
+
+
+def test_a_log_counts_the_rows_that_are_left() -> None:
+    conditions = Conditions("ab")
+    update = fewer_rows(conditions, {"one.csv": 2})
+    digest = conditions.digest("one.csv")
+    assert "_kind = 'file'" in update.where
+    assert digest in update.where
+    assert f"when '{digest}' then 2 else 0 end" in update.sets["_file_rows"]
