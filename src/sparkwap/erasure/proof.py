@@ -94,10 +94,18 @@ class Scanner:
 
     def owner(self, path: str) -> Owned | None:
         """The table in whose folder a file is."""
-        plain = plain_location(path)
-        inside = [t for t in self.tables if plain.startswith(f"{plain_location(t.folder)}/")]
+        folder = plain_location(path)
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if folder in self._by_folder:
+                return self._by_folder[folder]
+        return None
+
+    @cached_property
+    def _by_folder(self) -> Mapping[str, Owned]:
         # A clone shares the folder of its table; what is marked says more.
-        return max(inside, key=lambda t: (len(t.folder), t.place is not None), default=None)
+        tables = sorted(self.tables, key=lambda table: table.place is not None)
+        return {plain_location(table.folder): table for table in tables}
 
     def scan(self, path: str, data: Data) -> Scanned:
         """Read one file, wholly.
@@ -271,7 +279,7 @@ class _Look:
         if "." not in path:
             name: str = _name(file.schema_arrow.field(path), self.owner)
             return name
-        return path.rpartition(".")[2].lower()
+        return path.lower()
 
     def _ignored(self, name: str) -> bool:
         if self.owner is None:
@@ -386,7 +394,8 @@ def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
     kind = column.type
     if pa.types.is_struct(kind):
         for index in range(kind.num_fields):
-            yield kind.field(index).name.lower(), column.field(index)
+            # A product's `id` inside a struct is not the key `id`.
+            yield f"{name}.{kind.field(index).name.lower()}", column.field(index)
     elif pa.types.is_map(kind):
         yield name, column.keys
         yield name, column.items
@@ -411,19 +420,21 @@ def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:
         return {}
     found: dict[int, tuple[str, str]] = {}
 
-    def walk(kind: Any) -> None:
+    def walk(kind: Any, above: str) -> None:
         if not isinstance(kind, Mapping):
             return
         for one in kind.get("fields", ()):
-            found[one["id"]] = (one["name"], one["type"] if type(one["type"]) is str else "")
-            walk(one["type"])
+            name = f"{above}{one['name']}"
+            found[one["id"]] = (name, one["type"] if isinstance(one["type"], str) else "")
+            walk(one["type"], f"{name}.")
         for part in ("element", "key", "value"):
             if part in kind:
                 inner = kind[part]
-                found[kind[f"{part}-id"]] = (part, inner if type(inner) is str else "")
-                walk(inner)
+                text = inner if isinstance(inner, str) else ""
+                found[kind[f"{part}-id"]] = (f"{above}{part}", text)
+                walk(inner, f"{above}{part}.")
 
-    walk(schema)
+    walk(schema, "")
     return found
 
 

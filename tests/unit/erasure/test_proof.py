@@ -66,6 +66,16 @@ def test_a_short_key_elsewhere_is_something_else() -> None:
     assert scanner().scan("/w/s/people/data/x.parquet", data).found == ()
 
 
+def test_a_name_inside_a_struct_is_another_column() -> None:
+    data = parquet(pa.table({"basket": [{"customer_id": 42, "n": 1}]}))
+    assert scanner().scan("/w/s/people/data/x.parquet", data).found == ()
+
+
+def test_a_file_of_a_table_that_is_no_more_is_read_by_all_marks() -> None:
+    data = parquet(pa.table({"customer_id": [42]}))
+    assert scanner().scan("/w/s/gone/data/x.parquet", data).found != ()
+
+
 def test_a_key_is_found_by_its_name_in_tables_without_marks() -> None:
     tables = [
         Owned(("s", "people"), "/w/s/people", PLACE),
