@@ -175,7 +175,8 @@ class Reader:
             for group, one in zip(groups, mapped, strict=True)
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
-        marks = log.files(self._settled(listed, rows, undated), columns)
+        begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in fresh)
+        marks = log.files(self._settled(listed, rows, begins, undated), columns)
         frame = marks if rows is None else rows.unionByName(marks)
         return log.stamped(frame, columns, self.known.batch + 1, self.here.run_id)
 
@@ -270,30 +271,28 @@ class Reader:
             log.LISTED,
         )  # fmt: skip
 
-    def _settled(self, listed: DataFrame, rows: DataFrame | None, undated: bool) -> DataFrame:
+    def _settled(
+        self, listed: DataFrame, rows: DataFrame | None, begins: bool, undated: bool
+    ) -> DataFrame:
         """The files, with what only their rows tell: load date, and where a full load begins.
 
         All files of a full load begin where the first of them does: the rows of one must not be
         taken for what was there before another.
         """
-        own_order = bool(self.entry.sequence)
-        if rows is None or not (undated or own_order):
-            start = "concat(cast(_load_date as string), '|0')"
-            return listed.selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
-        told = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
-        told = told.selectExpr(
-            "_file_path", "`min(_sequence)` as _least", "`max(_load_date)` as _day"
-        )
-        start = "min(_least) over (partition by _load, _load_date)"
-        if not own_order:
-            start = "concat(cast(_load_date as string), '|0')"
-        return (
-            listed.join(told, "_file_path", "left")
-            .selectExpr("*", "coalesce(_load_date, _day) as _settled_date")
-            .drop("_load_date")
-            .withColumnRenamed("_settled_date", "_load_date")
-            .selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
-        )
+        start = "concat(cast(_load_date as string), '|0')"
+        if rows is not None and (begins or undated):  # else it would be a second reading for naught
+            told = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
+            told = told.selectExpr(
+                "_file_path", "`min(_sequence)` as _least", "`max(_load_date)` as _day"
+            )
+            listed = (
+                listed.join(told, "_file_path", "left")
+                .selectExpr("*", "coalesce(_load_date, _day) as _settled_date")
+                .drop("_load_date")
+                .withColumnRenamed("_settled_date", "_load_date")
+            )
+            start = "min(_least) over (partition by _load, _load_date)" if begins else start
+        return listed.selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
 
     # -- quarantined rows once more --------------------------------------------------------------
 
