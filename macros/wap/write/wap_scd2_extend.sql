@@ -12,8 +12,7 @@
 -#}
 {% macro wap_scd2_extend(relation, history, on_schema_change) %}
     {%- set marks = _wap_scd2_marks(relation, history) -%}
-    {%- set none_of_log = dict(history, sql="select * from (" ~ history["sql"] ~ ") where false") -%}
-    {%- set shape = wap_temporary_view(relation, wap_scd2_whole(none_of_log)) -%}
+    {%- set shape = wap_temporary_view(relation, wap_scd2_shape(history)) -%}
     {%- set columns = wap_place_increment(relation, shape, on_schema_change) -%}
     {%- set missing = wap_scd2_columns(history) | reject("in", columns) | list -%}
     {%- set history = dict(
@@ -78,13 +77,15 @@
         events    rows of the increment
         batch     the last batch
         resets    whether a truncate or a full load is among them
+        partial   whether one of them leaves columns out
         all       whether all keys have to be built again, as such a one is late
         restate   SQL: the keys that the var `scd2_restate` names; None for none
 -#}
 {% macro _wap_scd2_look(stage, history, marks) %}
     {%- set found = _wap_scd2_one(
         "select count(*), max(_batch), "
-        ~ "min(if(_op in ('truncate', 'full_load'), _sequence, null)) from "
+        ~ "min(if(_op in ('truncate', 'full_load'), _sequence, null)), "
+        ~ ("count(_absent)" if history["partial"] else "0") ~ " from "
         ~ stage ~ "increment") -%}
     {%- set resets = found[2] is not none -%}
     {%- set older = none -%}
@@ -112,6 +113,7 @@
         "events": found[0],
         "batch": found[1] if found[1] is not none else marks["batch"],
         "resets": resets,
+        "partial": found[3] > 0,
         "all": (_wap_scd2_one(older)[0] > 0) if older is not none else false,
         "restate": wap_scd2_restated(model.name),
     }) }}
@@ -323,6 +325,9 @@
 {#- The versions that the touched keys should have. -#}
 {% macro _wap_scd2_wanted_sql(stage, relation, history, increment) -%}
     {%- set late = not increment["all"] and increment["late"]["count"] > 0 -%}
+    {%- set logged = late or increment["all"] -%}
+    {%- set met = wap_scd2_met(history) if logged else increment -%}
+    {%- set history = dict(history, partial=met["partial"]) -%}
     {%- set steps -%}
         {%- if increment["all"] -%}
         {{ wap_scd2_events(history, history["sql"]) }}
@@ -338,10 +343,9 @@
         {%- endif -%}
     {%- endset -%}
     {#- Old resets meet late keys only: what follows on a current version comes after them. -#}
-    {%- set resets = wap_scd2_resets(history, history["sql"]) if late or increment["all"]
-        else (wap_scd2_resets(history, "select * from " ~ stage ~ "increment")
-        if increment["resets"] else none) -%}
-    {{ wap_scd2_versions(history, steps, resets) }}
+    {%- set source = history["sql"] if logged else "select * from " ~ stage ~ "increment" -%}
+    {{ wap_scd2_versions(
+        history, steps, wap_scd2_resets(history, source) if met["resets"] else none) }}
 {%- endmacro %}
 
 {#- The rows that the table has of the touched keys. -#}

@@ -116,7 +116,28 @@
         published: renders to the published state of the table; None if there is none
 -#}
 {% macro wap_scd2_whole(history, published=none) -%}
-    {%- set resets = wap_scd2_resets(history, history["sql"]) -%}
+    {%- set met = wap_scd2_met(history) -%}
+    {{ _wap_scd2_numbered(
+        dict(history, partial=met["partial"]), published,
+        wap_scd2_resets(history, history["sql"]) if met["resets"] else none) }}
+{%- endmacro %}
+
+{#- What has the columns of the history, and no rows. -#}
+{% macro wap_scd2_shape(history) -%}
+    {%- set nothing = "select * from (" ~ history["sql"] ~ ") where false" -%}
+    {{ _wap_scd2_numbered(dict(history, sql=nothing, partial=false)) }}
+{%- endmacro %}
+
+{#- Whether a log has what few logs have: resets, and events that leave columns out. -#}
+{% macro wap_scd2_met(history) %}
+    {%- set found = _wap_scd2_one(
+        "select count_if(_op in ('truncate', 'full_load')), "
+        ~ ("count(_absent)" if history["partial"] else "0")
+        ~ " from (" ~ history["sql"] ~ ")") -%}
+    {{ return({"resets": found[0] > 0, "partial": found[1] > 0}) }}
+{% endmacro %}
+
+{% macro _wap_scd2_numbered(history, published=none, resets=none) -%}
     {%- set names = adapter.wap_quoted(wap_scd2_columns(history)) -%}
     {%- set surrogate = history["surrogate_key"] -%}
     {%- set versions = wap_scd2_versions(

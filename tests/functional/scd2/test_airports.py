@@ -1,0 +1,122 @@
+"""Real changes, as DMS and Debezium deliver them, clean and dirty, give the known history."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from vocabulary import MakeProject, Reader
+from vocabulary.landing import LandingProject, make_landing_project
+
+ROOT = Path(__file__).parents[3]
+AIRPORTS = ROOT.parent / "shared" / "data" / "airports"
+ENTITIES = ("countries", "sp500_constituents")
+FORMATS = ("dms", "debezium")
+STATES = ("cdc", "cdc_dirty")
+NAMES = [
+    *(f"{entity}_{form}_cdc_dirty" for entity in ENTITIES for form in FORMATS),
+    "countries_dms_cdc",
+    "sp500_constituents_debezium_cdc",
+]
+
+pytestmark = pytest.mark.skipif(not AIRPORTS.exists(), reason="the data set is not on this machine")
+
+DMS = {
+    "format": "csv",
+    "operation": "Op",
+    "codes": {"I": "insert", "U": "update", "D": "delete"},
+    "sequence": {"last_update_time": "timestamp", "change_seq": "decimal(35)"},
+    "files": [{"match": "LOAD*", "load": "full"}, {"match": "*.csv.gz", "load": "changes"}],
+}
+
+
+def entity(name: str) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads((AIRPORTS / "entities.json").read_text())["entities"][name]
+    return known
+
+
+def entry(name: str, form: str, folder: str) -> dict[str, Any]:
+    known = entity(name)
+    published = [c for c in known["rename"] if c not in known["columns"]]
+    renames = {old: known["rename"][old] for old in published}
+    return {
+        "entity": folder,
+        "kind": "changes",
+        "key": [known["key"]],
+        "columns": dict.fromkeys(known["columns"], "string"),
+        "threshold": 0.9,
+        **({"renames": renames} if renames else {}),
+        **(DMS if form == "dms" else {"format": "debezium"}),
+    }
+
+
+def deliver(project: LandingProject, first: bool) -> None:
+    """The full load and half of the changes, or the rest."""
+    for name in NAMES:
+        of_entity, form, state = split(name)
+        folder = AIRPORTS / state / of_entity / form
+        files = sorted(folder.glob("[0-9]*.gz"))
+        loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("LOAD*"))
+        if form == "debezium" and state == "cdc_dirty":
+            loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("0000*"))
+        half = len(files) // 2
+        for file in [*loads, *files[:half]] if first else files[half:]:
+            target = project.landing / name / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
+def split(name: str) -> tuple[str, str, str]:
+    return next(
+        (of_entity, form, state)
+        for of_entity in ENTITIES
+        for form in FORMATS
+        for state in STATES
+        if name == f"{of_entity}_{form}_{state}"
+    )
+
+
+class Histories(LandingProject):
+    """Raw logs and their histories only: an audit that is not run would hold them."""
+
+    def _properties(self) -> Any:
+        return (one for one in super()._properties() if one["name"].startswith("raw_"))
+
+
+@pytest.fixture(scope="module")
+def built(make_project: MakeProject, reader: Reader) -> LandingProject:
+    entries = {name: entry(*split(name)[:2], folder=name) for name in NAMES}
+    made = make_landing_project(make_project, reader, "airports_scd2", entries)
+    project = Histories(made.project, made.reader, made.entries)
+    shutil.copytree(ROOT / "macros" / "scd2", project.project.folder / "macros" / "scd2")
+    for name in NAMES:
+        known = entity(split(name)[0])
+        columns = {c: f"`{c}`" for c in known["columns"]}
+        config = f"materialized='scd2', unique_key='{known['key']}', grain='date'"
+        project.project.write({
+            f"models/scd2_{name}.sql": f"{{{{ config({config}) }}}}\n"
+            f"{{{{ change_events(ref('raw_{name}'), columns={columns!r}) }}}}\n"
+        })  # fmt: skip
+    for first in (True, False):
+        deliver(project, first)
+        project.build("-s", "raw_*", "scd2_*", "--indirect-selection", "cautious").succeeded()
+    return project
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_history_equals_the_truth(built: LandingProject, name: str) -> None:
+    known = entity(split(name)[0])
+    columns = (*known["columns"], "version", "valid_from", "valid_to", "is_current")
+    truth = pq.read_table(AIRPORTS / "expected" / split(name)[0] / "scd2.parquet").to_pylist()
+    rows = built.rows(f"scd2_{name}")
+    assert table(rows, columns) == table(truth, columns)
+
+
+def table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Rows as text, sorted."""
+    texts = [tuple(None if row[c] is None else str(row[c]) for c in columns) for row in rows]
+    return sorted(texts, key=repr)
