@@ -75,11 +75,11 @@ def airports(make_project: MakeProject, reader: Reader) -> tuple[LandingProject,
     known = json.loads((DATA / "entities.json").read_text())["entities"]
     cases = [(e, s, d) for e in ENTITIES for s in FORMATS for d in ("cdc", "cdc_dirty")]
     entries = {model(*case): entry(known[case[0]], *case) for case in cases}
-    project = make_landing_project(make_project, reader, "air", entries)
+    clean = [model(*case) for case in cases if case[2] == "cdc"]
+    project = make_landing_project(make_project, reader, "air", entries, bare=clean)
     for case in cases:
         deliver(project, *case)
-    clean = [f"quarantine_{model(*case)}" for case in cases if case[2] == "cdc"]
-    done = project.build("--exclude", *clean).succeeded()
+    done = project.build().succeeded()
     return project, done
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,16 @@ def model(dbt, session):
 
 @dataclass
 class LandingProject:
-    """Raw models by name, each with its landing entry, over one landing folder."""
+    """Raw models by name, each with its landing entry, over one landing folder.
+
+    Attributes:
+        bare: the names of those that have no quarantine model.
+    """
 
     project: Project
     reader: Reader
     entries: dict[str, dict[str, Any]]
+    bare: frozenset[str] = frozenset()
 
     @property
     def landing(self) -> Path:
@@ -56,7 +61,8 @@ class LandingProject:
         for name in self.entries:
             files[f"models/raw_{name}.py"] = RAW
             files[f"models/cdc_{name}.py"] = STATE.format(name=name)
-            files[f"models/quarantine_{name}.sql"] = f"{{{{ quarantine(ref('raw_{name}')) }}}}\n"
+            if name not in self.bare:
+                files[f"models/quarantine_{name}.sql"] = f"{{{{ quarantine(ref('raw_{name}')) }}}}"
         files["models/models.yml"] = json.dumps({"models": list(self._properties())})
         self.project.write(files)
 
@@ -82,6 +88,8 @@ class LandingProject:
                 "name": f"cdc_{name}",
                 "config": {**merged, "on_schema_change": "append_new_columns"},
             }
+            if name in self.bare:
+                continue
             state = {"raw": f"ref('raw_{name}')", "state": f"ref('cdc_{name}')"}
             yield {
                 "name": f"quarantine_{name}",
@@ -103,10 +111,14 @@ class LandingProject:
 
 
 def make_landing_project(
-    make_project: MakeProject, reader: Reader, name: str, entries: Mapping[str, dict[str, Any]]
+    make_project: MakeProject,
+    reader: Reader,
+    name: str,
+    entries: Mapping[str, dict[str, Any]],
+    bare: Iterable[str] = (),
 ) -> LandingProject:
     """A project with these entries, by the names of their models."""
     project = make_project(name, {})
     for folder in MACROS:
         shutil.copytree(ROOT / "macros" / folder, project.folder / "macros" / folder)
-    return LandingProject(project, reader, dict(entries))
+    return LandingProject(project, reader, dict(entries), frozenset(bare))
