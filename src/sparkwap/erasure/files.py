@@ -26,23 +26,21 @@ class LakeFiles:
     Attributes:
         lake: The lake.
         beside: Further files and folders that belong to it, besides the warehouse.
-        scratch: Folders, below those too, of a running server's scratch files.
+        of_server: Folders of a running server's log and scratch files.
     """
 
     lake: Lake
     beside: Sequence[Path] = ()
-    scratch: Sequence[Path] = ()
+    of_server: Sequence[Path] = ()
 
     def paths(self) -> list[str]:
-        """All files but scratch files."""
-        scratch = tuple(f"{folder}/" for folder in self.scratch)
+        """All files but the server's own."""
         warehouse = forgetting.files_of(self.lake, str(self.lake.properties["warehouse"]))
-        beside = self._below(self.beside)
-        return [*warehouse, *(path for path in beside if not path.startswith(scratch))]
+        return [*warehouse, *self._below(self.beside)]
 
-    def scratch_paths(self) -> list[str]:
-        """The scratch files."""
-        return self._below(self.scratch)
+    def server_paths(self) -> list[str]:
+        """The server's own files."""
+        return self._below(self.of_server)
 
     def _below(self, folders: Sequence[Path]) -> list[str]:
         return [path for one in folders for path in forgetting.files_of(self.lake, str(one))]

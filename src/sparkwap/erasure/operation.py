@@ -53,8 +53,9 @@ class Erasure:
         folder: Where reports and the notes of an interrupted operation are kept.
         tag_max_age_ms: How long the receipt keeps its snapshot; None for ever.
         beside: Further files and folders of the lake that are read, besides the warehouse.
-        scratch: Folders of a running server's scratch files. They are read and told of, but go
-            only when the server stops, so that the proof does not depend on them.
+        of_server: Folders of a running server's log and scratch files. They are read and told of,
+            but nobody can take a line out of a log that is being written, so that the proof does
+            not depend on them.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Erasure:
         folder: Path,
         tag_max_age_ms: int | None = None,
         beside: Sequence[Path] = (),
-        scratch: Sequence[Path] = (),
+        of_server: Sequence[Path] = (),
     ) -> None:
         self._lake = lake
         self._sql = sql
@@ -79,7 +80,7 @@ class Erasure:
         self._target_name = target_name
         self._folder = folder
         self._tag_max_age_ms = tag_max_age_ms
-        self._files = LakeFiles(lake, beside, scratch)
+        self._files = LakeFiles(lake, beside, of_server)
         self._started = datetime.now(UTC)
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -238,7 +239,7 @@ class Erasure:
         states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)
         proof = self._files.scan(scanner, self._files.paths())
-        scratch = self._files.scan(scanner, self._files.scratch_paths())
+        of_server = self._files.scan(scanner, self._files.server_paths())
         conditions = Conditions(journal.salt)
         document = report.document(
             request,
@@ -249,7 +250,7 @@ class Erasure:
             before=journal.report,
             forgotten=forgotten,
             outside=journal.outside,
-            scratch=[file.path for file in scratch.holding],
+            of_server=[file.path for file in of_server.holding],
             shared=found.shared,
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)

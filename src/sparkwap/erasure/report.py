@@ -91,7 +91,7 @@ def document(
     before: Mapping[str, Any],
     forgotten: Sequence[Expired],
     outside: Sequence[str],
-    scratch: Sequence[str],
+    of_server: Sequence[str],
     shared: int,
 ) -> dict[str, Any]:
     """The report."""
@@ -115,7 +115,7 @@ def document(
         "values_shared_with_others": shared,
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": list(outside),
-        "scratch_of_the_running_server": list(scratch),
+        "of_the_running_server": list(of_server),
         "files": [
             {
                 "path": file.path,
@@ -167,11 +167,12 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:
             lines.append(f"  and {len(report['outside_the_lake']) - _SHOWN} more, in the report")
-    if report["scratch_of_the_running_server"]:
+    if report["of_the_running_server"]:
         lines.append(
-            f"{len(report['scratch_of_the_running_server'])} scratch files of the running Spark "
-            "server hold the subject; they go when it stops: sparkwap server stop"
+            "Log and scratch files of the running Spark server that hold the subject, to be "
+            "deleted after `sparkwap server stop`:"
         )
+        lines += [f"  {path}" for path in report["of_the_running_server"][:_SHOWN]]
     lines.append(
         "Not of the lake, and not looked at: dbt's own target/ and logs/, which have the arguments "
         "of this command. Delete them where keys were given by hand."

@@ -33,10 +33,10 @@ def erasure(adapter: SparkWapAdapter) -> Erasure:
     days = settings.tag_retention_days
     credentials = adapter.credentials
     beside: list[Path] = []
-    scratch: list[Path] = []
+    of_server: list[Path] = []
     if credentials.embedded:
         layout = credentials.server_config(adapter._project_root).layout
-        beside, scratch = [layout.sqlite, layout.server], [layout.tmp]
+        beside, of_server = [layout.sqlite], [layout.server]
     return Erasure(
         adapter.lake,
         lambda statement: _rows(adapter, statement),
@@ -47,7 +47,7 @@ def erasure(adapter: SparkWapAdapter) -> Erasure:
         folder=adapter._target_path / "erasure",
         tag_max_age_ms=None if days is None else days * DAY_MS,
         beside=beside,
-        scratch=scratch,
+        of_server=of_server,
     )
 
 
