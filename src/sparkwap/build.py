@@ -102,6 +102,18 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
     ]
 
 
+def switched_off(manifest: Mapping[str, Any]) -> list[str]:
+    """The folders of the disabled models that have a landing entry."""
+    disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
+    return sorted(
+        {
+            str(node["fqn"][-2])
+            for node in disabled
+            if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
+        }
+    )
+
+
 def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop]:
     """Unread files by load date, oldest first, up to ``until``.
 
@@ -320,7 +332,13 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """
     tell = tell or _tell
     call = parse_call(arguments)
-    models, lake = raw_models(call.manifest(), call.project_dir), call.lake()
+    manifest = call.manifest()
+    models, lake = raw_models(manifest, call.project_dir), call.lake()
+    if not models and (off := switched_off(manifest)):
+        raise ConfigError(
+            "No raw model is enabled, so there is nothing to read and nothing was built. Switched "
+            f"off are the models of: {', '.join(off)}. SOURCES names what to build, by comma."
+        )
     until = landing.parse_until(call.variables.get("landing_until"))
 
     def waiting(tell: Callable[[str], None]) -> list[Drop]:

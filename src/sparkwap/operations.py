@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkwap import names, summary
 from sparkwap.catalog import Lake, OpenBranch
-from sparkwap.errors import ConfigError
+from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.run import Run, TestFact
 from sparkwap.settings import GateSettings
@@ -30,13 +30,17 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
 """The arguments of each operation, with their legal values in words."""
 
 _SHOWN = 10
+_SELECTED = 3
+
+
+class NotPublished(SparkwapError):
+    """Not all of a branch was published; the message is the summary."""
 
 
 class Operations:
     """The operations on one lake.
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
-    :param last_branch: the branch that the last run here left open; the default of ``branch``.
     """
 
     def __init__(
@@ -48,7 +52,6 @@ class Operations:
         project: str,
         target_name: str,
         tests: Callable[[], Sequence[TestFact]],
-        last_branch: str | None,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
@@ -56,7 +59,6 @@ class Operations:
         self._project = project
         self._target_name = target_name
         self._tests = tests
-        self._last_branch = last_branch
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
         """Check the arguments and run an operation.
@@ -98,31 +100,38 @@ class Operations:
         yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(age)}"
         if not history.nodes:
             yield "    its run did not come to an end, so nothing of it can be published as it is"
-        rows = [*self._table_lines(one, reasons), *self._side_lines(one, reasons)]
-        yield from rows if whole else rows[:_SHOWN]
-        if not whole and len(rows) > _SHOWN:
-            yield f"    and {len(rows) - _SHOWN} more"
-        yield from _ways_on(one.branch, ended=bool(history.nodes))
+        told = [*self._tables_told(one, reasons), *self._side_told(one, reasons)]
+        told.sort(key=lambda lines: "   rejected" not in lines[0])
+        shown = told if whole else told[:_SHOWN]
+        for lines in shown:
+            yield from lines
+        if len(told) > len(shown):
+            yield f"    and {len(told) - len(shown)} more tables"
+        yield from _ways_on(one.branch, history.nodes)
 
     @staticmethod
-    def _table_lines(
+    def _tables_told(
         one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
-    ) -> Iterable[str]:
+    ) -> Iterable[tuple[str, str]]:
         for table in one.tables:
             moved = "" if table.main_now == table.base else f", and main is at {table.main_now} now"
             row = reasons.get(table.identifier)
-            yield f"    {'.'.join(table.identifier)}   {_verdict(row)}"
-            yield f"        base {table.base}, candidate {table.head}{moved}"
+            yield (
+                f"    {'.'.join(table.identifier)}   {_verdict(row)}",
+                f"        base {table.base}, candidate {table.head}{moved}",
+            )
 
     @staticmethod
-    def _side_lines(
+    def _side_told(
         one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
-    ) -> Iterable[str]:
+    ) -> Iterable[tuple[str, str]]:
         for side in one.side:
             schema = names.split_side_schema(side.identifier[0], one.branch)
             row = reasons.get((str(schema), side.identifier[1]))
-            yield f"    {schema}.{side.identifier[1]}   {_verdict(row)}"
-            yield f"        candidate is the {side.kind} {'.'.join(side.identifier)}"
+            yield (
+                f"    {schema}.{side.identifier[1]}   {_verdict(row)}",
+                f"        candidate is the {side.kind} {'.'.join(side.identifier)}",
+            )
 
     # -- wap_publish -----------------------------------------------------------------------------
 
@@ -148,10 +157,10 @@ class Operations:
                 f"--vars 'wap_branch: {one.branch}', or drop it: dbt run-operation wap_discard "
                 f"--args '{{branch: {one.branch}}}'"
             )
-        return [
-            *summary.lines(closing, run_id=self._run_id, branch=one.branch),
-            *([closing.refused] if closing.refused else []),
-        ]
+        lines = summary.lines(closing, run_id=self._run_id, branch=one.branch)
+        if closing.refused or closing.decision.failed or not closing.published:
+            raise NotPublished("\n".join(lines))
+        return lines
 
     # -- wap_discard -----------------------------------------------------------------------------
 
@@ -160,8 +169,8 @@ class Operations:
         gone = self._lake.discard(one.branch, self._run_id)
         count = len(gone.tables) + len(gone.side)
         yield (
-            f"Discarded {gone.branch}: {count} table{'s' if count != 1 else ''} on it are gone; "
-            "readers of main see no change."
+            f"Discarded {gone.branch} with {count} table{'s' if count != 1 else ''} on it; readers "
+            "of main see no change."
         )
         for schema in gone.kept:
             yield f"Left alone: the schema {schema}, which is named like a side schema but is none."
@@ -205,11 +214,8 @@ class Operations:
     def _branch_of(
         self, found: Sequence[OpenBranch], operation: str, branch: str | None
     ) -> OpenBranch:
-        wanted = branch or self._last_branch
-        if wanted is None and len(found) == 1:
-            return found[0]
         for one in found:
-            if one.branch == wanted:
+            if one.branch == branch:
                 return one
         problem = "branch is missing" if branch is None else f"there is no open branch {branch!r}"
         open_ones = ", ".join(one.branch for one in found) or "none"
@@ -228,12 +234,23 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
     return f"{row['verdict']}: {row['reason']}" if row["reason"] else str(row["verdict"])
 
 
-def _ways_on(branch: str, *, ended: bool) -> Iterable[str]:
-    arguments = f"--args '{{branch: {branch}}}'"
-    if ended:
-        yield f"    audit again and publish   dbt test --vars 'wap_branch: {branch}'"
-        yield f"    publish as audited        dbt run-operation wap_publish {arguments}"
-    yield f"    drop it                   dbt run-operation wap_discard {arguments}"
+def _ways_on(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """The commands that go on from a branch; ``nodes`` are its rows in the ledger."""
+    arguments, on_branch = f"--args '{{branch: {branch}}}'", f"--vars 'wap_branch: {branch}'"
+    rejected = [
+        node["node_id"].split(".", 2)[-1] for node in nodes if node["verdict"] == "rejected"
+    ]
+    if rejected:
+        selected = " ".join(f"+{name}+" for name in rejected[:_SELECTED])
+        more = selected if len(rejected) <= _SELECTED else ""
+        select = f" --select {more}" if more else ""
+        yield f"    after a fix, build again   dbt build{select} {on_branch}"
+    elif nodes:
+        yield f"    audit again and publish    dbt test {on_branch}"
+        yield f"    publish as audited         dbt run-operation wap_publish {arguments}"
+    else:
+        yield f"    build it again             dbt build {on_branch}"
+    yield f"    drop it                    dbt run-operation wap_discard {arguments}"
 
 
 def _when(milliseconds: int) -> datetime:

@@ -443,7 +443,8 @@ class Run:
             node_id = row["node_id"]
             if node_id in now or node_id in self._built or row["verdict"] == "published":
                 continue
-            target = self._still_there(_target_of(row))
+            built = _target_of(row)
+            target = self._still_there(built)
             if target is not None:
                 self._targets.setdefault(_key(target.identifier), target)
                 self._built[node_id] = _key(target.identifier)
@@ -456,6 +457,9 @@ class Run:
                     target.problem,
                     frozenset(row["parents"] or ()),
                 )
+            elif row["resource_type"] != "failures":
+                # What a run of this branch could not build holds up the branch until it is built.
+                now[node_id] = _not_there(row, gone=built.candidate is not None)
         return list(now.values())
 
     def _still_there(self, target: Target) -> Target | None:
@@ -657,6 +661,19 @@ def _target_of(row: Mapping[str, Any]) -> Target:
         base_metadata=row["base_metadata"],
         candidate=row["candidate_metadata"] if side else (str(snapshot) if snapshot else None),
         problem=row["problem"],
+    )
+
+
+def _not_there(row: Mapping[str, Any], *, gone: bool) -> BuiltNode:
+    """A node that an earlier run on the branch was to build, and of which nothing is there."""
+    return BuiltNode(
+        row["node_id"],
+        f"{row['schema']}.{row['name']}",
+        row["resource_type"],
+        "failed" if gone else row["status"],
+        None,
+        "what an earlier run built is no longer on the branch" if gone else row["problem"],
+        frozenset(row["parents"] or ()),
     )
 
 

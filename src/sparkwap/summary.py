@@ -69,6 +69,8 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
         text += _group(outcome, group, width)
     text += _notices(closing)
     text += _totals(closing, rows)
+    if closing.refused is not None:
+        text += (f"{_INDENT}{line}" for line in closing.refused.splitlines())
     text += _next(_ways_on(rows, branch, closing))
     return text
 
@@ -165,23 +167,34 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
     looked_at = next((node for _, node, _ in rejected if node.candidate), None)
     if looked_at is not None:
         query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
-        ways.append(("look at the rejected rows", f'dbt show --inline "{query}" {on_branch}'))
+        ways.append(("look at it as built", f'dbt show --inline "{query}" {on_branch}'))
     if rejected:
         # A retry repeats this invocation: if that was only a test, it sees the same rows again.
         again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
-        ways.append(("after the fix", _build(again, on_branch) if again else "dbt retry"))
+        if not again:
+            ways.append(("after a fix of it", "dbt retry"))
+        nodes = again or [node for _, node, _ in rejected]
+        ways.append(
+            (
+                "after a fix" if again else "after a fix upstream",
+                _build(nodes, on_branch, upstream=not again),
+            )
+        )
     elif closing.refused is None:
         ways += _ways_from_held(kept, branch)
     else:
         # The refused candidates stand on a base that is no more.
-        ways.append(("build on main as it is", f"dbt build {on_branch}"))
+        refused = [node for _, node, _ in kept if node.kind != "failures"]
+        ways.append(("build on main as it is", _build(refused, on_branch)))
     return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
 
 
-def _build(nodes: Sequence[BuiltNode], on_branch: str) -> str:
+def _build(nodes: Sequence[BuiltNode], on_branch: str, *, upstream: bool = False) -> str:
     """Return the command that builds these nodes, and what is downstream, once more."""
     names = [node.node_id.split(".", 2)[-1] for node in nodes]
-    selected = "".join(f" {name}+" for name in names) if len(names) <= _SELECTED else ""
+    before = "+" if upstream else ""
+    few = len(names) <= _SELECTED
+    selected = "".join(f" {before}{name}+" for name in names) if few else ""
     return f"dbt build{' --select' if selected else ''}{selected} {on_branch}"
 
 

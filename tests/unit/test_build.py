@@ -201,3 +201,13 @@ def test_a_lake_that_is_not_there_yet_holds_no_files(tmp_path: Path) -> None:
     lake = build.Lake("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
     assert build.known_files(lake, []) == {}
     assert not (tmp_path / "catalog.db").exists()
+
+
+def test_all_sources_switched_off_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nodes = manifest(tmp_path, "a")["nodes"]
+    off = {**nodes["model.demo.raw_a"], "fqn": ["demo", "raw", "shop", "raw_a"]}
+    found = {"nodes": {}, "disabled": {"model.demo.raw_a": [off]}}
+    monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
+    monkeypatch.setattr(DbtCall, "lake", lambda _: None)
+    with pytest.raises(ConfigError, match=r"Switched off are the models of: shop"):
+        build.build([])

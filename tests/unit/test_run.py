@@ -9,7 +9,7 @@ import pytest
 
 from sparkwap.catalog import Lake
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.operations import Operations
+from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
@@ -71,7 +71,6 @@ def operations(lake: Lake) -> Operations:
         project="shop",
         target_name="dev",
         tests=lambda: [TEST],
-        last_branch=None,
     )
 
 
@@ -177,6 +176,40 @@ def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
         with pytest.raises(ConfigError, match=told) as error:
             operations(lake).call(name, arguments)
         assert "Nothing has changed. Arguments (--args '{key: value}'):" in str(error.value)
+
+
+def test_what_an_earlier_run_could_not_build_holds_up_the_branch(lake: Lake) -> None:
+    other = NodeFact("model.shop.b", ("shop", "b"), "model", "error", "no such column", frozenset())
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE, other], [TEST], [])
+    again = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    assert again.decision.verdicts[other.node_id].reasons == ("build failed: no such column",)
+    assert again.decision.verdicts[NODE.node_id].outcome == "held"
+    assert live(lake) == [1]
+    # An operation says so by its exit code.
+    with pytest.raises(NotPublished, match="build failed: no such column"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
+def test_what_is_gone_from_a_branch_holds_it_up(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    # As a second build does that then dies.
+    a_run(lake, SECOND).begin(NODE.node_id, ORDERS)
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    assert "no longer on the branch" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_operations_want_the_name_of_a_branch(lake: Lake) -> None:
+    build(a_run(lake), 2)
+    for name in ("wap_discard", "wap_publish"):
+        with pytest.raises(ConfigError, match="branch is missing") as error:
+            operations(lake).call(name, {})
+        assert "Open branches: dev" in str(error.value)
 
 
 def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:

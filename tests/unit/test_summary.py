@@ -93,9 +93,10 @@ def test_a_rejected_run() -> None:
           held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
           held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
           Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
-          Next: look at the rejected rows   dbt show --inline "select * from {{ ref('stg_policies') }}" --vars 'wap_branch: wap_1a2b3c4d'
-                after the fix               dbt retry
-                give it up                  dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+          Next: look at it as built    dbt show --inline "select * from {{ ref('stg_policies') }}" --vars 'wap_branch: wap_1a2b3c4d'
+                after a fix of it      dbt retry
+                after a fix upstream   dbt build --select +stg_policies+ --vars 'wap_branch: wap_1a2b3c4d'
+                give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -109,8 +110,9 @@ def test_a_part_published() -> None:
           published  insurance.a   1/1 test
           rejected   insurance.b   build failed
           Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, out of readers' sight.
-          Next: after the fix   dbt retry
-                give it up      dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+          Next: after a fix of it      dbt retry
+                after a fix upstream   dbt build --select +b+ --vars 'wap_branch: wap_1a2b3c4d'
+                give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -149,7 +151,8 @@ def test_a_refused_publish() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           held       insurance.a   the catalog refused the publish
           The catalog refused the publish, so nothing was published; readers of main still see the state before this run.
-          Next: build on main as it is   dbt build --vars 'wap_branch: wap_1a2b3c4d'
+          main moved
+          Next: build on main as it is   dbt build --select a+ --vars 'wap_branch: wap_1a2b3c4d'
                 give it up               dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
@@ -188,10 +191,10 @@ def test_a_run_that_built_nothing_says_nothing() -> None:
 def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
     nodes = [node(name) for name in ("a", "b", "c", "d")]
     few = ended(nodes, {"a": ["fail"]}, earlier=frozenset({nodes[0].node_id}))
-    assert f"after the fix               dbt build --select a+ --vars 'wap_branch: {BRANCH}'" in few
+    assert f"after a fix           dbt build --select a+ --vars 'wap_branch: {BRANCH}'" in few
     bad: dict[str, list[str | None]] = {name: ["fail"] for name in ("a", "b", "c", "d")}
     all_of_them = ended(nodes, bad, earlier=frozenset(n.node_id for n in nodes))
-    assert f"after the fix               dbt build --vars 'wap_branch: {BRANCH}'" in all_of_them
+    assert f"after a fix           dbt build --vars 'wap_branch: {BRANCH}'" in all_of_them
 
 
 def test_what_builds_had_to_tell_is_told() -> None:

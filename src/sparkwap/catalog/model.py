@@ -281,8 +281,7 @@ class PublishRefused(PublishError):
             _listed(
                 "Nothing was published: the catalog no longer holds what was audited.",
                 self.mismatches,
-                "The audit branch is untouched. Build and audit these again, on main as it is now, "
-                "with `dbt build`, or drop the branch with `dbt run-operation wap_discard`.",
+                "The audit branch is untouched: build and audit it again, on main as it is now.",
             )
         )
 

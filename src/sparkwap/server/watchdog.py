@@ -92,6 +92,10 @@ def _watch(
             return driver.wait(timeout=tick)
         except subprocess.TimeoutExpired:
             pass
+        if not layout.state.exists():
+            # Somebody has deleted the lake: nobody can find the server any more.
+            driver.terminate()
+            return driver.wait()
         _limit_log(layout)
         if _in_use(launch, layout, process):
             active = time.monotonic()

@@ -54,3 +54,31 @@ def test_building_twice_on_one_branch_adds_once(make_project: MakeProject, reade
     project.dbt("run", n=2, wap_branch="mine").succeeded()
     project.dbt("test", n=2, wap_branch="mine").succeeded()
     assert sorted(row["n"] for row in reader.table(project.schema, "log").rows) == [1, 2]
+
+
+def test_what_could_not_be_built_holds_up_the_tests_of_the_rest(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    project = make_project("partly", FILES)
+    broken = "select no_such_column from {{ ref('log') }}"
+    project.write({"models/fresh.sql": broken})
+    project.dbt("run", n=1).failed()
+    # Its tests pass, but the branch is not whole.
+    tested = project.dbt("test", "--select", "log", n=1).failed()
+    assert tested.verdict("fresh") == "rejected"
+    assert tested.verdict("log") == "held"
+    assert "keyboard interrupt" not in tested.text
+    assert "log" not in reader.look(project.schema)
+    branch = tested.branch
+    assert "build failed" in project.operation("wap_publish", branch=branch).failed().text
+    project.write({"models/fresh.sql": FILES["models/fresh.sql"]})
+    project.dbt("build", "--select", "fresh", n=1, wap_branch=branch).succeeded()
+    assert reader.table(project.schema, "fresh").rows == ({"n": 1, "added": "False"},)
+
+
+def test_a_branch_that_is_not_there_is_not_read(make_project: MakeProject) -> None:
+    project = make_project("typo", FILES)
+    project.dbt("build", n=1).succeeded()
+    query = "select count(*) from {{ ref('log') }}"
+    shown = project.dbt("show", "--inline", query, n=1, wap_branch="typo").failed()
+    assert "There is no open audit branch 'typo' (wap_branch), so nothing was read" in shown.text

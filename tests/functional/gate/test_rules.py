@@ -35,7 +35,7 @@ class TestModes:
         assert "not built: upstream" in done.reason("totals")
         assert done.verdict("customers") == done.verdict("notes") == "held"
         assert "waits for the run" in done.reason("notes")
-        assert "after the fix" in done.text
+        assert "after a fix" in done.text
         assert "dbt retry" in done.text
 
     def test_lineage_publishes_what_is_clean_and_closed_upward(self, shop: Any) -> None:
@@ -178,7 +178,7 @@ class TestRetry:
         failed = shop.dbt("test").failed()
         # `dbt retry` would repeat the test on the same rows.
         command = f"dbt build --select orders+ --vars 'wap_branch: {held.branch}'"
-        assert f"after the fix               {command}" in failed.text
+        assert f"after a fix           {command}" in failed.text
         assert shop.new() == set()
         good = (
             "{{ config(materialized='table') }} select id, id * {{ env_var('SHOP_V') }} as amount"

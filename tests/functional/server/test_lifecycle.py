@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -206,6 +207,12 @@ def test_an_idle_server_stops_on_its_own(other_lake: Path, tmp_path: Path) -> No
     assert status(other_lake) is not None
     assert wait_until(lambda: status(other_lake) is None, 30)
     assert "stopping the server: idle" in logs(other_lake).read_text()
+
+
+def test_a_server_whose_lake_was_deleted_ends(other_lake: Path, tmp_path: Path) -> None:
+    endpoint, _ = answer(call(tmp_path, other_lake))
+    shutil.rmtree(other_lake)
+    assert wait_until(lambda: not psutil.pid_exists(endpoint.pid), 30)
 
 
 def test_a_server_that_does_not_start_says_why(other_lake: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
     ]
     mark_rejected(results, {"model.p.orders": "test bad failed"}, manifest(TABLE, good, bad, other))
     assert [str(r.status) for r in results] == ["error", "skipped", "fail", "pass"]
-    assert results[0].message == "Rejected by the gate: test bad failed"
+    assert results[0].message == "Not published: test bad failed"
 
 
 def test_messages_are_one_short_line() -> None:

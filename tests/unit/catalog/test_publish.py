@@ -117,7 +117,7 @@ def test_a_change_after_the_audit_stops_the_whole_publish(
     with pytest.raises(PublishRefused) as refused:
         bench.publish(*items)
     assert [(m.identifier, m.what) for m in refused.value.mismatches] == [(("s", name), what)]
-    assert "wap_discard" in str(refused.value)
+    assert "build and audit it again" in str(refused.value)
     assert (bench.pointers(), bench.files()) == (before, files)
 
 

@@ -28,6 +28,7 @@ _HEADINGS = re.compile(
 )
 _MACROS = re.compile(r"\n\s*> (?:in|called by) ")
 _SHORT = 300
+_CUT = " ..."
 
 
 class Manifest:
@@ -144,7 +145,8 @@ def one_line(message: str | None) -> str | None:
     if message is None:
         return None
     text = _MACROS.split(message, maxsplit=1)[0]
-    return _HEADINGS.sub("", " ".join(text.split()))[:_SHORT]
+    short = _HEADINGS.sub("", " ".join(text.split()))
+    return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
 
 
 def _materialized(node: Any) -> str:
@@ -170,9 +172,9 @@ def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Ma
         node_id = result.node.unique_id
         if node_id in rejected and str(result.status) == "success":
             result.status = RunStatus.Error
-            result.message = f"Rejected by the gate: {rejected[node_id]}"
+            result.message = f"Not published: {rejected[node_id]}"
         elif reads.get(node_id, frozenset()) & rejected.keys() and str(result.status) in PASSED:
-            result.message = f"It was {result.status}, on rows that the gate rejected"
+            result.message = f"Passed ({result.status}), on rows that the gate rejected"
             result.status = TestStatus.Skipped
 
 

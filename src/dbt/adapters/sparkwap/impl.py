@@ -97,6 +97,8 @@ class SparkWapAdapter(SparkAdapter):
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._run_settled = False
+        self._refusal: str | None = None
+        self._read_branch_known = False
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
@@ -205,13 +207,25 @@ class SparkWapAdapter(SparkAdapter):
         return settings
 
     def _read_branch(self) -> str | None:
-        """The branch that a reading command looks at, with its side schemas."""
+        """The branch that a reading command looks at, with its side schemas.
+
+        A name that is no branch would show `main` in silence.
+        """
         branch = self._settings().branch
-        if branch and not overlay.active().members():
+        if branch and not self._read_branch_known:
+            found = sorted(one.branch for one in self.lake.open_branches())
+            if branch not in found:
+                raise DbtRuntimeError(
+                    f"There is no open audit branch '{branch}' (wap_branch), so nothing was read. "
+                    f"Open: {', '.join(found) or 'none'}. Without wap_branch, main is read."
+                )
             overlay.activate(overlay_of(self.lake, branch))
+            self._read_branch_known = True
         return branch
 
     def _check_statement(self, sql: str) -> None:
+        if self._refusal is not None:
+            raise DbtRuntimeError(self._refusal)
         run = self._run
         if run is None or not run.settings.guard:
             return
@@ -384,11 +398,11 @@ class SparkWapAdapter(SparkAdapter):
     def wap_close_run(self, results: Iterable[Any]) -> dict[str, Any]:
         """Let the gate decide and publish.
 
-        :return: ``lines`` to print and ``error``, a message that must end dbt, or None.
+        :return: ``lines`` to print and ``failed``, whether dbt has to be told that the run failed.
         """
         run = self.current_run()
         if run is None:
-            return {"lines": [], "error": None}
+            return {"lines": [], "failed": False}
         results = list(results)
         manifest = facts.Manifest(self.get_macro_resolver())
         try:
@@ -404,13 +418,12 @@ class SparkWapAdapter(SparkAdapter):
         facts.mark_rejected(results, closing.rejected(), manifest)
         return {
             "lines": summary.lines(closing, run_id=run.run_id, branch=run.branch),
-            "error": closing.refused or _unexplained(closing, results),
+            "failed": self._fail(closing, results),
         }
 
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
-        last = LastRun.read(self._target_path)
         operations = Operations(
             self.lake,
             run_id=get_invocation_id(),
@@ -418,7 +431,6 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
-            last_branch=last.branch if last and last.open else None,
         )
         with _as_dbt_error():
             return operations.call(name, arguments)
@@ -431,6 +443,18 @@ class SparkWapAdapter(SparkAdapter):
 
         with _as_dbt_error():
             return erasure(self).call(name, arguments)
+
+    def _fail(self, closing: Closing, results: Sequence[Any]) -> bool:
+        """Whether dbt takes for a success what the gate did not publish.
+
+        An exception in an on-run-end hook is a keyboard interrupt to dbt, but a statement of the
+        hook that fails is an error of that hook, and exit code 1: the hook sends one.
+        """
+        failed = closing.refused is not None or closing.decision.failed
+        if not failed or facts.dbt_failed(results):
+            return False
+        self._refusal = "Not everything was published; the reasons stand above."
+        return True
 
     def _end_run(self) -> None:
         with self._lock:
@@ -644,13 +668,6 @@ def _as_dbt_error() -> Iterator[None]:
         yield
     except SparkwapError as error:
         raise DbtRuntimeError(str(error)) from error
-
-
-def _unexplained(closing: Closing, results: Sequence[Any]) -> str | None:
-    """A message if the gate rejected what dbt takes for a success, so that dbt must be told."""
-    if not closing.decision.failed or facts.dbt_failed(results):
-        return None
-    return "The gate rejected tables of this run; the reasons stand above."
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
