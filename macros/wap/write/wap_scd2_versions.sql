@@ -250,8 +250,12 @@
             {%- for column in history["payload"] %}
             {%- set quoted = adapter.quote(column) %}
             (last_value(
+                {#- A version that is known states all, a recorded deletion too. #}
                 if(
-                    _clears or coalesce(array_contains(_absent, {{ wap_string(column) }}), false),
+                    _head_from is null and (
+                        _clears
+                        or coalesce(array_contains(_absent, {{ wap_string(column) }}), false)
+                    ),
                     null, struct({{ quoted }} as stated)
                 ), true
             ) over (
