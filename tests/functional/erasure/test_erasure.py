@@ -1,0 +1,238 @@
+"""One of three people is taken out of a lake, and a reader that knows nothing of it agrees."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from vocabulary import Project, Reader, SparkReader
+
+from sparkwap.erasure import operation
+
+from .conftest import ANNA, BO, FORMER
+
+KEYS = {"subject": "customer", "keys": [42]}
+TABLES = ("raw_shop__customers", "stg_shop__customers", "snp_shop__customers")
+
+
+def bytes_of(path: Path) -> bytes:
+    """A file's content as plain bytes, with what is packed in it unpacked."""
+    data = path.read_bytes()
+    if data[:4] == b"Obj\x01":
+        with AvroFile[Any](PyArrowFileIO().new_input(str(path))) as records:
+            return repr(list(records)).encode()
+    if data[:4] == b"PAR1":
+        table = pq.read_table(path, partitioning=None)
+        return repr(table.to_pylist()).encode() + repr(pq.read_metadata(path).to_dict()).encode()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def holding(lake: Path, *texts: str) -> list[str]:
+    """The files of a lake that hold one of the texts."""
+    return [
+        str(path)
+        for path in sorted((lake / "warehouse").rglob("*"))
+        # A manifest has the first 16 characters of the least and the greatest text.
+        if path.is_file() and any(text[:15].encode() in bytes_of(path) for text in texts)
+    ]
+
+
+def run(spark: SparkReader, statement: str) -> None:
+    """Run a statement that returns no rows."""
+    spark.rows("select 1")
+    with closing(spark._connection.cursor()) as cursor:
+        cursor.execute(statement)
+
+
+def others(reader: Reader, project: Project) -> dict[str, Any]:
+    """The rows of everybody but Anna."""
+    look = reader.look(project.schema)
+    return {
+        name: sorted(repr(r) for r in look[name].rows if str(r["customer_id"]) in ("41", "43"))
+        for name in (*TABLES, "fct_visits")
+    }
+
+
+def test_one_person_is_erased_with_proof(
+    people: Project, people_reader: Reader, lake_of_people: Path
+) -> None:
+    before = others(people_reader, people)
+    files = {str(path) for path in (lake_of_people / "warehouse").rglob("*")}
+    assert holding(lake_of_people, ANNA) and holding(lake_of_people, FORMER)
+    assert any(path.endswith(".avro") for path in holding(lake_of_people, ANNA))
+    held = people.dbt("run", "--select", "stg_shop__customers").succeeded()
+
+    # Dry run: nothing changes, and what is in the way is told.
+    plan = people.operation("wap_erase", **KEYS).succeeded()
+    assert "raw_shop__customers   2 of 6 rows go, 1 change" in plan.text
+    assert "snp_shop__customers   2 of 4 rows go, 0 change" in plan.text
+    assert f"wap_discard --args '{{branch: {held.branch}}}'" in plan.text
+    refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
+    assert held.branch in refused.text
+    assert files <= {str(path) for path in (lake_of_people / "warehouse").rglob("*")}
+    people.operation("wap_discard", branch=held.branch).succeeded()
+
+    done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+    assert "one.csv" in done.text
+    assert holding(lake_of_people, ANNA, FORMER) == []
+    assert holding(lake_of_people, BO) != []
+    assert others(people_reader, people) == before
+
+    look = people_reader.look(people.schema)
+    for name in TABLES:
+        assert "42" not in {str(row["customer_id"]) for row in look[name].rows}
+        assert len(people_reader.metadata(people.schema, name)["snapshots"]) == 1
+    raw = look["raw_shop__customers"].rows
+    assert [r["_file_rows"] for r in raw if r["_kind"] == "file"] == [3]
+    assert [r["_raw"] for r in raw if r["_kind"] == "bad"] == ["43;cleo;;;"]
+    assert look["quarantine_shop__customers"].values("_raw") == ["43;cleo;;;"]
+    # A fact stays without the person; a total is nobody's.
+    assert sorted(map(str, look["fct_visits"].values("customer_id"))) == ["41", "43", "None"]
+    assert look["totals"].rows == ({"customers": 3, "amount": 42},)
+
+    (row,) = people_reader.ledger("runs", command="wap_erase")
+    assert row["outcome"] == "proven"
+    (report,) = (people.folder / "target/erasure").glob("proof_*.json")
+    written = json.loads(report.read_text())
+    assert written["clean"] and written["outside_the_lake"] == ["one.csv"]
+    assert {file["result"] for file in written["files"]} == {"does not hold the subject"}
+    for text in (row["message"], report.read_text()):
+        assert ANNA not in text and FORMER not in text
+    assert list((people.folder / "target/erasure").glob("open_*")) == []
+
+    # The lake goes on: a build, and the same erasure again, which finds nothing to do.
+    again = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    assert "none holds the subject" in again.text
+    people.dbt("build", "--select", "totals", "snp_shop__customers").succeeded()
+
+
+def test_an_interrupted_erasure_is_completed(
+    people: Project,
+    people_reader: Reader,
+    lake_of_people: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = others(people_reader, people)
+    request = "{{ config(materialized='table') }} select 42 as customer_id"
+    people.write({"models/requests.sql": request})
+    people.dbt("build", "--select", "requests").succeeded()
+    # The list of requests is erased with the rest: a later call has to know whom it is about.
+    asked = {
+        "subject": "customer",
+        "keys_from": f"{people.schema}.requests.customer_id",
+        "confirm": True,
+    }
+    reached: list[str] = []
+
+    def interrupt(_: Any, step: str) -> None:
+        if step not in reached:
+            reached.append(step)
+            raise RuntimeError("somebody pulled the plug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.Erasure, "_at", interrupt)
+        for step in ("noted", "rewritten", "published", "expired", "deleted"):
+            died = people.operation("wap_erase", **asked).failed()
+            assert reached[-1] == step
+            assert "Call it again with the same arguments" in died.text
+            assert others(people_reader, people) == before
+    assert list((people.folder / "target/erasure").glob("proof_*")) == []
+    done = people.operation("wap_erase", **asked).succeeded()
+    assert "none holds the subject" in done.text
+    assert holding(lake_of_people, ANNA, FORMER) == []
+    assert others(people_reader, people) == before
+
+
+def test_a_file_that_is_left_fails_the_proof(
+    people: Project, lake_of_people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = operation.forgetting.delete_files
+
+    def all_but_one(lake: Any, paths: list[str]) -> None:
+        left = next(path for path in holding(lake_of_people, ANNA) if path in set(paths))
+        delete(lake, [path for path in paths if path != left])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.forgetting, "delete_files", all_but_one)
+        failed = people.operation("wap_erase", **KEYS, confirm=True).failed()
+    assert "NOT PROVEN: 1 of" in failed.text
+    assert "column email" in failed.text
+    done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+
+
+def test_hidden_places_are_reached(
+    people: Project, people_reader: Reader, people_spark: SparkReader, lake_of_people: Path
+) -> None:
+    schema = people.schema
+    for statement in (
+        # A row that a delete file hides, in a data file that stays.
+        f"create table {schema}.calls (customer_id int, said string) tblproperties"
+        "('format-version'='2', 'write.delete.mode'='merge-on-read')",
+        f"insert into {schema}.calls select /*+ coalesce(1) */ * from values "
+        f"(41, 'hello'), (42, 'I am {ANNA}'), (43, 'bye') as calls(customer_id, said)",
+        f"delete from {schema}.calls where customer_id = 42",
+        # A table that nobody has marked.
+        f"create table {schema}.mailing (address string)",
+        f"insert into {schema}.mailing values ('{ANNA}'), ('{BO}')",
+    ):
+        run(people_spark, statement)
+    source = """
+        sources:
+          - name: phone
+            schema: "{{ target.schema }}"
+            tables:
+              - name: calls
+                columns: [{name: customer_id, config: {meta: {subject: customer}}}]
+    """
+    wrong = f"""
+        {{{{ config(materialized='table') }}}}
+        select cast(raise_error('{ANNA} is unknown') as string) as a from {{{{ ref('totals') }}}}
+    """
+    people.write({"models/sources.yml": source, "models/wrong.sql": wrong})
+    # A message that names her gets into the ledger, and a discarded table leaves no trace.
+    failed = people.dbt("build", "--select", "wrong").failed()
+    people.operation("wap_discard", branch=failed.branch).succeeded()
+    assert any("wap_ledger" in path for path in holding(lake_of_people, ANNA))
+    orphan = lake_of_people / "warehouse" / schema / "gone/data/left.parquet"
+    orphan.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"customer_id": [42], "email": [FORMER]}), orphan)
+
+    refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
+    assert f"the table {schema}.mailing holds the subject" in refused.text
+    assert "column address" in refused.text
+    run(people_spark, f"drop table {schema}.mailing")
+    done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+    # Spark has logged the error, and the log is being written.
+    assert str(lake_of_people / "server/server.log") in done.text
+    assert holding(lake_of_people, ANNA, FORMER) == []
+    assert not orphan.exists()
+    assert people_reader.table(schema, "calls").values("customer_id") == [41, 43]
+    (row,) = people_reader.ledger("nodes", name="wrong")
+    assert "(erased)" in (row["problem"], row["reason"])
+
+
+def test_values_are_put_right_everywhere(
+    people: Project, people_reader: Reader, lake_of_people: Path
+) -> None:
+    new = "anna@new.example"
+    asked = {**KEYS, "values": {"email": new}}
+    people.operation("wap_rectify", **asked).succeeded()
+    done = people.operation("wap_rectify", **asked, confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+    assert holding(lake_of_people, ANNA, FORMER) == []
+    look = people_reader.look(people.schema)
+    for name in TABLES:
+        emails = {r["email"] for r in look[name].rows if str(r["customer_id"]) == "42"}
+        assert emails == {new}
+        assert BO in look[name].values("email") or BO in map(str, look[name].values("email"))
