@@ -81,7 +81,7 @@ class _Reset:
 def state(log: Iterable[Row], key: Sequence[str], columns: Sequence[str]) -> dict[Key, Row]:
     """The last state of each key that a log names, deleted ones included.
 
-    A row has the own columns and `_op`, `_deleted`, `_sequence`, `_event_time`, `_file_path`,
+    A row has the own columns and `_op`, `_is_deleted`, `_sequence`, `_event_time`, `_file_path`,
     `_row`, `_part`, `_batch` of the key's last event. A deleted row has its key, and NULL in all
     other own columns.
 
@@ -104,7 +104,7 @@ def state(log: Iterable[Row], key: Sequence[str], columns: Sequence[str]) -> dic
         found[of_key] = {
             **(row or values),
             "_op": last["_op"],
-            "_deleted": row is None,
+            "_is_deleted": row is None,
             **{c: last[c] for c in ("_sequence", "_event_time", "_file_path", "_row", "_part")},
             "_batch": last["_batch"],
         }

@@ -76,6 +76,8 @@ def test_a_state_has_a_key(key: list[str], what: str) -> None:
         ({"key": ["id"], "format": "csv", "files": [{"codes": {"D": "delete"}}]}, False, False),
         ({"key": ["id"], "files": [{"codes": {"T": "truncate"}}, {}]}, False, True),
         ({"key": ["id"], "codes": {"T": "truncate"}}, False, True),
+        ({"key": ["id"], "kind": "extract", "files": [{"load": "full"}]}, False, False),
+        ({"key": ["id"]}, False, True),
         ({"key": ["id"], "format": "debezium"}, True, True),
         ({"key": ["id"], "format": "debezium", "partial": False}, False, True),
     ],

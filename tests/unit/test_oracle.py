@@ -50,7 +50,7 @@ def event(sequence: int, op: str, a: str | None = None, b: str | None = None, **
 def last(*log: Row) -> tuple[Any, ...] | None:
     """The values of the one key, None if it is deleted."""
     (row,) = state(log, ["id"], ["id", "a", "b"]).values()
-    return None if row["_deleted"] else (row["a"], row["b"])
+    return None if row["_is_deleted"] else (row["a"], row["b"])
 
 
 def spans(*log: Row, **how: Any) -> list[tuple[Any, ...]]:
@@ -132,7 +132,7 @@ def test_any_delivery_leads_to_the_table_of_the_source(seed: int, kind: dict[str
         assert {
             k: {c: row[c] for c in events.columns if c not in events.key}
             for k, row in rows.items()
-            if not row["_deleted"]
+            if not row["_is_deleted"]
         } == events.table
     assert {k: r["_sequence"] for k, r in found[0].items()} == {
         k: r["_sequence"] for k, r in found[1].items()
@@ -140,7 +140,9 @@ def test_any_delivery_leads_to_the_table_of_the_source(seed: int, kind: dict[str
     histories = [history(rows_of(d), events.key, events.columns) for d in deliveries]
     assert histories[0] == histories[1]
     assert {k: v[-1].values for k, v in histories[0].items() if v[-1].is_current} == {
-        k: {c: row[c] for c in events.columns} for k, row in found[0].items() if not row["_deleted"]
+        k: {c: row[c] for c in events.columns}
+        for k, row in found[0].items()
+        if not row["_is_deleted"]
     }
 
 

@@ -20,12 +20,13 @@ What a state has beside the entity's own columns (all text, as published):
 ``_row``        bigint    its position in that file
 ``_part``       int       1 for the second half of an update that changes the key
 ``_batch``      bigint    the load that read it
-``_deleted``    boolean   the key is gone; the row has its key, and NULL in all other own columns
+``_is_deleted``    boolean   the key is gone; the row has its key, and NULL in all other own columns
 ``row_hash``    string    SHA-256 of the own columns, the same for equal rows only, NULL told from
                           empty; NULL for deleted rows
+``_stated``     map       where columns that the last event does not state come from; see
+                          `sparkwap.cdc.partial`. NULL without partial events, like the next
+``_message``    string    what the last event said
 =============== ========= =========================================================================
-
-Tables with partial events have two more columns, see `sparkwap.cdc.partial`.
 """
 
 from __future__ import annotations
@@ -37,14 +38,13 @@ from sparkwap import node
 from sparkwap.cdc import partial as _partial
 from sparkwap.cdc import resets
 from sparkwap.cdc import whole as _whole
-from sparkwap.cdc._old import current
 from sparkwap.cdc.sql import own_columns, quoted, row_hash
 from sparkwap.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["current", "increment", "model", "row_hash", "state"]
+__all__ = ["increment", "model", "row_hash", "state"]
 
 
 def model(dbt: Any, session: SparkSession, log: DataFrame) -> DataFrame:
@@ -77,10 +77,11 @@ def _how(entry: Mapping[str, Any]) -> dict[str, Any]:
         code for file in entry.get("files") or () for code in (file.get("codes") or {}).values()
     ]
     codes += (entry.get("codes") or {}).values()
+    events = entry.get("kind") != "extract"  # extracts are full loads and nothing else
     return {
         "key": [str(k) for k in entry.get("key") or ()],
         "partial": bool(entry.get("partial", debezium)),
-        "truncates": bool(entry.get("truncates", debezium or "truncate" in codes)),
+        "truncates": bool(entry.get("truncates", "truncate" in codes if codes else events)),
     }
 
 
@@ -99,7 +100,7 @@ def state(
         ConfigError: there is no key, or the log lacks one of its columns.
     """
     _check_key(log, key)
-    return _kind(partial).state(log, resets.newest(resets.collect(log, truncates)), key)
+    return _kind(log, key, partial).state(log, resets.newest(resets.collect(log, truncates)), key)
 
 
 def increment(
@@ -128,6 +129,7 @@ def increment(
         ConfigError: there is no key, or the log lacks one of its columns.
     """
     _check_key(log, key)
+    kind = _kind(log, key, partial)
     seen = present.agg({"_batch": "max"}).collect()[0][0]
     happened = resets.collect(log, truncates)
     now, earlier = resets.newest(happened), resets.newest(happened, up_to=seen)
@@ -135,13 +137,13 @@ def increment(
     # A full load may get a file that begins before its others: then less is gone than was.
     shrunk = now is not None and earlier is not None and now < earlier
     if seen is None or grown or shrunk:
-        return _kind(partial).state(log, now, key)
+        return kind.state(log, now, key)
     new = log.where(f"_batch > {seen}")
     touched = present.join(_whole.events(new).select(*key), [*key], "left_semi")
     if now != earlier:
-        cleared = present.where(f"not _deleted and {_cleared(now, partial)}")
+        cleared = present.where(f"not _is_deleted and {_cleared(now, partial)}")
         touched = touched.unionByName(cleared.join(touched, [*key], "left_anti"))
-    return _kind(partial).increment(log, new, touched, now, key)
+    return kind.increment(log, new, touched, now, key)
 
 
 def _cleared(reset: resets.Place | None, partial: bool) -> str:
@@ -160,8 +162,9 @@ class _Kind(NamedTuple):
     ]
 
 
-def _kind(partial: bool) -> _Kind:
-    if partial:
+def _kind(log: DataFrame, key: Sequence[str], partial: bool) -> _Kind:
+    # Without a column beside the key there is nothing that an event could leave out.
+    if partial and set(own_columns(log.columns)) > set(key):
         return _Kind(_partial.state, _partial.increment)
     return _Kind(_whole.state, _whole.increment)
 

@@ -2,7 +2,7 @@
 
 An event that does not name a column leaves it as it was. A delete states all columns, as NULL. So
 each column has a place in the order of events of its own, and the one with the greatest place
-counts, whatever the order in which events arrive. A state has two more columns for that:
+counts, whatever the order in which events arrive. Two columns of the state are for that:
 
 - ``_stated`` map<string, struct>: for the columns that the last event does not state, the place of
   the event that does, NULL where none does; NULL if the last event states all
@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, PLACE, own_columns, quote, quoted, row_hash, text
+from sparkwap.cdc.sql import EVENT, PLACE, PLACE_TYPE, own_columns, quote, quoted, row_hash, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
 _IS_COPY = (
     "_sequence = _of_held._sequence and _op = _of_held._op and _message = _of_held._message "
     "and _file_path > _of_held._file_path"
@@ -75,7 +74,7 @@ def _events(log: DataFrame) -> DataFrame:
     stated = [
         f"if(array_contains(_absent, {text(c)}), null, {quote(c)}) as {quote(c)}" for c in own
     ]
-    absent = "transform(array_sort(_absent), x -> struct(x, cast(null as " + _PLACE_TYPE + ")))"
+    absent = "transform(array_sort(_absent), x -> struct(x, cast(null as " + PLACE_TYPE + ")))"
     return (
         log.where("_kind = 'row' and _op <> 'truncate'")
         .selectExpr(*stated, *EVENT, "if(_op = 'delete', null, _absent) as _absent")
@@ -130,19 +129,24 @@ def _finished(
 ) -> DataFrame:
     """Last events as rows of a state: a deleted one says nothing but its key."""
     payload = [c for c in own if c not in key]
-    values = {c: f"if(_deleted, null, _best[{n}]._value)" for n, c in enumerate(payload)}
+    values = {c: f"if(_is_deleted, null, _best[{n}]._value)" for n, c in enumerate(payload)}
     places = ", ".join(f"struct({text(c)}, _best[{n}]._at as _at)" for n, c in enumerate(payload))
     elsewhere = f"filter(array({places}), x -> x._at is null or x._at <> _place)"
     elsewhere = f"if(size({elsewhere}) = 0, null, map_from_entries({elsewhere}))"
     return (
-        rows.selectExpr("*", f"_op = 'delete' or {before(reset, '_place')} as _deleted")
+        rows.selectExpr("*", f"_op = 'delete' or {before(reset, '_place')} as _is_deleted")
         .selectExpr(
             *(f"{values.get(c, quote(c))} as {quote(c)}" for c in own),
             "_op",
-            "_deleted",
+            "_is_deleted",
             *EVENT[1:],
-            f"if(_deleted, null, {elsewhere}) as _stated",
+            f"if(_is_deleted, null, {elsewhere}) as _stated",
             "_message",
         )
-        .selectExpr("*", f"if(_deleted, null, {row_hash(own)}) as row_hash")
+        .selectExpr(
+            *(quote(c) for c in own),
+            *("_op", "_is_deleted", *EVENT[1:]),
+            f"if(_is_deleted, null, {row_hash(own)}) as row_hash",
+            *("_stated", "_message"),
+        )
     )

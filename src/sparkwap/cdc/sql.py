@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 PLACE = "struct(_sequence, _file_path, _row, _part)"
 """Where an event stands in the order of all events of its table."""
 
+PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
+
 EVENT = ("_op", "_sequence", "_event_time", "_load_date", "_file_path", "_row", "_part", "_batch")
 """The log's columns that a state keeps, of the last event of a key."""
 

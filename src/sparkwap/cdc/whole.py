@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, own_columns, quote, quoted, row_hash
+from sparkwap.cdc.sql import EVENT, PLACE_TYPE, own_columns, quote, quoted, row_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ def increment(
         *EVENT,
         "row_hash",
         "true as _held",
-        "not _deleted as _was_there",
+        "not _is_deleted as _was_there",
     )
     # Computed once: for the question whether there are ties, and for whoever merges the rows.
     tops = (
@@ -65,7 +65,7 @@ def increment(
         .localCheckpoint()
     )
     settled = _finished(tops.where("not _unsettled").where(_LAST), reset, key, own, keep=True)
-    changed = settled.where("not _held or (_was_there and _deleted)").drop("_held", "_was_there")
+    changed = settled.where("not _held or (_was_there and _is_deleted)").drop("_held", "_was_there")
     ties = tops.where("_unsettled").select(*key).distinct()
     if not ties.limit(1).collect():
         return changed
@@ -108,12 +108,14 @@ def _finished(
     keep: bool = False,
 ) -> DataFrame:
     """Last events as rows of a state: a deleted one says nothing but its key."""
-    values = {c: f"if(_deleted, null, {quote(c)})" for c in own if c not in key}
-    return rows.selectExpr("*", f"_op = 'delete' or {before(reset)} as _deleted").selectExpr(
+    values = {c: f"if(_is_deleted, null, {quote(c)})" for c in own if c not in key}
+    return rows.selectExpr("*", f"_op = 'delete' or {before(reset)} as _is_deleted").selectExpr(
         *(f"{values.get(c, quote(c))} as {quote(c)}" for c in own),
         "_op",
-        "_deleted",
+        "_is_deleted",
         *EVENT[1:],
-        "if(_deleted, null, row_hash) as row_hash",
+        "if(_is_deleted, null, row_hash) as row_hash",
+        f"cast(null as map<string, {PLACE_TYPE}>) as _stated",
+        "cast(null as string) as _message",
         *(("_held", "_was_there") if keep else ()),
     )

@@ -39,7 +39,7 @@ def model_frame(
         "__file__": path,
         "spark": spark,
     }
-    with _located(path), _importable(project_root):
+    with _located(path), _importable(project_root), _active(spark):
         exec(compile(code, path, "exec"), module)
         dbt = module["dbtObj"](spark.table)
         if "model" not in module:
@@ -67,6 +67,24 @@ def _importable(folder: str) -> Iterator[None]:
     if added:
         sys.path.append(folder)
     yield
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make the node's session the active one of its thread.
+
+    PySpark itself asks for the active session, where a command of the server answers with a frame
+    (`localCheckpoint`), and would take that of another thread.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    local = ConnectSession._active_session
+    before = getattr(local, "session", None)
+    local.session = spark
+    try:
+        yield
+    finally:
+        local.session = before
 
 
 @contextmanager
