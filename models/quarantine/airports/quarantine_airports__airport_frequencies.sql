@@ -1,0 +1,1 @@
+{{ quarantine(ref('raw_airports__airport_frequencies')) }}

@@ -1,0 +1,1 @@
+{{ quarantine(ref('raw_crm__customers')) }}

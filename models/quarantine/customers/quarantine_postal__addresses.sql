@@ -1,0 +1,1 @@
+{{ quarantine(ref('raw_postal__addresses')) }}

@@ -1,0 +1,6 @@
+from sparkwap import cdc
+
+
+def model(dbt, session):
+    dbt.config(materialized="incremental")
+    return cdc.model(dbt, session, dbt.ref("raw_crm__customers"))
