@@ -22,6 +22,14 @@ staged as (
 
 )
 
-(select * from history except select * from staged)
+select * from (
+    select * from history
+    except
+    select * from staged
+)
 union all
-(select * from staged except select * from history)
+select * from (
+    select * from staged
+    except
+    select * from history
+)
