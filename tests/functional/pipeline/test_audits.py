@@ -23,6 +23,7 @@ models: {audits: {+materialized: table}}
 
 TWO = "(1, date '2024-01-01'), (2, date '2024-01-01')"
 ONE = "(1, date '2024-02-01')"
+D1, D2, D3, D4, D5 = (f"date '2024-01-0{day}'" for day in range(1, 6))
 # One file of two rows: the columns of a raw table that the audits look at.
 LOG = "_kind, _file_path, _row, _batch, _file_rows, id"
 OF_LOG = ", date '2024-01-01' as _load_date, 'insert' as _op, '1' as _sequence, 0 as _part"
@@ -49,8 +50,8 @@ MODELS = {
               "('c', '1', 'f', 9, 0)"),
     "history": (
         "id, dbt_valid_from, dbt_valid_to",
-        "(1, 1, 3), (1, 5, null), (2, 1, 2), (2, 2, 4)",
-        "(1, 1, null), (1, 5, null), (2, 1, 3), (2, 2, 4), (3, 2, 2)",
+        f"(1, {D1}, {D3}), (1, {D5}, null), (2, {D1}, {D2}), (2, {D2}, {D4})",
+        f"(1, {D1}, null), (1, {D5}, null), (2, {D1}, {D3}), (2, {D2}, {D4}), (3, {D2}, {D2})",
     ),
 }  # fmt: skip
 
