@@ -15,7 +15,7 @@ select
     {{ _scd2_keys(key) }},
     count(*) as current_versions
 from {{ model }}
-where {{ valid_to }} is null or {{ valid_to }} >= '9999-12-31'
+where {{ valid_to }} is null or cast({{ valid_to }} as string) >= '9999-12-31'
 group by {{ _scd2_keys(key) }}
 having count(*) > 1
 
@@ -38,7 +38,7 @@ having count(*) > 1
             "expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
     {%- endif -%}
     if(
-        {{ valid_to }} < '9999-12-31',
+        cast({{ valid_to }} as string) < '9999-12-31',
         {{ "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to }},
         null
     )

@@ -103,7 +103,7 @@
 {#- The end of a version as a moment that does not belong to it; NULL for none. -#}
 {% macro _scd2_end(valid_to, expire) -%}
     if(
-        {{ valid_to }} < '9999-12-31',
+        cast({{ valid_to }} as string) < '9999-12-31',
         {{ "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to }},
         null
     )
