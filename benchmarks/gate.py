@@ -149,12 +149,15 @@ def _measure(
             "user": "bench",
             "schema": f"plain_{scenario.name}",
             "threads": 4,
+            # Its default of 5 seconds would be added to every statement of more than 5.
+            "poll_interval": 1,
         },
         "gated": {
             "type": "sparkwap",
             "lake": str(home / ".lake"),
             "schema": f"gated_{scenario.name}",
             "threads": 4,
+            "poll_interval": 1,
             "memory": "4g",
         },
     }

@@ -53,6 +53,8 @@ class SparkWapCredentials(SparkCredentials):
     spark_conf: dict[str, Any] = field(default_factory=dict)
     catalog_uri: str | None = None
     query_retries: int = 0
+    # dbt-spark's 5 seconds between two looks are added to each statement that takes longer than 5.
+    poll_interval: float = 0.5  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         parameters = dict(self.server_side_parameters)
