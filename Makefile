@@ -34,8 +34,8 @@ suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready ## gated against plain builds, side by side
-	@python benchmarks/gate.py
+bench: .venv/.ready ## the gate, states and histories, each beside a rival
+	@for what in gate cdc scd2; do python benchmarks/$$what.py || exit; done
 
 soak: .venv/.ready ## 2,000 nodes on one server, watching its descriptors
 	@python benchmarks/soak.py
