@@ -20,16 +20,24 @@ staged as (
         segment
     from {{ ref('stg_crm__customers') }}
 
+),
+
+only_in_history as (
+
+    select * from history
+    except
+    select * from staged
+
+),
+
+only_staged as (
+
+    select * from staged
+    except
+    select * from history
+
 )
 
-select * from (
-    select * from history
-    except
-    select * from staged
-)
+select * from only_in_history
 union all
-select * from (
-    select * from staged
-    except
-    select * from history
-)
+select * from only_staged
