@@ -1,11 +1,55 @@
-"""Type texts of Spark SQL, as far as schema evolution needs to understand them."""
+"""Type texts of Spark SQL: how they are spelled, and which type is wider than which."""
 
 from __future__ import annotations
 
 import re
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_WIDER = {("int", "bigint"), ("float", "double")}
+SIMPLE = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal",
+    "date", "timestamp", "timestamp_ntz", "binary",
+)  # fmt: skip
+_ALIASES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+_ALIASES |= {"text": "string", "varchar": "string", "numeric": "decimal", "real": "float"}
+_DECIMAL = re.compile(r"decimal\((\d+)(?:,(\d+))?\)")
+_WIDER = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint"}
+_MOST_DIGITS = 38
+_IN_PLACE = {("int", "bigint"), ("float", "double")}
+
+
+def normal(text: str) -> str | None:
+    """A type as Spark spells it: ``INTEGER`` -> ``int``; None if it is none that is known."""
+    kind = re.sub(r"\s+", "", text.lower())
+    kind = _ALIASES.get(kind, kind)
+    kind = re.sub(r"^numeric\(", "decimal(", kind)
+    if kind == "decimal":
+        return "decimal(38,0)"
+    if kind in SIMPLE:
+        return kind
+    digits = _DECIMAL.fullmatch(kind)
+    if digits is None:
+        return None
+    precision, scale = int(digits[1]), int(digits[2] or 0)
+    if not 0 < precision <= _MOST_DIGITS or scale > precision:
+        return None
+    return f"decimal({precision},{scale})"
+
+
+def wider(kind: str) -> str | None:
+    """The type of the same family that takes more values; None where there is none.
+
+    Integers go to bigint, a decimal to 38 digits. Other types take the texts of their wider ones,
+    and lose a part.
+    """
+    digits = _DECIMAL.fullmatch(normal(kind) or "")
+    if digits is None:
+        return _WIDER.get(normal(kind) or "")
+    return None if int(digits[1]) == _MOST_DIGITS else f"decimal({_MOST_DIGITS},{digits[2]})"
+
+
+def decimal_digits(kind: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type; None for another type."""
+    digits = _DECIMAL.fullmatch(kind)
+    return None if digits is None else (int(digits[1]), int(digits[2] or 0))
 
 
 def widens(old: str, new: str) -> bool:
@@ -14,11 +58,10 @@ def widens(old: str, new: str) -> bool:
     Iceberg's rules (table spec, "Schema Evolution"): int to long, float to double, a decimal to
     one of greater precision and the same scale.
     """
-    before, after = old.lower().strip(), new.lower().strip()
-    if before == after or (before, after) in _WIDER:
+    before, after = (normal(kind) or kind.lower().strip() for kind in (old, new))
+    if before == after or (before, after) in _IN_PLACE:
         return True
-    old_decimal, new_decimal = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
-    if old_decimal is None or new_decimal is None:
+    digits, new_digits = decimal_digits(before), decimal_digits(after)
+    if digits is None or new_digits is None:
         return False
-    same_scale = old_decimal[2] == new_decimal[2]
-    return same_scale and int(new_decimal[1]) >= int(old_decimal[1])
+    return digits[1] == new_digits[1] and digits[0] <= new_digits[0]

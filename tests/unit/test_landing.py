@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, drift, sql, types
+from sparkwap.landing import LandingError, LandingFile, drift, sql
 from sparkwap.landing.files import Contents
 
 ENTRY: dict[str, Any] = {
@@ -434,24 +434,9 @@ def test_a_sequence_sorts_as_a_text() -> None:
     assert sql.sequence(undated).startswith("concat(cast(_load_date as string)")
 
 
-@pytest.mark.parametrize(
-    ("kind", "known"),
-    [("INTEGER", "int"), ("numeric(12, 2)", "decimal(12,2)"), ("Decimal", "decimal(38,0)"),
-     ("decimal(2,3)", None), ("varchar(3)", None)],
-)  # fmt: skip
-def test_types_are_spelled_as_spark_does(kind: str, known: str | None) -> None:
-    assert types.normal(kind) == known
-
-
 def test_a_value_that_a_wider_type_takes_says_so() -> None:
     raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
-    entry = landing.parse_entry(raw)
+    entry = landing.parse_entry({**raw, "on_wider_types": "quarantine"})
     assert "(a bigint takes it)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
-    entry = landing.parse_entry({**raw, "on_wider_types": "widen"})
+    entry = landing.parse_entry(raw)
     assert sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
-
-
-def test_a_narrow_type_has_a_wider_one() -> None:
-    assert types.wider("int") == "bigint"
-    assert types.wider("decimal(12,4)") == "decimal(38,4)"
-    assert types.wider("bigint") is None

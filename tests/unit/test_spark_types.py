@@ -1,6 +1,6 @@
 import pytest
 
-from sparkwap.spark_types import widens
+from sparkwap.spark_types import normal, widens, wider
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,18 @@ from sparkwap.spark_types import widens
 )
 def test_only_what_iceberg_widens_in_place_widens(old: str, new: str, expected: bool) -> None:
     assert widens(old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("INTEGER", "int"), ("numeric(12, 2)", "decimal(12,2)"), ("Decimal", "decimal(38,0)"),
+     ("decimal(2,3)", None), ("varchar(3)", None)],
+)  # fmt: skip
+def test_types_are_spelled_as_spark_does(kind: str, known: str | None) -> None:
+    assert normal(kind) == known
+
+
+def test_a_narrow_type_has_a_wider_one() -> None:
+    assert wider("int") == "bigint"
+    assert wider("decimal(12,4)") == "decimal(38,4)"
+    assert wider("bigint") is None

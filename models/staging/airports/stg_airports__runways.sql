@@ -8,7 +8,7 @@ with latest as (
 final as (
 
     select
-        {{ typed_columns({
+        {{ typed_columns(widened({
             'id': 'bigint as runway_id',
             'airport_ref': 'bigint as airport_id',
             'airport_ident': 'string',
@@ -29,7 +29,7 @@ final as (
             'he_elevation_ft': 'int',
             'he_heading_degT': 'double as he_heading_deg_true',
             'he_displaced_threshold_ft': 'int',
-        }) }},
+        }, ref('cdc_airports__runways'))) }},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,

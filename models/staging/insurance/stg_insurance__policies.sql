@@ -8,7 +8,7 @@ with latest as (
 final as (
 
     select
-        {{ typed_columns({
+        {{ typed_columns(widened({
             'policy_id': 'bigint',
             'location_name': 'string as area',
             'state_code': 'string',
@@ -18,7 +18,7 @@ final as (
             'earthquake': 'boolean as covers_earthquake',
             'flood': 'boolean as covers_flood',
             'expiry_date': 'date as expires_on',
-        }) }},
+        }, ref('cdc_insurance__policies'))) }},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,

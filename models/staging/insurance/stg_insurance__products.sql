@@ -8,12 +8,12 @@ with latest as (
 final as (
 
     select
-        {{ typed_columns({
+        {{ typed_columns(widened({
             'product_id': 'string',
             'product_name': 'string',
             'category': 'string',
             'price': 'decimal(18, 2)',
-        }) }},
+        }, ref('cdc_insurance__products'))) }},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,

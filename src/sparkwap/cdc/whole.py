@@ -35,7 +35,10 @@ _UNSETTLED = f"""
 def state(log: DataFrame, reset: Place | None, key: Sequence[str]) -> DataFrame:
     """The state of all that a log holds."""
     own = own_columns(log.columns)
-    return _finished(_tops(events(log), key, own).where(_LAST), reset, key, own)
+    hashed = _latest(events(log), key).selectExpr(
+        "*", f"{row_hash(own)} as row_hash", "false as _held"
+    )
+    return _finished(_with_ties(hashed, key).where(_LAST), reset, key, own)
 
 
 def increment(
@@ -58,12 +61,14 @@ def increment(
         "true as _held",
         "not _is_deleted as _was_there",
     )
-    # Computed once: for the question whether there are ties, and for whoever merges the rows.
-    tops = (
-        _tops(events(new).unionByName(held), key, own)
-        .selectExpr("*", f"{_UNSETTLED} as _unsettled")
-        .localCheckpoint()
+    known = events(new).selectExpr(
+        "*", "cast(null as string) as row_hash", "false as _held", "false as _was_there"
     )
+    latest = _latest(known.unionByName(held), key)
+    others = [quote(c) for c in latest.columns if c != "row_hash"]
+    hashed = latest.selectExpr(*others, f"coalesce(row_hash, {row_hash(own)}) as row_hash")
+    # Computed once: for the question whether there are ties, and for whoever merges the rows.
+    tops = _with_ties(hashed, key).selectExpr("*", f"{_UNSETTLED} as _unsettled").localCheckpoint()
     settled = _finished(tops.where("not _unsettled").where(_LAST), reset, key, own, keep=True)
     changed = settled.where("not _held or (_was_there and _is_deleted)").drop("_held", "_was_there")
     ties = tops.where("_unsettled").select(*key).distinct()
@@ -77,27 +82,21 @@ def events(log: DataFrame) -> DataFrame:
     return log.where("_kind = 'row' and _op <> 'truncate'").selectExpr(
         *(quote(c) for c in own_columns(log.columns)),
         *EVENT,
-        "cast(null as string) as row_hash",
-        "false as _held",
-        "false as _was_there",
     )
 
 
-def _tops(events: DataFrame, key: Sequence[str], own: Sequence[str]) -> DataFrame:
-    """The events with the highest sequence of their key, each with all of those in ``_tops``."""
-    by_key = f"over (partition by {quoted(key)})"
-    others = [c for c in events.columns if c != "row_hash"]
-    # No order is asked for, so Spark sorts by the key alone.
-    return (
-        events.selectExpr("*", f"max(_sequence) {by_key} as _highest")
-        .where("_sequence = _highest")
-        .selectExpr(*(quote(c) for c in others), f"coalesce(row_hash, {row_hash(own)}) as row_hash")
-        .selectExpr(
-            "*",
-            "collect_list(struct(_held, _file_path, _row, _part, _op, "
-            f"if(_op = 'delete', '', row_hash) as _said)) {by_key} as _tops",
-        )
-    )
+def _latest(events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The events with the highest sequence of their key."""
+    # Of a rank that is 1, unlike of a maximum, Spark drops what it can before the shuffle.
+    rank = f"rank() over (partition by {quoted(key)} order by _sequence desc) as _rank"
+    return events.selectExpr("*", rank).where("_rank = 1").drop("_rank")
+
+
+def _with_ties(latest: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Events of one sequence for each key; all of the key's are in ``_tops``."""
+    said = "if(_op = 'delete', '', row_hash) as _said"
+    top = f"struct(_held, _file_path, _row, _part, _op, {said})"
+    return latest.selectExpr("*", f"collect_list({top}) over (partition by {quoted(key)}) as _tops")
 
 
 def _finished(

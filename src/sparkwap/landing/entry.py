@@ -27,8 +27,8 @@ It is ``config.meta.landing`` of the model:
 ``renames``         published column name to column
 ``on_new_columns``  ``append`` (default), ``ignore``, ``fail``
 ``on_wider_types``  a value that only a wider type takes (bigint for int, more digits for a
-                    decimal): ``quarantine`` (default), until the entry and the models downstream
-                    have that type, or ``widen``, where these cast to it already
+                    decimal): ``widen`` (default), for staging models that go along (see
+                    ``widened`` in macros/cdc), or ``quarantine``, until somebody decides
 ``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
 ``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values hold line breaks (CSV), or a file is one JSON document
@@ -43,15 +43,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkwap.landing import types
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.spark_types import SIMPLE, normal
 
 KINDS = ("extract", "changes")
 LOADS = ("full", "changes", "inserts")
 FORMATS = ("csv", "json", "parquet", "debezium")
+ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
+"""Types of sequence columns: those whose order a sortable text can keep."""
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
 ON_NEW_COLUMNS = ("append", "ignore", "fail")
-ON_WIDER_TYPES = ("quarantine", "widen")
+ON_WIDER_TYPES = ("widen", "quarantine")
 DEBEZIUM_CODES = {"r": "load", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
 
 _KNOWN = (
@@ -101,7 +103,7 @@ class Entry:
     partial: bool = False
     renames: Mapping[str, str] = field(default_factory=dict)
     on_new_columns: str = "append"
-    on_wider_types: str = "quarantine"
+    on_wider_types: str = "widen"
     rules: Mapping[str, str] = field(default_factory=dict)
     threshold: int | float = 0
     multiline: bool = False
@@ -174,7 +176,7 @@ def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
         partial=bool(raw.get("partial", debezium)),
         renames=_mapping(raw, "renames", faults),
         on_new_columns=str(raw.get("on_new_columns", "append")),
-        on_wider_types=str(raw.get("on_wider_types", "quarantine")),
+        on_wider_types=str(raw.get("on_wider_types", "widen")),
         rules=_mapping(raw, "rules", faults),
         threshold=_read_threshold(raw.get("threshold", 0), faults),
         multiline=bool(raw.get("multiline", False)),
@@ -219,10 +221,10 @@ def _read_layout(
 def _read_columns(columns: Mapping[str, str], faults: list[str]) -> dict[str, str]:
     found = {}
     for name, text in columns.items():
-        kind = types.normal(text)
+        kind = normal(text)
         if kind is None:
             faults.append(
-                f"column '{name}' has the type '{text}', which is none of {any_of(types.SIMPLE)}"
+                f"column '{name}' has the type '{text}', which is none of {any_of(SIMPLE)}"
             )
         found[name] = kind or text
     return found
@@ -239,11 +241,11 @@ def _read_sequence(
         return ()
     pairs = []
     for name, text in given.items():
-        kind = types.normal(str(text))
-        if kind is None or kind.split("(")[0] not in types.ORDERED:
+        kind = normal(str(text))
+        if kind is None or kind.split("(")[0] not in ORDERED:
             faults.append(
                 f"sequence column '{name}' has the type '{text}', which is none of "
-                f"{any_of(types.ORDERED)}"
+                f"{any_of(ORDERED)}"
             )
         pairs.append((str(name), kind or str(text)))
     return tuple(pairs)
@@ -262,7 +264,7 @@ def _read_event_time(
         return next((one for one in sequence if one[1] in times), None)
     name = str(raw["event_time"])
     typed = {str(k): str(v) for k, v in (raw.get("columns") or {}).items()} | dict(sequence)
-    kind = types.normal(typed.get(name, "bigint" if debezium else "timestamp"))
+    kind = normal(typed.get(name, "bigint" if debezium else "timestamp"))
     if kind not in (*times, "bigint"):
         faults.append(f"event_time column '{name}' has the type '{kind}'; a time, or a bigint of "
                       "milliseconds, is needed")  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkwap.landing.entry import Entry, Layout
-from sparkwap.landing.types import decimal_digits, wider
+from sparkwap.spark_types import decimal_digits, wider
 
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19

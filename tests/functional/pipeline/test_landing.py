@@ -46,6 +46,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "key": ["id"],
         "columns": {"id": "bigint", "amount": "int", "note": "string"},
         "renames": {"remark": "note"},
+        "on_wider_types": "quarantine",
         "threshold": 2,
     },
     "items": {
@@ -68,6 +69,16 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "threshold": 1,
     },
 }
+
+
+STAGED = """
+    {{ config(materialized='table') }}
+    select {{ typed_columns(widened(
+        {'id': 'bigint', 'amount': 'int as total', 'note': 'string'}, ref('cdc_orders')
+    )) }}
+    from {{ ref('cdc_orders') }}
+    where not _is_deleted
+"""
 
 
 def message(op: str | None, before: Any, after: Any, lsn: int, wrapped: bool = True) -> str:
@@ -130,6 +141,7 @@ def readings(celsius: list[str]) -> bytes:
 @pytest.fixture(scope="module")
 def shop(make_project: MakeProject, reader: Reader) -> LandingProject:
     project = make_landing_project(make_project, reader, "landing", ENTRIES)
+    project.project.write({"models/stg_orders.sql": STAGED})
     project.deliver("customers/0001.jsonl", "\n".join(CUSTOMERS))
     project.deliver("shop/orders/LOAD00000001.csv", LOAD)
     project.deliver("shop/orders/20240201-1.csv", CHANGES)
@@ -142,6 +154,14 @@ def shop(make_project: MakeProject, reader: Reader) -> LandingProject:
 
 def facts(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
+
+
+def staged(shop: LandingProject) -> tuple[str, dict[int, int]]:
+    """The type of a staging model's column, and its values by key."""
+    metadata = shop.reader.metadata(shop.project.schema, "stg_orders")
+    (schema,) = [s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"]]
+    (kind,) = [field["type"] for field in schema["fields"] if field["name"] == "total"]
+    return kind, {row["id"]: row["total"] for row in shop.rows("stg_orders")}
 
 
 class TestDebezium:
@@ -271,6 +291,7 @@ class TestLater:
         self, shop: LandingProject, second: Outcome
     ) -> None:
         schema = shop.project.schema
+        assert staged(shop) == ("int", {1: 11, 2: 22})
         orders = ENTRIES["orders"] | {
             "columns": {**ENTRIES["orders"]["columns"], "amount": "bigint"}
         }
@@ -294,3 +315,14 @@ class TestLater:
         assert len(quarantine.bad_rows(catalog, model)) == 1
         state = {row["id"]: row["amount"] for row in shop.rows("cdc_orders")}
         assert state == {"1": "11", "2": "22", "3": "3000000000"}
+        assert "column amount: 1 values are no int; its type is now bigint" in done.text
+        assert staged(shop) == ("long", {1: 11, 2: 22, 3: 3000000000})
+
+    def test_a_column_that_was_widened_stays_so(
+        self, shop: LandingProject, second: Outcome
+    ) -> None:
+        fixed = "Op,changed_at,id,amount,note,seq\nU,2024-05-01 10:00:00,3,5,,21\n"
+        shop.deliver("shop/orders/20240501-1.csv", fixed)
+        done = shop.build("--select", "raw_orders+").succeeded()
+        assert "column amount" not in done.text
+        assert staged(shop) == ("long", {1: 11, 2: 22, 3: 5})

@@ -13,7 +13,7 @@ from vocabulary.lake import Reader
 from vocabulary.project import MakeProject, Outcome, Project
 
 ROOT = Path(__file__).parents[3]
-MACROS = ("audits", "landing")
+MACROS = ("audits", "cdc", "landing")
 RAW = """
 from sparkwap import landing
 

@@ -37,7 +37,7 @@ from sparkwap.operations import Operations
 from sparkwap.plan import Desired
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
-from sparkwap.spark_types import widens
+from sparkwap.spark_types import widens, wider
 from sparkwap.state import LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
@@ -646,6 +646,23 @@ class SparkWapAdapter(SparkAdapter):
         state = self._state(relation)
         old = {c.name.lower(): c.type for c in state.columns} if state else {}
         return widens(old.get(column.lower(), ""), new_type)
+
+    @available.parse(lambda *a, **k: False)
+    def wap_is_building(self) -> bool:
+        """Whether this command builds tables, and does not only compile or show them."""
+        return self.current_run() is not None
+
+    @available
+    def wap_wider(self, column_type: str) -> str | None:
+        """The type of the same family that takes more values; None where there is none."""
+        return wider(column_type)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_tell(self, node_id: str, notice: str) -> None:
+        """Keep what a node's build has to tell, one line, for the summary of the run."""
+        run = self.current_run()
+        if run is not None:
+            run.tell(node_id, notice)
 
     @available.parse(lambda *a, **k: "")
     def wap_seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:
