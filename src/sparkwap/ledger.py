@@ -20,9 +20,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -168,7 +170,7 @@ class Ledger:
         merged = merge_rows(appends)
         self.ensure({append.table for append in merged})
         if merged:
-            self._lake.store.commit(lambda: self.stage(merged))
+            self._lake.store.commit(lambda: self.stage(merged), "ledger")
 
     def branch_history(self, branch: str) -> BranchHistory:
         """The latest rows of an audit branch, from the last discard of that name on."""
@@ -236,6 +238,9 @@ class Ledger:
         try:
             for append in appends:
                 self._stage_one(append, swaps, files, obsolete)
+        except OSError as error:
+            self._lake.store.delete(files)
+            raise write_failed(f"The ledger ({NAMESPACE})", error) from error
         except BaseException:
             self._lake.store.delete(files)
             raise
@@ -264,6 +269,7 @@ class Ledger:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
         if new:
             self._lake.ensure_schema(NAMESPACE)
+            reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
             warehouse = self._lake.properties["warehouse"].rstrip("/")
             table = catalog.create_table_if_not_exists(
                 (NAMESPACE, name),
@@ -271,6 +277,7 @@ class Ledger:
                 location=f"{warehouse}/{NAMESPACE}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
+            reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
         else:
             table = catalog.load_table((NAMESPACE, name))
         present = {field.name for field in table.schema().fields}

@@ -8,8 +8,16 @@ ledger, and ``--vars 'wap_branch: ...'`` says the same thing by hand.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkwap.errors import SparkwapError
+from sparkwap.names import short_run_id
+
+if TYPE_CHECKING:
+    from sparkwap.ledger import Ledger, LedgerPublish
 
 FILE_NAME = "sparkwap_run.json"
 
@@ -54,6 +62,33 @@ class LastRun:
         scratch = path.with_suffix(".tmp")
         scratch.write_text(json.dumps(asdict(self)))
         scratch.replace(path)
+
+
+def require_unpublished(ledger: Ledger, last: LastRun) -> None:
+    """Refuse to retry a run that died after its publish: it would add the same rows once more.
+
+    :raises SparkwapError: the ledger has a publish of the run, which has not come to its end.
+    """
+    if last.outcome != "open":
+        return
+    done = [publish for publish in ledger.publish(last.run_id) if not publish.rolled_back]
+    if done:
+        raise SparkwapError(
+            f"{published_and_died(last, done)} So there is nothing to retry, and nothing was run. "
+            "What is still on its branch, if anything, is shown by `dbt run-operation wap_status`; "
+            "undo the publish by `dbt run-operation wap_rollback --args "
+            f"'{{run: {short_run_id(last.run_id)}}}'`."
+        )
+
+
+def published_and_died(last: LastRun, done: Sequence[LedgerPublish]) -> str:
+    """What is told of a run that has published, and did not come to its end."""
+    tables = sum(len(publish.entries) for publish in done)
+    return (
+        f"Run {short_run_id(last.run_id)}, the last one here, has published {tables} "
+        f"table{'s' if tables != 1 else ''} on {last.branch}, all of its publish, and died before "
+        "it could say so."
+    )
 
 
 class RetryRecord:
