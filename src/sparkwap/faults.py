@@ -64,9 +64,11 @@ class Injector:
     def from_environment(cls) -> Injector:
         """The injector that the environment asks for; says so on the standard error."""
         text = os.environ[VARIABLE]
-        step, action, occurrence = [*text.split(":"), "", "1"][:3] if text else ("", "", "1")
         sys.stderr.write(f"sparkwap: a fault is switched on by {VARIABLE}={text}\n")
-        return cls(step, action, int(occurrence) if occurrence.isdigit() else 0)
+        step, _, rest = text.partition(":")
+        action, _, occurrence = rest.partition(":")
+        times = occurrence or "1"
+        return cls(step, action, int(times) if times.isdigit() else 0)
 
     def __call__(self, step: Step, facts: Mapping[str, Any]) -> None:
         """As a listener of `sparkwap.steps`."""

@@ -18,12 +18,14 @@ from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.errors import CatalogError
 from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ class Ledger:
 
         Raises:
             ValueError: A table or a column is not one of the ledger's.
-            CatalogError: The catalog failed; nothing was appended.
+            CatalogError: The catalog failed, or the disk; nothing was appended.
         """
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
@@ -223,7 +225,16 @@ class Ledger:
         for name in sorted(tables):
             if name in standing and name in self._checked:
                 continue
-            self._ensure_one(name, new=name not in standing)
+            try:
+                self._ensure_one(name, new=name not in standing)
+            except OSError as error:
+                raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The catalog's database failed: {error.orig}. The ledger could not be made, "
+                    "so nothing was changed. Check the database (space, rights, connection), then "
+                    "run the same command again."
+                ) from error
             with self._lock:
                 self._checked.add(name)
 

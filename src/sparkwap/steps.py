@@ -75,7 +75,7 @@ _PARTS: Mapping[Part, str] = {
     "purged": "folders that only dropped tables and views used are deleted, after {}",
 }
 _PURGES: frozenset[Operation] = frozenset({"forget", "publish", "discard", "drop_schema"})
-_MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback"})
+_MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_schema"})
 
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
+import subprocess
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,8 @@ from vocabulary.lake import Reader
 from crashes.scenarios import DROPPED, SCENARIOS, open_lake
 from sparkwap import faults, steps
 from sparkwap.errors import SparkwapError
+from sparkwap.server import ServerConfig, state
+from sparkwap.server.defaults import marker
 
 RAISED, TOLD = 3, 4
 """Exit codes: the injected exception; an error of sparkwap's, whose text is in ``error``."""
@@ -53,15 +60,44 @@ class World:
         assert self.run(name, "act", log=log) == 0
         return log.read_text().split(), before, self.look()
 
-    def run(self, name: str, part: str, fault: str = "", log: Path | None = None) -> int:
-        """Do a part of a scenario in a process of its own; its exit code."""
+    def run(
+        self,
+        name: str,
+        part: str,
+        fault: str = "",
+        log: Path | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Do a part of a scenario in a process of its own; its exit code.
+
+        Args:
+            name: The scenario.
+            part: ``prepare`` or ``act``.
+            fault: As the environment gives it to the fault injector.
+            log: Where the steps are written down.
+            limit: How many bytes a file may have.
+        """
         child = self._context.Process(
-            target=_child, args=(self.folder, name, part, fault, log), daemon=True
+            target=_child, args=(self.folder, name, part, fault, log, limit), daemon=True
         )
         child.start()
         child.join(60)
         assert child.exitcode is not None, "it hangs"
         return child.exitcode
+
+    @contextmanager
+    def server(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A process that the lake's files say is its server."""
+        layout = ServerConfig(lake=self.folder).layout
+        layout.create()
+        sleep = "import time; time.sleep(600)"
+        stand_in = subprocess.Popen([sys.executable, "-S", "-c", sleep, marker(layout.lake)])
+        try:
+            state.write(layout, state.State(stand_in.pid, 0.0, 1, 2, "", stand_in.pid, {}, True))
+            yield stand_in
+        finally:
+            stand_in.kill()
+            stand_in.wait()
 
     def look(self) -> State:
         """What a reader sees of all schemas that are not on the branch."""
@@ -72,7 +108,9 @@ class World:
         }
 
 
-def _child(folder: Path, name: str, part: str, fault: str, log: Path | None) -> None:
+def _child(
+    folder: Path, name: str, part: str, fault: str, log: Path | None, limit: int | None
+) -> None:
     lake = open_lake(folder)
     work = getattr(SCENARIOS[name], part)
     if fault:
@@ -83,13 +121,25 @@ def _child(folder: Path, name: str, part: str, fault: str, log: Path | None) -> 
     if log is not None:
         seen: list[str] = []
         steps.listen(lambda step, _facts: seen.append(step.name))
+    if limit is not None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         work(lake)
     except faults.InjectedFault:
         os._exit(RAISED)
     except SparkwapError as error:
+        _lift_limit()
         (folder / "error").write_text(str(error))
         os._exit(TOLD)
+    except Exception:
+        _lift_limit()
+        (folder / "error").write_text(traceback.format_exc())
+        os._exit(1)
     if log is not None:
         log.write_text("\n".join(seen))
     os._exit(0)
+
+
+def _lift_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from crashes.scenarios import BRANCH, SCENARIOS, SECOND, open_lake, operate, publishes
-from crashes.world import RAISED, World
+from crashes.world import RAISED, TOLD, World
 
 from sparkwap import steps
 from sparkwap.state import LastRun
@@ -55,28 +55,32 @@ def world(folder: Path) -> Iterator[World]:
 # -- the matrix --------------------------------------------------------------------------------
 
 
-def cells_of(world: World, step: str) -> Iterator[tuple[str, int]]:
-    """Where a step is reached: scenario, and which time. The first and last ones, or all."""
-    for name in SCENARIOS:
-        count = Counter(world.told(name)[0])[step]
-        times = range(1, count + 1) if ALL else sorted({1, count} - {0})
-        yield from ((name, time) for time in times[: count or None] if count)
+def cells_of(world: World, step: str, action: str) -> list[tuple[str, int]]:
+    """Where a step is reached: scenario, and which time of how many.
+
+    With SOAK=1 all of them. Else one: SIGKILL takes the first, an exception the last.
+    """
+    found = [
+        (name, time + 1) for name in SCENARIOS for time in range(Counter(world.told(name)[0])[step])
+    ]
+    assert found, f"no scenario reaches {step}: it has no cell"
+    if ALL:
+        return found
+    return found[-1:] if action == "raise" else found[:1]
 
 
 @pytest.mark.parametrize(("step", "action"), CELLS, ids=lambda value: value)
 def test_cell(world: World, step: str, action: str) -> None:
-    tried = 0
-    for name, occurrence in cells_of(world, step):
+    for name, occurrence in cells_of(world, step, action):
         _try(world, name, step, action, occurrence)
-        tried += 1
-    assert tried, f"no scenario reaches {step}: it has no cell"
 
 
 def _try(world: World, name: str, step: str, action: str, occurrence: int) -> None:
     scenario, (_, before, after) = SCENARIOS[name], world.told(name)
     assert world.begin(name) == before
-    with world.reader.polling("s") as poller:
+    with world.server() as server, world.reader.polling("s") as poller:
         code = world.run(name, "act", f"{step}:{action}:{occurrence}")
+        assert (server.poll() is None) == (action != "kill-server")
     assert code == {"kill-dbt": KILLED, "raise": RAISED, "kill-server": 0}[action]
     # Readers: the old state or the new one, whole, and at no time anything else.
     now = world.look()
@@ -124,3 +128,61 @@ def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
     if a_run:
         word = "has published 4 tables" if published else "has not come to its end"
         assert word in text
+
+
+# -- a full disk, a lost database -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["build", "wap_publish", "wap_discard", "wap_rollback"])
+def test_full_disk(world: World, name: str) -> None:
+    """No file grows beyond a size: of data, metadata, manifests, or of the database itself."""
+    scenario, (_, before, after) = SCENARIOS[name], world.told(name)
+    told = 0
+    for size in range(64) if ALL else (0, 2, 4, 12, 28):
+        world.begin(name)
+        code = world.run(name, "act", limit=size * 1024)
+        # Also lets the database take back what it could not: one who may only read cannot.
+        assert_free(world.folder)
+        now = world.look()
+        assert now in ((after,) if code == 0 else (before, after)), size
+        assert code in (0, TOLD), (size, (world.folder / "error").read_text())
+        if code == TOLD:
+            told += 1
+            text = (world.folder / "error").read_text()
+            assert any(word in text for word in ("Nothing was", "othing has changed")), text
+        lake = open_lake(world.folder)
+        operate(lake, "wap_status")
+        scenario.go_on(lake)
+        assert world.look() == after, size
+        lake.close()
+    assert told > 0
+
+
+@pytest.mark.parametrize("part", ["begun", "rows_changed", "committed"])
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("build", "open_branch"),
+        ("build", "publish"),
+        ("wap_publish", "publish"),
+        ("wap_discard", "discard"),
+        ("wap_rollback", "rollback"),
+    ],
+)
+def test_lost_database(world: World, name: str, operation: str, part: str) -> None:
+    """The connection breaks in a transaction: before its commit, or before the answer to it."""
+    _, before, after = world.told(name)
+    world.begin(name)
+    code = world.run(name, "act", f"{operation}.{part}:lost-network")
+    if part == "committed":
+        # It looks, finds its commit made, and goes on.
+        assert code == 0
+        assert world.look() == after
+        return
+    assert world.look() == before
+    if code == TOLD:
+        assert "Nothing was changed" in (world.folder / "error").read_text()
+    lake = open_lake(world.folder)
+    SCENARIOS[name].go_on(lake)
+    assert world.look() == after
+    lake.close()

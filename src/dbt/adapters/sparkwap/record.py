@@ -10,11 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dbt import selected_resources
 from dbt.artifacts.schemas.results import RunStatus
 from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.flags import get_flags
 from dbt.utils import args_to_dict
+
+from dbt import selected_resources
 
 UNFINISHED = "its run has not come to its end"
 
