@@ -43,7 +43,7 @@ class Operations:
     """The operations on one lake.
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
-    :param last: the last run of this working copy.
+    :param unfinished: the last run of this working copy, if it has not come to its end.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Operations:
         project: str,
         target_name: str,
         tests: Callable[[], Sequence[TestFact]],
-        last: LastRun | None = None,
+        unfinished: LastRun | None = None,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
@@ -63,7 +63,7 @@ class Operations:
         self._project = project
         self._target_name = target_name
         self._tests = tests
-        self._last = last
+        self._unfinished = unfinished
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
         """Check the arguments and run an operation.
@@ -98,8 +98,8 @@ class Operations:
 
     def _tell_last(self) -> Iterable[str]:
         """What became of the last run, if it has not said so itself."""
-        last = self._last
-        if last is None or last.outcome != "open":
+        last = self._unfinished
+        if last is None:
             return
         done = [p for p in self._lake.ledger.publish(last.run_id) if not p.rolled_back]
         if done:

@@ -160,7 +160,7 @@ def operate(lake: Lake, name: str, last: LastRun | None = None, **arguments: str
         project="shop",
         target_name="dev",
         tests=lambda: TESTS,
-        last=last,
+        unfinished=last,
     )
     return "\n".join(operations.call(name, arguments))
 

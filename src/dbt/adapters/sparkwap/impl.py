@@ -26,7 +26,7 @@ from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
-from dbt.adapters.sparkwap.record import UNFINISHED, write_unfinished
+from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
@@ -39,7 +39,7 @@ from sparkwap.plan import Desired
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
-from sparkwap.state import LastRun, RetryRecord, run_of
+from sparkwap.state import RESULTS, UNFINISHED, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
 
 if TYPE_CHECKING:
@@ -165,9 +165,11 @@ class SparkWapAdapter(SparkAdapter):
         last = LastRun.read(self._target_path)
         if settings.branch is None and self._is_retry:
             folder = Path(getattr(self.config.args, "state", None) or self._target_path)
-            retried = run_of(Path(self._project_root) / folder / "run_results.json")
+            results = Path(self._project_root) / folder / RESULTS
+            retried = run_of(results)
             if last is not None and last.run_id == retried:
-                state.require_unpublished(self.lake.ledger, last)
+                if last.outcome == "open" or state.is_unfinished(results):
+                    state.require_unpublished(self.lake.ledger, last)
                 return last.branch
             run_id = retried or run_id
         # What a run that died has left half-built tells nothing about its tables.
@@ -196,7 +198,7 @@ class SparkWapAdapter(SparkAdapter):
     def _record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
         try:
-            write_unfinished(self._target_path / "run_results.json", self.get_macro_resolver())
+            write_unfinished(self._target_path / RESULTS, self.get_macro_resolver())
         except Exception as error:
             # A convenience: the branch can be named by hand, too.
             logger.debug(f"no record of the open run was written: {error}")
@@ -461,7 +463,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
-            last=LastRun.read(self._target_path),
+            unfinished=state.unfinished_run(self._target_path),
         )
         with _as_dbt_error():
             return operations.call(name, arguments)

@@ -16,8 +16,7 @@ from dbt.flags import get_flags
 from dbt.utils import args_to_dict
 
 from dbt import selected_resources
-
-UNFINISHED = "its run has not come to its end"
+from sparkwap.state import UNFINISHED
 
 
 def write_unfinished(path: Path, manifest: Any) -> None:
