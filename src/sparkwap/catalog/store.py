@@ -8,16 +8,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.model import CommitUnknown
-from sparkwap.catalog.rows import Conflict, Fate, Rows, Swap
+from sparkwap.catalog.model import CommitUnknown, Identifier
+from sparkwap.catalog.rows import Conflict, Fate, Row, Rows, Swap
 from sparkwap.errors import CatalogError
+from sparkwap.transient import rule_of, wait_seconds
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,6 +39,7 @@ class Staged(Generic[R]):
         files: The files that were written for it, deleted if it does not come to a commit.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
+        requires: What must stand under names that the transaction leaves alone.
         obsolete: Files that nothing needs once it is committed.
     """
 
@@ -46,6 +48,7 @@ class Staged(Generic[R]):
     files: Sequence[str] = ()
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
+    requires: Mapping[Identifier, Row | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
 
 
@@ -145,15 +148,23 @@ class Store:
                 changed.
             CommitUnknown: The database did not say whether it has committed.
         """
+        last: Exception | None = None
         for attempt in range(tries):
-            staged = stage()
+            try:
+                staged = stage()
+            except DBAPIError as error:
+                # Staging commits nothing, so whatever passes may be tried again.
+                if rule_of(error) not in ("retry", "look"):
+                    raise
+                last = error
+                self._pause(attempt)
+                continue
             try:
                 self._apply(staged)
             except Conflict as conflict:
                 self.delete(staged.files)
                 last = conflict
-                # Jitter, as writers that met once would meet again at equal pauses.
-                time.sleep(random.uniform(0.5, 1.5) * _FIRST_WAIT_SECONDS * 2**attempt)
+                self._pause(attempt)
                 continue
             except DBAPIError as error:
                 self._settle(staged, error)
@@ -168,10 +179,16 @@ class Store:
             "Run the same command again."
         ) from last
 
+    @staticmethod
+    def _pause(attempt: int) -> None:
+        # Jitter, as writers that met once would meet again at equal pauses.
+        time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
+
     def _apply(self, staged: Staged[Any]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
             self.rows.apply(
                 staged.swaps,
+                requires=staged.requires,
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
             )

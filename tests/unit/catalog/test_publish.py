@@ -392,7 +392,7 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     before, files = bench.pointers(), bench.files()
     with monkeypatch.context() as context:
         context.setattr(Rows, "apply", apply)
-        with pytest.raises(CatalogError, match="5 times in a row"):
+        with pytest.raises(CatalogError, match="10 times in a row"):
             bench.publish(item)
     assert (bench.pointers(), bench.files()) == (before, files)
 
