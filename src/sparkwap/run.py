@@ -275,10 +275,16 @@ class Run:
 
     # -- placing ---------------------------------------------------------------------------------
 
-    def place_table(self, identifier: Identifier, desired: Desired) -> Target:
+    def place_table(
+        self,
+        identifier: Identifier,
+        desired: Desired,
+        in_place: Mapping[str, str] | None = None,
+    ) -> Target:
         """Decide where a table is built, and make the branch, the clone or the side schema.
 
         :param desired: what the table shall look like; see :class:`sparkwap.plan.Desired`.
+        :param in_place: properties to set at once; see :func:`sparkwap.plan.in_place`.
         """
         with self._place(identifier):
             known = self.target(identifier)
@@ -292,8 +298,8 @@ class Run:
             # and what an earlier run has in the side schema would hide a branch.
             beside = self.overlay.side_schema(identifier) is not None
             if plan.where == "branch" and current.main is not None and not beside:
-                return self._branch(identifier, current)
-            return self._clone(identifier, current, plan.changes)
+                return self._branch(identifier, current, in_place)
+            return self._clone(identifier, current, plan.changes, in_place)
 
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Target:
         """Build ``identifier`` on a clone, as its schema will change.
@@ -346,8 +352,13 @@ class Run:
         self._targets[_key(target.identifier)] = target
         return target
 
-    def _branch(self, identifier: Identifier, current: TableState) -> Target:
-        opened = self.lake.open_branch(identifier, self.branch)
+    def _branch(
+        self,
+        identifier: Identifier,
+        current: TableState,
+        in_place: Mapping[str, str] | None,
+    ) -> Target:
+        opened = self.lake.open_branch(identifier, self.branch, in_place)
         return self._keep(
             Target(
                 identifier,
@@ -359,14 +370,18 @@ class Run:
         )
 
     def _clone(
-        self, identifier: Identifier, current: TableState, changes: tuple[str, ...]
+        self,
+        identifier: Identifier,
+        current: TableState,
+        changes: tuple[str, ...],
+        in_place: Mapping[str, str] | None = None,
     ) -> Target:
         side = names.side_schema(identifier[0], self.branch)
         standing = self.lake.state((side, identifier[1]))
         if standing is not None and standing.uuid != current.uuid:
             # Left by an earlier run from before the live table was made; the build replaces it.
             return self._beside(identifier, current)
-        clone = self.lake.clone(identifier, side)
+        clone = self.lake.clone(identifier, side, in_place)
         self.overlay.add(identifier, side)
         return self._keep(
             Target(

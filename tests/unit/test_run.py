@@ -226,3 +226,25 @@ def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:
     build(a_run(lake, FIRST, "other"), 5)
     assert "Discarded other" in operations(lake).call("wap_discard", {"branch": "other"})[0]
     assert "No audit branch is open" in operations(lake).call("wap_status", {})[0]
+
+
+def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
+    for number in (5, 6):
+        run = a_run(lake, FIRST)
+        target = run.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
+        assert target.how == "branch"
+        state = lake.states([ORDERS])[ORDERS]
+        assert state.properties["commit.retry.num-retries"] == str(number)
+
+
+def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    look = run.watch(ORDERS)
+    assert look() == "not made"
+    table = lake.catalog.load_table(ORDERS)
+    table.append(rows(2), branch="dev", snapshot_properties={"wap_run": FIRST})
+    assert look() == "made"
+    lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
+    assert look() == "unknown"
+    assert run.watch(("shop", "nowhere"))() == "unknown"

@@ -234,7 +234,9 @@ class Lake:
 
     # Writing on an audit branch
 
-    def open_branch(self, identifier: Identifier, branch: str) -> OpenedBranch:
+    def open_branch(
+        self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
+    ) -> OpenedBranch:
         """Make sure that a table is gated and has the audit branch, started at ``main``.
 
         One metadata commit: property ``write.wap.enabled``, the branch, and the tag
@@ -243,10 +245,18 @@ class Lake:
         base ``main`` has moved away from starts anew at ``main``: what was built on the old base
         can never be published.
 
+        Args:
+            identifier: The live table.
+            branch: The audit branch.
+            properties: Table properties to set in the same commit. They are the table's, so they
+                are there for all writers and at once.
+
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
         """
-        return self._store.commit(lambda: branches.open_branch(self._store, identifier, branch))
+        return self._store.commit(
+            lambda: branches.open_branch(self._store, identifier, branch, properties or {})
+        )
 
     def clone(
         self, identifier: Identifier, side_schema: str, properties: Mapping[str, str] | None = None

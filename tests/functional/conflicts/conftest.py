@@ -13,7 +13,11 @@ from vocabulary import MakeProject, Outcome, Project, Reader
 
 FILES = {
     "models/log.sql": """
-        {{ config(materialized='incremental', incremental_strategy='append') }}
+        {{ config(
+            materialized='incremental',
+            incremental_strategy='append',
+            tblproperties={'commit.retry.num-retries': env_var('LOG_RETRIES', '10')},
+        ) }}
         select {{ env_var('LOG_N') }} as n
     """,
     "models/totals.sql": """

@@ -58,6 +58,3 @@ def test_tries_are_bounded(log: Log) -> None:
     assert "it was built again 1 time, and moved again" in outcome.text
     (run,) = log.reader.ledger("runs", run_id=outcome.run_id)
     assert (run["outcome"], run["tries"]) == ("rejected", 1)
-    log.project.dbt("retry").succeeded()
-    assert [n for n in log.entries() if n] == sorted([*before, 4])
-    assert log.totals()[1] == sum(before) + 4

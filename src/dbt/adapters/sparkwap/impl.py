@@ -34,7 +34,7 @@ from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
-from sparkwap.plan import Desired
+from sparkwap.plan import Desired, in_place
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
@@ -324,7 +324,7 @@ class SparkWapAdapter(SparkAdapter):
 
         :param columns: dicts of name, type, nullable and doc, in order; None to keep the table's.
         :param layout: partition_by, sort_by, properties, format_version, comment, as far as the
-            model manages them.
+            model manages them; ``given``, all properties of the model's config.
         :return: ``branch``, or ``side``.
         """
         layout = layout or {}
@@ -340,7 +340,10 @@ class SparkWapAdapter(SparkAdapter):
             location=None,
             ordered=True,
         )
-        return self._placed(lambda run: run.place_table(_identifier(relation), desired).how)
+        at_once = in_place(layout.get("given"))
+        return self._placed(
+            lambda run: run.place_table(_identifier(relation), desired, at_once).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
