@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -117,7 +117,11 @@ class Store:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
-        return list(self._threads.map(function, listed))
+        tasks = [self._threads.submit(function, value) for value in listed]
+        # All come to their end before an error is told: what cleans up after it must not race
+        # with those that still write.
+        wait(tasks)
+        return [task.result() for task in tasks]
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
         """Write metadata files; if one fails, none is left.
