@@ -19,12 +19,14 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    and_,
     create_engine,
     delete,
     event,
     exists,
     insert,
     make_url,
+    or_,
     select,
     text,
     union,
@@ -39,6 +41,7 @@ from sparkwap.transient import rule_of
 
 _BUSY_SECONDS = 60
 _WRITES = "sparkwap_writes"
+_NAMED_ONE_BY_ONE = 20
 
 _metadata = MetaData()
 _tables = Table(
@@ -115,9 +118,14 @@ class Rows:
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
         """The rows of those that exist, in one statement."""
         wanted = set(identifiers)
-        if len(wanted) == 1:
-            ((schema, name),) = wanted
-            rows = self._select(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+        if not wanted:
+            return {}
+        if len(wanted) <= _NAMED_ONE_BY_ONE:
+            named = (
+                and_(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+                for schema, name in sorted(wanted)
+            )
+            rows = self._select(or_(*named))
         else:
             schemas = sorted({schema for schema, _ in wanted})
             rows = self._select(_tables.c.table_namespace.in_(schemas))

@@ -72,8 +72,8 @@ class Log:
         assert not left, f"dbt did not tell of {node}"
 
     def entries(self) -> list[int]:
-        """What is in the log."""
-        return list(self.reader.table(self.project.schema, "log").values("n"))
+        """What is in the log, in order."""
+        return sorted(row["n"] for row in self.reader.table(self.project.schema, "log").rows)
 
     def totals(self) -> tuple[int, int]:
         """What the totals say of the log."""

@@ -28,6 +28,7 @@ RUN_VARIABLE = "SPARKWAP_REBUILD_OF"
 FOLDER = "rebuild"
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 _PARSED = "partial_parse.msgpack"
+_OUTPUT = "output.txt"
 # What says which nodes, and where artifacts go; and what dbt's own retry leaves out too.
 _LEFT_OUT = frozenset(
     {
@@ -81,27 +82,30 @@ def build(
     given = {**args_to_dict(config.args), "project_dir": str(config.project_root)}
     command = [*_DBT, *arguments(given, selected, folder)]
     environment = {**os.environ, BRANCH_VARIABLE: branch, RUN_VARIABLE: run_id}
-    child = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    try:
-        said, _ = child.communicate()
-    except BaseException:
-        # Who stops the run means this one too.
-        child.terminate()
-        child.wait()
-        raise
-    (folder / "output.txt").write_text(said)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
-    words = f"dbt ended with exit code {child.returncode}: {last[:_WORDS]} (see {folder})"
+    # A file, as a server that it starts would keep a pipe open.
+    with (folder / _OUTPUT).open("wb") as output:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = child.wait()
+        except BaseException:
+            # Who stops the run means this one too.
+            child.terminate()
+            child.wait()
+            raise
+    words = f"dbt ended with exit code {code}: {_last_line(folder / _OUTPUT)} (see {folder})"
     return Ended(run_of(folder / "run_results.json"), words)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:_WORDS] if said else "it said nothing"
 
 
 def _prepare(target_path: Path, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import PurePath
 from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
@@ -63,7 +64,11 @@ class Manifest:
 
     def selector(self, node_id: str) -> str:
         """What selects this node, and no other, in ``--select``."""
-        return "fqn:" + ".".join(self._nodes[node_id].fqn)
+        node = self._nodes[node_id]
+        # By its name alone a model `a` comes with all that is in a folder `a` beside it.
+        file = PurePath(node.original_file_path).name
+        exact = "" if set(file) & set(" ,*?[") else f",file:{file}"
+        return f"fqn:{'.'.join(node.fqn)}{exact}"
 
     def _table(self, node_id: str) -> tuple[str, str] | None:
         source = self._sources.get(node_id)
@@ -148,9 +153,11 @@ class Manifest:
         parents: set[str] = set()
         for parent in _depends_on(node):
             above = self._nodes.get(parent)
-            if above is not None and _materialized(above) == "ephemeral":
+            kind = _materialized(above) if above is not None else ""
+            # A view that this run does not build has the rows of what it reads, on the branch.
+            if above is not None and kind in SEE_THROUGH:
                 parents |= self._parents(above)
-            else:
+            if kind != "ephemeral":
                 parents.add(parent)
         return frozenset(parents)
 
