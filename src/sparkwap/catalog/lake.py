@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap import names
-from sparkwap.catalog import branches, sparksql
+from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
     Discarded,
+    Head,
     Identifier,
     Item,
     LedgerRows,
@@ -25,6 +27,7 @@ from sparkwap.catalog.model import (
     PublishReceipt,
     PublishRefused,
     PublishUnverified,
+    Read,
     RollbackReceipt,
     RollbackRefused,
     SideItem,
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PUBLISH_TRIES = 5
+_PUBLISH_TRIES = 10
 _RUN_BRANCH_PREFIX = "wap_"
 
 
@@ -161,6 +164,42 @@ class Lake:
             snapshot = before
         return None
 
+    def read(self, identifiers: Iterable[Identifier]) -> list[Read]:
+        """What these tables and views are to a reader of ``main`` now, in one statement.
+
+        For `publish`, which can tell later whether they still are. Names that mean nothing are
+        among them: something may come to stand there.
+        """
+        wanted = sorted(set(identifiers))
+        rows = self._store.rows.find(wanted) if wanted else {}
+        return [Read(name, reads.token(rows.get(name), self._store.load)) for name in wanted]
+
+    def head(self, identifier: Identifier, branch: str) -> Head | None:
+        """The head of a table's branch, from the catalog; None where there is none.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        ref = md.refs_of(document).get(branch)
+        found = md.snapshot(document, ref.snapshot_id) if ref else None
+        if found is None:
+            return None
+        parent = found.get("parent-snapshot-id")
+        return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
+
+    def summaries(
+        self, identifier: Identifier, old: int | None, new: int | None
+    ) -> list[Mapping[str, str]]:
+        """The summaries of the snapshots of a table from ``new`` back to ``old``, without that.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        return sameness.between(self._store.load(row.location), old, new)
+
     # Schemas
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
@@ -197,7 +236,9 @@ class Lake:
 
     # Writing on an audit branch
 
-    def open_branch(self, identifier: Identifier, branch: str) -> OpenedBranch:
+    def open_branch(
+        self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
+    ) -> OpenedBranch:
         """Make sure that a table is gated and has the audit branch, started at ``main``.
 
         One metadata commit: property ``write.wap.enabled``, the branch, and the tag
@@ -206,11 +247,17 @@ class Lake:
         base ``main`` has moved away from starts anew at ``main``: what was built on the old base
         can never be published.
 
+        Args:
+            identifier: The live table.
+            branch: The audit branch.
+            properties: Table properties to set in the same commit. They are the table's, so they
+                are there for all writers and at once.
+
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
         """
         return self._store.commit(
-            lambda: branches.open_branch(self._store, identifier, branch),
+            lambda: branches.open_branch(self._store, identifier, branch, properties or {}),
             "open_branch",
             **_facts(identifier, branch),
         )
@@ -278,6 +325,8 @@ class Lake:
         branch: str,
         appends: Sequence[LedgerRows] = (),
         publish_id: str | None = None,
+        read: Collection[Read] = (),
+        strict_reads: bool = False,
     ) -> PublishReceipt:
         """Publish tables and views, all in one database transaction or none.
 
@@ -296,6 +345,9 @@ class Lake:
             appends: More rows for the ledger, of its other tables, in the same transaction; rows
                 of ``runs`` get the id of the publish.
             publish_id: Id of the publish; one is made up if none is given.
+            read: Tables and views that the items were built from or audited with, as they were
+                then; those that are others now are told in the receipt.
+            strict_reads: Refuse the publish instead, and hold their rows in its transaction.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
@@ -314,14 +366,21 @@ class Lake:
 
         def stage() -> Staged[PublishReceipt]:
             schemas.update(self._side_schemas(branch, items))
-            rows = self._store.rows.find(_names(items))
+            rows = self._store.rows.find(_names(items) | {one.identifier for one in read})
+            differ = self._moved(read, rows)
             folders.update(self._own_folders(_side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
-            plans = self._plan(publisher.plan, items, PublishRefused)
+            refused = differ if strict_reads else []
+            plans = self._plan(publisher.plan, items, PublishRefused, refused)
             entries = tuple(plan.entry for plan in plans)
-            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries)
+            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries, tuple(differ))
             recorded = _publish_rows("publish", publish_id, run_id, branch, now, entries)
-            return self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            staged = self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            if not strict_reads:
+                return staged
+            return replace(
+                staged, requires={one.identifier: rows.get(one.identifier) for one in read}
+            )
 
         receipt = self._store.commit(
             stage, "publish", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
@@ -524,8 +583,9 @@ class Lake:
         planner: Callable[[T], Plan],
         things: Sequence[T],
         refusal: Callable[[Sequence[Mismatch]], Exception],
+        more: Sequence[Mismatch] = (),
     ) -> list[Plan]:
-        """The plans of all; if any differs, a refusal that names every one that does."""
+        """The plans of all; if any differs, a refusal that names every one that does, and more."""
 
         def one(thing: T) -> Plan | Mismatch:
             try:
@@ -534,10 +594,14 @@ class Lake:
                 return differs.mismatch
 
         planned = self._store.map(one, things)
-        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)]
+        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
         return [plan for plan in planned if isinstance(plan, Plan)]
+
+    def _moved(self, read: Collection[Read], rows: Mapping[Identifier, Row]) -> list[Mismatch]:
+        found = [reads.moved(one, rows.get(one.identifier), self._store.load) for one in read]
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def _staged(
         self,
