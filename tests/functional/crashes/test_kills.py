@@ -152,7 +152,9 @@ def _go_on(log: Log, after: list[int], *, published: bool, ended: bool, recorded
         assert word in status.text or not recorded
         log.project.dbt("retry" if recorded else "build").succeeded()
     assert log.rows() == after
-    assert "No audit branch is open" in log.project.operation("wap_status").succeeded().text
+    # Nothing is left open: no branch, no side schema.
+    assert _branches(log) == {"main"}
+    assert not [name for (name,) in log.reader.catalog.list_namespaces() if "__" in name]
     doubles = [row["publish_id"] for row in log.reader.ledger("publishes", name="log")]
     assert len(doubles) == len(after)
 
