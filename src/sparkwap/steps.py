@@ -34,12 +34,14 @@ class Step:
         where: Which code calls it.
         done: What has happened before it, in one line.
         readers: What readers of ``main`` see, whatever dies here.
+        goes_on: The command that goes on from here.
     """
 
     name: str
     where: Where
     done: str
     readers: Side = "before"
+    goes_on: str = "dbt retry"
 
 
 Operation = Literal[
@@ -75,6 +77,13 @@ _PARTS: Mapping[Part, str] = {
     "purged": "folders that only dropped tables and views used are deleted, after {}",
 }
 _PURGES: frozenset[Operation] = frozenset({"forget", "publish", "discard", "drop_schema"})
+_GOES_ON: Mapping[Operation, str] = {
+    "rollback": "wap_rollback",
+    "discard": "wap_discard",
+    "drop_schema": "the same command",
+    "erase": "wap_erase",
+}
+_NOTHING = "none: all is done"
 _MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_schema"})
 
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
@@ -83,9 +92,12 @@ STEPS: dict[str, Step] = {}
 """All steps by name, in the order in which a run passes them."""
 
 
-def _step(name: str, where: Where, done: str, readers: Side = "before") -> Step:
-    STEPS[name] = Step(name, where, done, readers)
-    return STEPS[name]
+def _step(
+    name: str, where: Where, done: str, readers: Side = "before", goes_on: str = "dbt retry"
+) -> Step:
+    step = Step(name, where, done, readers, goes_on if readers == "before" else _NOTHING)
+    STEPS[name] = step
+    return step
 
 
 def _commit_steps(operation: Operation) -> dict[Part, Step]:
@@ -95,12 +107,15 @@ def _commit_steps(operation: Operation) -> dict[Part, Step]:
             continue
         moved = operation in _MOVES_MAIN and part in _AFTER
         text = done.format(_OPERATIONS[operation])
-        made[part] = _step(f"{operation}.{part}", "catalog", text, "after" if moved else "before")
+        readers: Side = "after" if moved else "before"
+        goes_on = _GOES_ON.get(operation, "dbt retry")
+        made[part] = _step(f"{operation}.{part}", "catalog", text, readers, goes_on)
     return made
 
 
 # fmt: off
-RUN_OPENING = _step("run.opening", "dbt", "nothing: the run has its branch's name, no more")
+RUN_OPENING = _step("run.opening", "dbt", "nothing: the run has its branch's name, no more",
+                    goes_on="the same command")
 RUN_OPENED = _step("run.opened", "dbt", "the run is on record in dbt's target folder, as open")
 SCHEMA_CREATING = _step("schema.creating", "catalog", "a schema is about to be created")
 SCHEMA_CREATED = _step("schema.created", "catalog", "a schema is created, a side schema with its "

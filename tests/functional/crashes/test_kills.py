@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from sparkwap import server, steps
 FILES = {
     "models/log.sql": """
         {{ config(materialized='incremental', incremental_strategy='append') }}
-        select {{ env_var('CRASH_N') }} as n
+        select {{ env_var('CRASH_N') }} as n from range(1)
+        where reflect('java.lang.Thread', 'sleep', {{ env_var('CRASH_SLEEP', '0') }}L) <> ''
     """,
     "models/total.sql": """
         {{ config(materialized='table') }} select sum(n) as n from {{ ref('log') }}
@@ -150,7 +152,9 @@ def _go_on(log: Log, after: list[int], *, published: bool, ended: bool, recorded
         assert word in status.text or not recorded
         log.project.dbt("retry" if recorded else "build").succeeded()
     assert log.rows() == after
-    assert "No audit branch is open" in log.project.operation("wap_status").succeeded().text
+    # Nothing is left open: no branch, no side schema.
+    assert _branches(log) == {"main"}
+    assert not [name for (name,) in log.reader.catalog.list_namespaces() if "__" in name]
     doubles = [row["publish_id"] for row in log.reader.ledger("publishes", name="log")]
     assert len(doubles) == len(after)
 
@@ -160,7 +164,31 @@ def _ended(log: Log) -> bool:
     return '"open"' not in record
 
 
-def test_faults_are_off_without_their_variable() -> None:
-    assert "SPARKWAP_FAULT" not in os.environ
-    assert Path(steps.__file__).exists()
-    assert steps._listeners is None
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT], ids=lambda by: by.name)
+def test_a_build_ends_while_spark_is_writing(
+    log: Log, fresh: int, by: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may go on with the statement, and commit it to the branch of the retry."""
+    before = log.rows()
+    branches = _branches(log)
+    with monkeypatch.context() as patch:
+        patch.setenv("CRASH_SLEEP", "5000")
+        build = log.project.start("build")
+        deadline = time.monotonic() + 90
+        while _branches(log) <= branches and build.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(2)  # it is in the middle of its insert
+        build.send_signal(by)
+        assert build.wait(timeout=60) != 0
+    assert log.rows() == before
+    again = log.project.dbt("retry")
+    if not again.ok:
+        assert "which was still on at the server" in again.text
+        log.project.dbt("retry").succeeded()
+    assert log.rows() == sorted([*before, fresh])
+
+
+def _branches(log: Log) -> set[str]:
+    refs = log.reader.metadata(log.project.schema, "log")["refs"]
+    return {name for name, ref in refs.items() if ref["type"] == "branch"}

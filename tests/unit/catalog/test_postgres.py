@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from vocabulary.postgres import running_postgres
 
+from sparkwap import steps
 from sparkwap.catalog import Lake, LedgerRows, PublishRefused
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.errors import CatalogError
+from sparkwap.faults import Injector
 
 Bench = Any
 
@@ -116,3 +121,43 @@ def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_that_is_still_on_its_way_is_waited_for(pg: Bench, committed: bool) -> None:
+    """The client has lost the server, which is still busy with the transaction."""
+    row = pg.lake.store.rows.get(pg.table("a", 1))
+    moved = Swap(row, Row(row.identifier, "table", f"{row.location}.new"))
+    holding, ending = threading.Event(), threading.Event()
+
+    def in_flight() -> None:
+        with suppress(ZeroDivisionError), pg.lake.store.rows.transaction() as connection:
+            pg.lake.store.rows._apply_one(connection, moved)
+            holding.set()
+            ending.wait(10)
+            if not committed:
+                raise ZeroDivisionError
+
+    thread = threading.Thread(target=in_flight)
+    thread.start()
+    holding.wait(10)
+    threading.Timer(0.5, ending.set).start()
+    assert pg.lake.store.rows.fate([moved]) == ("made" if committed else "not made")
+    thread.join()
+
+
+def test_a_connection_that_is_cut_in_the_transaction(pg: Bench) -> None:
+    for name in "ab":
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in "ab"]
+    pg.lake.ledger.ensure({"publishes"})
+    before, files = pg.pointers(), pg.files()
+    end = steps.listen(Injector("publish.rows_changed", "lost-network"))
+    try:
+        with pytest.raises(CatalogError, match="Nothing was changed"):
+            pg.publish(*items)
+    finally:
+        end()
+    assert (pg.pointers(), pg.files()) == (before, files)
+    pg.publish(*items)
+    assert [pg.read(name) for name in "ab"] == [[1, 2], [1, 2]]

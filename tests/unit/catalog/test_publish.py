@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.catalog import BranchItem, CommitUnknown, Lake, LedgerRows, PublishRefused, SideItem
+from sparkwap.catalog import (
+    BranchItem,
+    CommitUnknown,
+    Lake,
+    LedgerRows,
+    PublishRefused,
+    PublishUnverified,
+    SideItem,
+)
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.rows import Rows
 from sparkwap.errors import CatalogError
@@ -528,3 +536,41 @@ def test_a_catalog_that_does_not_keep_its_word(
     monkeypatch.setattr(Rows, "apply", lambda *_args, **_options: None)
     with pytest.raises(CatalogError, match=r"not as published: s\.t"):
         bench.publish(item)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_lost_answer_and_another_writer_since(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """What became of the commit is in the log of the table that the other writer has changed."""
+    for name in "ab":
+        bench.table(name, 1)
+    items = [bench.candidate(name, 2) for name in "ab"]
+    bench.lake.ledger.ensure({"publishes"})
+    real = Rows.apply
+
+    def apply(self: Rows, *args: Any, **options: Any) -> None:
+        monkeypatch.setattr(Rows, "apply", real)
+        if committed:
+            real(self, *args, **options)
+        Lake("lake", bench.properties).open_branch(("s", "a"), "other")
+        raise OperationalError("commit", {}, Exception("gone"), connection_invalidated=True)
+
+    monkeypatch.setattr(Rows, "apply", apply)
+    if committed:
+        bench.publish(*items)
+    else:
+        with pytest.raises(CatalogError, match="Nothing was changed"):
+            bench.publish(*items)
+    assert [bench.read(name) for name in "ab"] == [[1, 2] if committed else [1]] * 2
+
+
+def test_a_publish_that_cannot_be_read_again_is_not_told_as_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    monkeypatch.setattr(Lake, "_verify", lambda *_: bench.lake.store.reload("/not/there"))
+    with pytest.raises(PublishUnverified, match="was committed, and could not be read again"):
+        bench.publish(item)
+    assert bench.read("t") == [1, 2]

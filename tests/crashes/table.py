@@ -1,0 +1,19 @@
+"""The table of `docs/crashes.md`: ``PYTHONPATH=tests python -m crashes.table`` prints it."""
+
+from __future__ import annotations
+
+from sparkwap.steps import STEPS
+
+HEAD = """| step | what has happened | readers of `main` see | goes on |
+|---|---|---|---|"""
+
+
+def table() -> str:
+    """All steps, in the order in which a run passes them."""
+    sees = {"before": "what was before", "after": "all of it"}
+    lines = [f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in STEPS.values()]
+    return "\n".join([HEAD, *lines])
+
+
+if __name__ == "__main__":
+    print(table())
