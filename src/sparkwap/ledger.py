@@ -99,13 +99,34 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "published_metadata": _TEXT,
             "published_at": _TIME,
             "action": _TEXT,
+            "undone_metadata": _TEXT,
+            "undone_by": _TEXT,
+        }
+    ),
+    "sweeps": pa.schema(
+        {
+            "run_id": _TEXT,
+            "swept_at": _TIME,
+            "what": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "object": _TEXT,
+            "reason": _TEXT,
+            "folder": _TEXT,
+            "uuid": _TEXT,
+            "count": _ID,
+            "bytes": _ID,
         }
     ),
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
 the nodes it reads; ``tests.audited`` maps a node's id to the candidate that the test saw;
-``publishes.action`` is ``publish`` or ``rollback``."""
+``publishes.action`` is ``publish`` or ``rollback``; of a rollback, ``undone_metadata`` is what
+stood there until then, and ``undone_by`` the publish that was to be undone, which is another one
+where a forced rollback takes later publishes with it; ``sweeps.what`` is ``branch``, ``tag``,
+``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a table that went with a
+branch."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -205,6 +226,10 @@ class Ledger:
     def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
         """All publishes, newest first."""
         return self._publishes(self._read("publishes", None))[:limit]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of one of the ledger's tables; none for one that has never been written."""
+        return self._read(table, None)
 
     def ensure(self, tables: Collection[str]) -> None:
         """Create the ledger's schema and those tables where they lack; add columns that lack.

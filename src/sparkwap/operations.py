@@ -6,17 +6,21 @@ Each operation returns the lines to print. dbt's run-operations of the same name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap import lease as leasing
 from sparkwap import names, summary
 from sparkwap.catalog import Lake, OpenBranch
+from sparkwap.catalog.leases import Lease
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.run import Run, TestFact
 from sparkwap.settings import GateSettings
+from sparkwap.sweep import Limits
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
     "wap_status": {"branch": "an audit branch, to see its tables; all branches if left out"},
@@ -25,6 +29,14 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
         "mode": "run (all of its tables or none, the default) or lineage",
     },
     "wap_discard": {"branch": "the audit branch to drop"},
+    "wap_sweep": {
+        "older_than": "days since anything happened on a run's own audit branch; 7 if left out",
+        "named_older_than": "days, for branches that users have named, such as pr_123; 30 if left "
+        "out, and no less than older_than",
+        "files_older_than": "days since a file was written that nothing refers to, 1 or more; 3 if "
+        "left out",
+        "dry_run": "true to be told, without any change; false, the default, to do it",
+    },
     "wap_rollback": {"run": "the run, or publish, to undo: its id, or the first eight digits"},
 }
 """The arguments of each operation, with their legal values in words."""
@@ -35,6 +47,10 @@ _SELECTED = 3
 
 class NotPublished(SparkwapError):
     """Not all of a branch was published; the message is the summary."""
+
+
+class NotSwept(SparkwapError):
+    """Not all that was to go could be taken away; the message is the report."""
 
 
 class Operations:
@@ -59,6 +75,7 @@ class Operations:
         self._project = project
         self._target_name = target_name
         self._tests = tests
+        self._leases: dict[str, tuple[Lease, bool]] = {}
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
         """Check the arguments and run an operation.
@@ -80,6 +97,11 @@ class Operations:
         found = self._lake.open_branches()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
+        now, leases = self._lake.leases.now(), self._lake.leases.all()
+        self._leases = {
+            lease.branch: (lease, leasing.alive(lease, now))
+            for lease in sorted(leases, key=lambda lease: leasing.alive(lease, now))
+        }
         if not found:
             yield "No audit branch is open: all that was built is published or discarded."
             return
@@ -98,7 +120,10 @@ class Operations:
         count = len(one.tables) + len(one.side)
         yield ""
         yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(age)}"
-        if not history.nodes:
+        lease, lives = self._leases.get(one.branch, (None, False))
+        if lease is not None:
+            yield f"    {leasing.told(lease, lives=lives)}"
+        if not history.nodes and not lives:
             yield "    its run did not come to an end, so nothing of it can be published as it is"
         told = [*self._tables_told(one, reasons), *self._side_told(one, reasons)]
         told.sort(key=lambda lines: "   rejected" not in lines[0])
@@ -149,7 +174,8 @@ class Operations:
             target_name=self._target_name,
         )
         run.load_side_schemas()
-        closing = run.close([], self._tests(), [])
+        with self._held(one.branch, "wap_publish"):
+            closing = run.close([], self._tests(), [])
         if not closing.nodes:
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
@@ -161,6 +187,17 @@ class Operations:
         if closing.refused or closing.decision.failed or not closing.published:
             raise NotPublished("\n".join(lines))
         return lines
+
+    @contextmanager
+    def _held(self, branch: str, command: str) -> Iterator[None]:
+        """Hold a branch while something is done with it."""
+        holding = leasing.hold(
+            self._lake.leases, run_id=self._run_id, branch=branch, command=command
+        )
+        try:
+            yield
+        finally:
+            holding.release()
 
     # -- wap_discard -----------------------------------------------------------------------------
 
@@ -174,6 +211,50 @@ class Operations:
         )
         for schema in gone.kept:
             yield f"Left alone: the schema {schema}, which is named like a side schema but is none."
+
+    # -- wap_sweep -------------------------------------------------------------------------------
+
+    def _sweep(
+        self,
+        older_than: str | None = None,
+        named_older_than: str | None = None,
+        files_older_than: str | None = None,
+        dry_run: str = "false",
+    ) -> Iterable[str]:
+        # Here, as it brings PyArrow along: half a second that not every command needs.
+        from sparkwap import sweeper
+
+        given = {
+            "older_than": older_than,
+            "named_older_than": named_older_than,
+            "files_older_than": files_older_than,
+        }
+        days = {key: _whole("wap_sweep", key, value) for key, value in given.items() if value}
+        default = self._settings.sweep_limits
+        run_days = days.get("older_than", default.run_days)
+        limits = Limits(
+            run_days,
+            days.get("named_older_than", max(default.named_days, run_days)),
+            days.get("files_older_than", default.file_days),
+        )
+        if limits.file_days < 1:
+            problem = "files_older_than is 0: a job that is at work would lose its files"
+            raise ConfigError(_usage("wap_sweep", problem))
+        if dry_run.lower() not in ("true", "false"):
+            raise ConfigError(_usage("wap_sweep", f"dry_run is {dry_run!r}"))
+        work = sweeper.Sweeper(
+            self._lake,
+            run_id=self._run_id,
+            limits=limits,
+            retention_days=self._settings.tag_retention_days,
+        )
+        arguments = ", ".join(f"{key}: {value}" for key, value in days.items())
+        again = "dbt run-operation wap_sweep" + (f" --args '{{{arguments}}}'" if days else "")
+        report = work.look() if dry_run.lower() == "true" else work.sweep()
+        told = sweeper.lines(report, again)
+        if report.problems:
+            raise NotSwept("\n".join(told))
+        return told
 
     # -- wap_rollback ----------------------------------------------------------------------------
 
@@ -226,6 +307,12 @@ def _usage(operation: str, problem: str) -> str:
     lines = [f"{operation}: {problem}. Nothing has changed. Arguments (--args '{{key: value}}'):"]
     lines += [f"  {key}: {meaning}" for key, meaning in LEGAL[operation].items()]
     return "\n".join(lines)
+
+
+def _whole(operation: str, key: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ConfigError(_usage(operation, f"{key} is {value!r}, and no whole number of days"))
+    return int(value)
 
 
 def _verdict(row: Mapping[str, Any] | None) -> str:

@@ -1,15 +1,17 @@
 """The settings of the gate, read from dbt's vars."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, TypeVar, cast
 
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
+from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
 PublishMode = Literal["run", "lineage", "never"]
 WarningMode = Literal["publish", "hold"]
+SweepMode = Literal["never", "end_of_run"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -29,6 +31,8 @@ class GateSettings:
         tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
             None for ever.
         guard: Refuse statements that would harm a live table.
+        sweep: Whether a run sweeps the lake when it has ended.
+        sweep_limits: How old things must be before a sweep takes them.
     """
 
     publish: PublishMode = "run"
@@ -37,16 +41,19 @@ class GateSettings:
     branch: str | None = None
     tag_retention_days: int | None = 90
     guard: bool = True
+    sweep: SweepMode = "never"
+    sweep_limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
-        `wap_tag_retention_days` and `wap_guard`. A key that is absent takes its default, and so
-        does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
-        value keeps tags for ever. Numbers and booleans may come as text, as they do from
-        `env_var`. Keys without the prefix `wap_` are not looked at.
+        `wap_tag_retention_days`, `wap_guard`, `wap_sweep`, `wap_sweep_after_days`,
+        `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A key that is absent takes
+        its default, and so does one without a value (`wap_branch:`), except that a
+        `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
+        as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message that lists them all.
@@ -60,6 +67,12 @@ class GateSettings:
             branch=reader.read("wap_branch", _branch, BRANCH_RULE),
             tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
             guard=bool(reader.flag("wap_guard", default=True)),
+            sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
+            sweep_limits=Limits(
+                reader.days("wap_sweep_after_days", RUN_DAYS),
+                reader.days("wap_sweep_named_after_days", NAMED_DAYS),
+                reader.days("wap_sweep_files_after_days", FILE_DAYS),
+            ),
         )
         reader.finish()
         return settings
@@ -100,6 +113,10 @@ class _Reader:
         """Return the boolean of `key`."""
         value = self.read(key, _flag, "true, false")
         return default if value is None else value
+
+    def days(self, key: str, default: int) -> int:
+        """Return the days of `key`, 1 or more."""
+        return self.read(key, _days, "a whole number of 1 or more") or default
 
     def finish(self) -> None:
         """Raise one error with all complaints, those on unknown keys included."""

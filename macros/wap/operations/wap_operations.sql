@@ -18,6 +18,13 @@
     {%- do _wap_operation("wap_discard", {"branch": branch}, kwargs) -%}
 {% endmacro %}
 
+{#- Take away what runs have left behind: old audit branches, tags, files to which nothing refers. -#}
+{% macro wap_sweep(older_than=none, named_older_than=none, files_older_than=none, dry_run=none) %}
+    {%- set arguments = {"older_than": older_than, "named_older_than": named_older_than} -%}
+    {%- do arguments.update({"files_older_than": files_older_than, "dry_run": dry_run}) -%}
+    {%- do _wap_operation("wap_sweep", arguments, kwargs) -%}
+{% endmacro %}
+
 {#- Undo a publish: all of its tables in one transaction. -#}
 {% macro wap_rollback(run=none) %}
     {%- do _wap_operation("wap_rollback", {"run": run}, kwargs) -%}

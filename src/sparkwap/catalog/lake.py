@@ -12,6 +12,7 @@ from sparkwap import names
 from sparkwap.catalog import branches, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.leases import Leases
 from sparkwap.catalog.model import (
     Discarded,
     Identifier,
@@ -95,6 +96,11 @@ class Lake:
         from sparkwap.ledger import Ledger
 
         return Ledger(self)
+
+    @cached_property
+    def leases(self) -> Leases:
+        """Which runs live."""
+        return Leases(self._store.rows)
 
     @property
     def store(self) -> Store:

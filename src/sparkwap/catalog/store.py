@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
@@ -39,6 +40,7 @@ class Staged(Generic[R]):
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
         obsolete: Files that nothing needs once it is committed.
+        guard: Looks at the database in the transaction, and raises to stop it.
     """
 
     result: R
@@ -47,6 +49,7 @@ class Staged(Generic[R]):
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
     obsolete: Sequence[str] = ()
+    guard: Callable[[Connection], None] | None = None
 
 
 class Store:
@@ -174,6 +177,7 @@ class Store:
                 staged.swaps,
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
+                guard=staged.guard,
             )
 
     def _settle(self, staged: Staged[Any], error: DBAPIError) -> None:

@@ -29,7 +29,7 @@ from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, summary
+from sparkwap import guard, lease, names, overlay, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -96,6 +96,7 @@ class SparkWapAdapter(SparkAdapter):
         self._lock = threading.RLock()
         self._lake: Lake | None = None
         self._run: Run | None = None
+        self._lease: lease.Holding | None = None
         self._run_settled = False
         self._refusal: str | None = None
         self._read_branch_known = False
@@ -184,6 +185,9 @@ class SparkWapAdapter(SparkAdapter):
             target_name=str(getattr(self.config, "target_name", "")),
         )
         run.warm_up()
+        self._lease = lease.hold(
+            self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command
+        )
         run.load_side_schemas()
         overlay.activate(run.overlay)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
@@ -416,10 +420,20 @@ class SparkWapAdapter(SparkAdapter):
         outcome = "held" if closing.published < len(closing.nodes) else "closed"
         LastRun(run.run_id, run.branch, outcome).write(self._target_path)
         facts.mark_rejected(results, closing.rejected(), manifest)
+        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch)
         return {
-            "lines": summary.lines(closing, run_id=run.run_id, branch=run.branch),
+            "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
         }
+
+    def _swept(self, run: Run) -> list[str]:
+        """Sweep after a run, where the project wants it; a run never fails by it."""
+        if run.settings.sweep == "never":
+            return []
+        # Here, as it brings PyArrow along, which most commands do not need.
+        from sparkwap.sweeper import end_of_run
+
+        return end_of_run(self.lake, run.run_id, run.settings)
 
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -459,7 +473,10 @@ class SparkWapAdapter(SparkAdapter):
     def _end_run(self) -> None:
         with self._lock:
             self._run = None
+            held, self._lease = self._lease, None
             overlay.activate(None)
+        if held is not None:
+            held.release()
 
     # -- what is there ---------------------------------------------------------------------------
 
