@@ -227,6 +227,18 @@ class Ledger:
         """All publishes, newest first."""
         return self._publishes(self._read("publishes", None))[:limit]
 
+    def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
+        """The rows of ``nodes`` of what a publish made live."""
+        of_run = _ex.And(
+            _ex.EqualTo("run_id", publish.run_id), _ex.EqualTo("branch", publish.branch)
+        )
+        names = {entry.identifier for entry in publish.entries}
+        return [
+            row
+            for row in self._read("nodes", of_run)
+            if row["verdict"] == "published" and (row["schema"], row["name"]) in names
+        ]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)

@@ -6,16 +6,25 @@ Each operation returns the lines to print. dbt's run-operations of the same name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap import lease as leasing
-from sparkwap import names, summary
-from sparkwap.catalog import Lake, OpenBranch
+from sparkwap import names, summary, undo
+from sparkwap.catalog import (
+    Identifier,
+    Lake,
+    LedgerRows,
+    OpenBranch,
+    RollbackRefused,
+    UndonePublish,
+    moved,
+)
 from sparkwap.catalog.leases import Lease
+from sparkwap.catalog.rollback import Candidate
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.run import Run, TestFact
@@ -28,7 +37,10 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
         "branch": "the audit branch to publish",
         "mode": "run (all of its tables or none, the default) or lineage",
     },
-    "wap_discard": {"branch": "the audit branch to drop"},
+    "wap_discard": {
+        "branch": "the audit branch to drop",
+        "force": "true to drop it under a run that is at work on it",
+    },
     "wap_sweep": {
         "older_than": "days since anything happened on a run's own audit branch; 7 if left out",
         "named_older_than": "days, for branches that users have named, such as pr_123; 30 if left "
@@ -37,7 +49,12 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
         "left out",
         "dry_run": "true to be told, without any change; false, the default, to do it",
     },
-    "wap_rollback": {"run": "the run, or publish, to undo: its id, or the first eight digits"},
+    "wap_rollback": {
+        "run": "the run, or publish, to undo: its id, or the first eight digits",
+        "force": "true to undo what came to its tables since, too; without it, that stops it",
+        "reopen": "true to put its candidates on the audit branch again, to be audited anew; also "
+        "after the rollback",
+    },
 }
 """The arguments of each operation, with their legal values in words."""
 
@@ -201,8 +218,19 @@ class Operations:
 
     # -- wap_discard -----------------------------------------------------------------------------
 
-    def _discard(self, branch: str | None = None) -> Iterable[str]:
+    def _discard(self, branch: str | None = None, force: str = "false") -> Iterable[str]:
+        forced = _flag("wap_discard", "force", force)
         one = self._branch_of(self._lake.open_branches(), "wap_discard", branch)
+        now = self._lake.leases.now()
+        for lease in self._lake.leases.all():
+            if lease.branch == one.branch and not forced and leasing.alive(lease, now):
+                raise SparkwapError(
+                    f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
+                    "Wait for that run, or end it; if it is dead and this machine cannot know, its "
+                    "lease expires within 15 minutes. To drop the branch under it: dbt "
+                    f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
+                    "The run then publishes nothing."
+                )
         gone = self._lake.discard(one.branch, self._run_id)
         count = len(gone.tables) + len(gone.side)
         yield (
@@ -240,8 +268,7 @@ class Operations:
         if limits.file_days < 1:
             problem = "files_older_than is 0: a job that is at work would lose its files"
             raise ConfigError(_usage("wap_sweep", problem))
-        if dry_run.lower() not in ("true", "false"):
-            raise ConfigError(_usage("wap_sweep", f"dry_run is {dry_run!r}"))
+        dry = _flag("wap_sweep", "dry_run", dry_run)
         work = sweeper.Sweeper(
             self._lake,
             run_id=self._run_id,
@@ -250,7 +277,7 @@ class Operations:
         )
         arguments = ", ".join(f"{key}: {value}" for key, value in days.items())
         again = "dbt run-operation wap_sweep" + (f" --args '{{{arguments}}}'" if days else "")
-        report = work.look() if dry_run.lower() == "true" else work.sweep()
+        report = work.look() if dry else work.sweep()
         told = sweeper.lines(report, again)
         if report.problems:
             raise NotSwept("\n".join(told))
@@ -258,22 +285,159 @@ class Operations:
 
     # -- wap_rollback ----------------------------------------------------------------------------
 
-    def _rollback(self, run: str | None = None) -> Iterable[str]:
-        done = self._publish_of(run)
-        self._lake.rollback(
-            done.entries, run_id=self._run_id, publish_id=done.publish_id, branch=done.branch
-        )
+    def _rollback(
+        self, run: str | None = None, force: str = "false", reopen: str = "false"
+    ) -> Iterable[str]:
+        forced = _flag("wap_rollback", "force", force)
+        reopened = _flag("wap_rollback", "reopen", reopen)
+        done = self._publish_of(run, rolled_back=reopened)
+        if reopened:
+            self._require_free(done)
+        if not done.rolled_back:
+            yield from self._undo(done, forced)
+        if reopened:
+            yield from self._reopen(done)
+        else:
+            yield (
+                f"  Next: audit it again   dbt run-operation wap_rollback --args "
+                f"'{{run: {names.short_run_id(done.run_id)}, reopen: true}}'"
+            )
+
+    def _undo(self, done: LedgerPublish, force: bool) -> Iterable[str]:
+        later = undo.later_on_the_same(done, self._lake.ledger.publishes())
+        publishes = [done, *later] if force else [done]
+        entries = undo.entries_before(publishes)
+        passed = self._written_past(publishes) if force else []
+        try:
+            self._lake.rollback(
+                entries,
+                run_id=self._run_id,
+                publish_id=done.publish_id,
+                branch=done.branch,
+                force=force,
+                undone=[UndonePublish(p.publish_id, p.branch, p.entries) for p in publishes],
+            )
+        except RollbackRefused as refused:
+            raise refused.told(self._why_not(done, later, refused, force)) from refused
+        with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
         yield (
-            f"Rolled back the publish of run {names.short_run_id(done.run_id)} in one "
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, in one "
             "transaction; readers of main see again:"
         )
-        for entry in done.entries:
+        for entry in entries:
             before = entry.base if entry.base is not None else entry.base_metadata_location
             yield f"  {'.'.join(entry.identifier)}   {before or 'not there, as before'}"
+        if force:
+            yield from (f"  undone with it: {_publish_told(one)}" for one in later)
+            yield from (f"  lost to readers: {text}" for text in passed)
 
-    def _publish_of(self, run: str | None) -> LedgerPublish:
+    def _why_not(
+        self,
+        done: LedgerPublish,
+        later: Sequence[LedgerPublish],
+        refused: RollbackRefused,
+        force: bool,
+    ) -> str:
+        """Which tables moved on, by whose hand, and the ways on."""
+        by_candidate = {
+            (entry.identifier, entry.candidate): one for one in later for entry in one.entries
+        }
+        told = [f"Nothing was rolled back: tables moved on since {_publish_told(done)}."]
+        entries = {entry.identifier: entry for entry in done.entries}
+        for mismatch in refused.mismatches:
+            told.append(f"  {mismatch}")
+            entry = entries.get(mismatch.identifier)
+            steps = moved.steps_since(self._lake, entry) if entry else []
+            publishes = [one for one in later if _touches(one, mismatch.identifier)]
+            told += [f"      then came {_publish_told(one)}" for one in publishes]
+            told += [
+                f"      then came {_step_told(step)}"
+                for step in reversed(steps)
+                if (mismatch.identifier, step.snapshot_id) not in by_candidate
+                and step.run_id is None
+            ]
+            if not publishes and not steps:
+                told.append("      the ledger does not know by whose hand")
+        told.append("All tables stand as they were.")
+        if force:
+            told.append("What they were before is there no more, so force cannot bring it back.")
+            return "\n".join(told)
+        short = names.short_run_id(done.run_id)
+        if later:
+            newest = names.short_run_id(later[-1].run_id)
+            told.append(
+                "  Next: roll back the later ones first, the newest one before all   dbt "
+                f"run-operation wap_rollback --args '{{run: {newest}}}'"
+            )
+        told.append(
+            "        or undo all that came since in one transaction   dbt run-operation "
+            f"wap_rollback --args '{{run: {short}, force: true}}'"
+        )
+        told.append(
+            "        force puts every table back as it was before this publish, none keeps newer "
+            "rows, and it undoes with it:"
+        )
+        told += [f"          {_publish_told(one)}: {_tables_of(one)}" for one in later]
+        told += [f"          {text}" for text in self._written_past([done, *later])]
+        return "\n".join(told)
+
+    def _written_past(self, publishes: Sequence[LedgerPublish]) -> list[str]:
+        """What was written past the gate to the tables of some publishes, since the first one."""
+        return [
+            f"{'.'.join(entry.identifier)}: {_step_told(step)}"
+            for entry in undo.entries_before(publishes)
+            for step in reversed(moved.steps_since(self._lake, entry))
+            if step.run_id is None
+        ]
+
+    def _require_free(self, done: LedgerPublish) -> None:
+        if any(one.branch == done.branch for one in self._lake.open_branches()):
+            raise ConfigError(
+                f"The audit branch {done.branch} is open again, so the candidates of "
+                f"{_publish_told(done)} cannot be put there. Nothing has changed. Publish or drop "
+                f"it first: dbt run-operation wap_discard --args '{{branch: {done.branch}}}'"
+            )
+
+    def _reopen(self, done: LedgerPublish) -> Iterable[str]:
+        rows = self._lake.ledger.published_nodes(done)
+
+        def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
+            return [LedgerRows("nodes", [self._held_row(row, found) for row in rows])]
+
+        found = self._lake.reopen(done.entries, branch=done.branch, record=record)
+        yield (
+            f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
+            "main see no change."
+        )
+        yield f"  Next: audit it again         dbt test --vars 'wap_branch: {done.branch}'"
+        arguments = f"--args '{{branch: {done.branch}}}'"
+        yield f"        publish it as audited  dbt run-operation wap_publish {arguments}"
+        yield f"        drop it                dbt run-operation wap_discard {arguments}"
+
+    def _held_row(
+        self, row: Mapping[str, Any], found: Mapping[Identifier, Candidate]
+    ) -> dict[str, Any]:
+        candidate = found[row["schema"], row["name"]]
+        return {
+            **row,
+            "run_id": self._run_id,
+            "how": candidate.how,
+            "base_snapshot": candidate.base,
+            "base_metadata": candidate.base_metadata,
+            "candidate_snapshot": candidate.snapshot,
+            "candidate_metadata": candidate.metadata,
+            "verdict": "held",
+            "reason": "its publish was rolled back",
+            "built_at": datetime.now(UTC),
+        }
+
+    def _publish_of(self, run: str | None, *, rolled_back: bool) -> LedgerPublish:
+        """The publish that is meant; ``rolled_back`` if one that was rolled back will do."""
         ledger = self._lake.ledger
-        found = [p for p in ledger.publish(run or "") if not p.rolled_back]
+        named = ledger.publish(run or "")
+        found = [p for p in named if not p.rolled_back]
+        if rolled_back and not found and named:
+            return named[0]
         if len(found) == 1:
             return found[0]
         if run is None:
@@ -313,6 +477,42 @@ def _whole(operation: str, key: str, value: str) -> int:
     if not value.isdecimal():
         raise ConfigError(_usage(operation, f"{key} is {value!r}, and no whole number of days"))
     return int(value)
+
+
+def _flag(operation: str, key: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(_usage(operation, f"{key} is {value!r}, and neither true nor false"))
+    return value.lower() == "true"
+
+
+def _publish_told(publish: LedgerPublish) -> str:
+    return (
+        f"the publish of run {names.short_run_id(publish.run_id)} at "
+        f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _step_told(step: moved.Step) -> str:
+    what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
+    return (
+        f"snapshot {step.snapshot_id} ({what}), written past the gate at "
+        f"{step.at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _tables_of(publish: LedgerPublish) -> str:
+    shown = [".".join(entry.identifier) for entry in publish.entries[:_SHOWN]]
+    more = len(publish.entries) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _touches(publish: LedgerPublish, identifier: Identifier) -> bool:
+    return any(entry.identifier == identifier for entry in publish.entries)
+
+
+def _count(things: Sized, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("sh") else f"{noun}s"
+    return f"{len(things)} {noun if len(things) == 1 else plural}"
 
 
 def _verdict(row: Mapping[str, Any] | None) -> str:

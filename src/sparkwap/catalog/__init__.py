@@ -28,6 +28,7 @@ from sparkwap.catalog.model import (
     SideItem,
     SideObject,
     TableState,
+    UndonePublish,
 )
 
 __all__ = [
@@ -54,4 +55,5 @@ __all__ = [
     "SideItem",
     "SideObject",
     "TableState",
+    "UndonePublish",
 ]

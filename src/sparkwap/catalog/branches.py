@@ -18,7 +18,7 @@ HELPER_PREFIX = "wap."
 GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
 """Properties that a clone has for its own protection and that a publish takes from the table."""
 
-_GUARD_VALUES = {
+GUARD_VALUES = {
     # The session's audit branch does not apply to the clone: its own `main` is the candidate.
     md.WAP_ENABLED: "false",
     # Data and metadata files are shared with the live table: nothing may clean them up from here.
@@ -117,7 +117,7 @@ def clone(
         return Staged(standing)
     changes = {
         **properties,
-        **_GUARD_VALUES,
+        **GUARD_VALUES,
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
