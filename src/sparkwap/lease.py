@@ -15,8 +15,10 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog.leases import Lease, Leases
+from sparkwap.errors import CatalogError
 from sparkwap.names import short_run_id
 
 RENEW_SECONDS = 60.0
@@ -74,7 +76,7 @@ def hold(
     """Take the lease of a run of this process, and keep it.
 
     Raises:
-        DBAPIError: The catalog cannot be written.
+        CatalogError: The catalog cannot be written.
     """
     pid = os.getpid()
     lease = Lease(
@@ -86,7 +88,14 @@ def hold(
         socket.gethostname(),
         this_machine(),
     )
-    return Holding(leases, leases.take(lease), every)
+    try:
+        return Holding(leases, leases.take(lease), every)
+    except DBAPIError as error:
+        raise CatalogError(
+            f"The run cannot be put on record in the catalog's database: {error.orig}. Nothing was "
+            "written. Check the database (space, rights, connection), then run the same command "
+            "again."
+        ) from error
 
 
 def alive(

@@ -93,6 +93,11 @@ def _new(run: Run, identifier: Identifier) -> Identifier:
     return place
 
 
+def _made_by_somebody_else(lake: Lake, name: str) -> None:
+    location = f"{lake.properties['warehouse']}/elsewhere"
+    lake.catalog.create_table(("shop", name), rows(0).schema, location=location)
+
+
 def call(lake: Lake, name: str, number: int = 8, **arguments: object) -> list[str]:
     work = Operations(
         lake,
@@ -244,7 +249,13 @@ def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
     with pytest.raises(RollbackRefused, match="main: expected snapshot"):
         call(lake, "wap_rollback", run=first, reopen=True)
     assert lake.open_branches() == []
-    held = a_run(lake, 2)
+    fresh = publish(lake, 2, "fresh", how="new")
+    call(lake, "wap_rollback", run=fresh)
+    _made_by_somebody_else(lake, "fresh")
+    with pytest.raises(RollbackRefused, match="what stands there: expected nothing"):
+        call(lake, "wap_rollback", run=fresh, reopen=True)
+    assert lake.open_branches() == []
+    held = a_run(lake, 3)
     held.place_table(TOTALS, KEPT)
     with pytest.raises(ConfigError, match="The audit branch dev is open again"):
         call(lake, "wap_rollback", run=first, reopen=True)

@@ -391,9 +391,10 @@ class Lake:
                 again; nothing has changed.
             CatalogError: Other writers were faster each time, or the database failed.
         """
-        for entry in entries:
-            if entry.how != "branch":
-                self.ensure_schema(names.side_schema(entry.identifier[0], branch), branch)
+        beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
+        schemas = {names.side_schema(schema, branch) for schema in beside}
+        for schema in schemas:
+            self.ensure_schema(schema, branch)
         self.ledger.ensure({"runs", "nodes"})
         warehouse = str(self.properties["warehouse"])
 
@@ -410,7 +411,11 @@ class Lake:
                 raise RollbackRefused([differs.mismatch]) from differs
             return self._staged(found, extended, record(found))
 
-        return self._store.commit(stage, _PUBLISH_TRIES)
+        try:
+            return self._store.commit(stage, _PUBLISH_TRIES)
+        except RollbackRefused:
+            self._store.rows.apply([], drop_if_empty=schemas)
+            raise
 
     # Audit branches as a whole
 

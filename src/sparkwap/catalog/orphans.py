@@ -36,6 +36,7 @@ _PARTS = ("data", "metadata")
 _METADATA = re.compile(r"\.metadata\.json$|\.gz\.metadata\.json$|^v\d+(\.gz)?\.metadata\.json$")
 _S3 = re.compile(r"^s3[an]?://")
 _ID_LENGTH = 8
+_REPLACING = ("new", "view", "replace")
 _FILES = ("base_metadata", "published_metadata", "undone_metadata")
 
 
@@ -270,12 +271,20 @@ def _former(
     """Metadata of tables that are no more, and that a rollback or a reopening could bring back."""
     present = {md.identity(document) for document in documents.values()}
     found: dict[str, md.Document] = {}
-    for row in publishes:
-        for location in _recent(row, since):
-            document = _load(lake, location)
-            # What is still in the catalog refers to its files itself.
-            if document is not None and md.identity(document) not in present:
-                found[location] = document
+    locations = sorted(
+        {
+            location
+            for row in publishes
+            for location in _recent(row, since)
+            # The other ways to publish leave the table itself in the catalog.
+            if row["how"] in _REPLACING or location == row["undone_metadata"]
+        }
+    )
+    loaded = lake.store.map(lambda location: _load(lake, location), locations)
+    for location, document in zip(locations, loaded, strict=True):
+        # What is still in the catalog refers to its files itself.
+        if document is not None and md.identity(document) not in present:
+            found[location] = document
     return found
 
 
@@ -340,7 +349,9 @@ def _known(
         if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
             keep_out.add(folder)
     named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
-    standing = [_load(lake, location) for location in sorted(named)]
+    replacing = [row for row in publishes if row["how"] in _REPLACING]
+    telling = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
+    standing = lake.store.map(lambda location: _load(lake, location), sorted(telling))
     everything = [
         *documents.values(),
         *former.values(),
@@ -375,7 +386,7 @@ def _taken_out(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     for row in publishes:
         if row["action"] == "publish" and row["how"] in ("replace", "view"):
             yield from (_table_folder(path) for path in (row["base_metadata"],) if path)
-        elif row["action"] == "rollback" and row["how"] in ("new", "replace", "view"):
+        elif row["action"] == "rollback" and row["how"] in _REPLACING:
             yield from (_table_folder(path) for path in (row["published_metadata"],) if path)
 
 

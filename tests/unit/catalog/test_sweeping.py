@@ -19,8 +19,9 @@ from sparkwap.catalog import Lake, LedgerRows, sweeping
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import CatalogError
+from sparkwap.settings import GateSettings
 from sparkwap.sweep import Limits
-from sparkwap.sweeper import Report, Sweeper, lines
+from sparkwap.sweeper import Report, Sweeper, end_of_run, lines
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -544,3 +545,50 @@ def _age_all(bench: Bench) -> None:
     then = time.time() - 5 * DAY
     for path in bench.files():
         os.utime(path, (then, then))
+
+
+# -- at the end of a run -------------------------------------------------------------------------
+
+
+def test_files_are_looked_for_once_a_day(bench: Bench, later: Callable[[float], None]) -> None:
+    settings = GateSettings.from_vars({"wap_sweep": "end_of_run"})
+    bench.table("a", 1)
+    assert end_of_run(bench.lake, SWEEP, settings) == []
+    file = stray(bench, "s/a/data/x.parquet")
+    assert end_of_run(bench.lake, SWEEP, settings) == []
+    assert file.exists()
+    later(1.1)
+    told = end_of_run(bench.lake, SWEEP, settings)
+    assert told[0] == "Swept; readers of main see no change:"
+    assert not file.exists()
+
+
+def test_a_sweep_that_fails_is_told_and_fails_no_run(bench: Bench) -> None:
+    bench.table("a", 1)
+    snapshot = bench.lake.catalog.load_table(("s", "a")).current_snapshot()
+    Path(snapshot.manifest_list).write_bytes(b"garbage")
+    (line,) = end_of_run(bench.lake, SWEEP, GateSettings())
+    assert "The sweep after the run failed" in line and "none was deleted" in line
+
+
+def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.table("a", 1)
+    for branch in ("pr_1", "pr_2"):
+        write(bench, ("s", "a"), 2, branch=branch)
+    later(31)
+    whole = sweeping.sweep_branch
+
+    def sweep_branch(lake: Lake, branch: str, **options: Any) -> Any:
+        if branch == "pr_1":
+            raise CatalogError("Other writers were faster.")
+        return whole(lake, branch, **options)
+
+    monkeypatch.setattr(sweeping, "sweep_branch", sweep_branch)
+    report = sweeper(bench).sweep()
+    assert report.problems == ["branch pr_1: Other writers were faster."]
+    assert [one.branch for one in bench.lake.open_branches()] == ["pr_1"]
+    told = lines(report, "")
+    assert "  not done branch pr_1: Other writers were faster." in told
+    assert told[-1] == "  Next: sweep again; what is done stays done"
