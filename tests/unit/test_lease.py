@@ -8,16 +8,18 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
 from sparkwap import lease as leasing
 from sparkwap.catalog import Lake
-from sparkwap.catalog.leases import TTL_SECONDS, Lease
+from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 LEASE = Lease(RUN, "dev", "build", 123, 500.0, "x", "far away", 1000.0, 2000.0)
+CLOCK = "by the catalog's clock"
 EXPIRED = 2000.0 + TTL_SECONDS + 1
 
 
@@ -78,10 +80,24 @@ def test_a_killed_process_is_dead_at_once() -> None:
     assert not leasing.alive(mine, 2001.0)
 
 
-def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake) -> None:
+@pytest.fixture(params=[CLOCK, "by clocks of their own"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both kinds of leases."""
+    if request.param == "by clocks of their own":
+        without = cached_property(lambda lake: CatalogLeases(lambda: lake.catalog))
+        without.__set_name__(Lake, "leases")
+        monkeypatch.setattr(Lake, "leases", without)
+    return str(request.param)
+
+
+def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake, kind: str) -> None:
     elsewhere = Lake("lake", lake.properties)
+    assert elsewhere.leases.all() == []
+    elsewhere.leases.release(RUN)
     holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
     (first,) = elsewhere.leases.all()
+    # Machines that disagree by hours agree on who lives.
+    assert leasing.alive(first, elsewhere.leases.now() + 5 * 3600) is (kind != CLOCK)
     assert (first.run_id, first.branch, first.pid) == (RUN, "dev", os.getpid())
     assert abs(first.since - time.time()) < 60
     deadline = time.monotonic() + 10
@@ -97,7 +113,7 @@ def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake) -> None:
     elsewhere.close()
 
 
-def test_a_lease_that_was_taken_away_does_not_come_back(lake: Lake) -> None:
+def test_a_lease_that_was_taken_away_does_not_come_back(lake: Lake, kind: str) -> None:
     holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
     lake.leases.release(RUN)
     time.sleep(0.1)

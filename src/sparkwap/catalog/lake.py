@@ -12,7 +12,7 @@ from sparkwap import names
 from sparkwap.catalog import branches, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
-from sparkwap.catalog.leases import Leases
+from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import (
     Discarded,
     Identifier,
@@ -35,7 +35,7 @@ from sparkwap.catalog.model import (
 from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.publish import Publisher
 from sparkwap.catalog.rollback import Candidate, Reopener, StandsBefore, Undoer
-from sparkwap.catalog.rows import Row, Swap, side_objects
+from sparkwap.catalog.rows import Row, Rows, Swap, side_objects
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.names import split_side_schema
@@ -101,7 +101,8 @@ class Lake:
     @cached_property
     def leases(self) -> Leases:
         """Which runs live."""
-        return Leases(self._store.rows)
+        rows = self._store.rows
+        return SqlLeases(rows) if isinstance(rows, Rows) else CatalogLeases(lambda: self.catalog)
 
     @property
     def store(self) -> Store:

@@ -40,7 +40,7 @@ class Staged(Generic[R]):
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
         obsolete: Files that nothing needs once it is committed.
-        guard: Looks at the database in the transaction, and raises to stop it.
+        guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
     """
 
     result: R
@@ -49,7 +49,7 @@ class Staged(Generic[R]):
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
     obsolete: Sequence[str] = ()
-    guard: Callable[[Connection], None] | None = None
+    guard: Callable[[Connection | None], None] | None = None
 
 
 class Store:
