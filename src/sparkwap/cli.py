@@ -20,6 +20,7 @@ from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.quarantine import register_quarantine
 from sparkwap.source import register_source
+from sparkwap.sweep_command import register_sweep
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -86,6 +87,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_build,
     register_quarantine,
     register_source,
+    register_sweep,
 )
 
 

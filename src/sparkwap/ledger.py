@@ -112,6 +112,23 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "published_metadata": _TEXT,
             "published_at": _TIME,
             "action": _TEXT,
+            "undone_metadata": _TEXT,
+            "undone_by": _TEXT,
+        }
+    ),
+    "sweeps": pa.schema(
+        {
+            "run_id": _TEXT,
+            "swept_at": _TIME,
+            "what": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "object": _TEXT,
+            "reason": _TEXT,
+            "folder": _TEXT,
+            "uuid": _TEXT,
+            "count": _ID,
+            "bytes": _ID,
         }
     ),
 }
@@ -121,7 +138,11 @@ the nodes it reads; ``refusal`` names, by kinds, what stood on main when the cat
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
 under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
-the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``."""
+the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
+``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
+undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
+is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
+table that went with a branch."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -225,6 +246,22 @@ class Ledger:
     def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
         """All publishes, newest first."""
         return self._publishes(self._read("publishes", None))[:limit]
+
+    def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
+        """The rows of ``nodes`` of what a publish made live."""
+        of_run = _ex.And(
+            _ex.EqualTo("run_id", publish.run_id), _ex.EqualTo("branch", publish.branch)
+        )
+        names = {entry.identifier for entry in publish.entries}
+        return [
+            row
+            for row in self._read("nodes", of_run)
+            if row["verdict"] == "published" and (row["schema"], row["name"]) in names
+        ]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of one of the ledger's tables; none for one that has never been written."""
+        return self._read(table, None)
 
     def ensure(self, tables: Collection[str]) -> None:
         """Create the ledger's schema and those tables where they lack; add columns that lack.

@@ -18,6 +18,9 @@ _BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SIDE_SEPARATOR = "__"
 _PUBLISH_TAG_PREFIX = "wap_pub_"
 _BASE_TAG_PREFIX = "wap_base_"
+_RUN_BRANCH = re.compile(r"wap_[0-9a-f]{8}")
+_PUBLISH_TAG = re.compile(r"wap_pub_[0-9a-f]{8}")
+_RUN_FOLDER = re.compile(r".+-([0-9a-f]{8})")
 
 
 def short_run_id(run_id: str) -> str:
@@ -96,3 +99,25 @@ def publish_tag(run_id: str) -> str:
 def base_tag(branch: str) -> str:
     """Return the tag that keeps the base of an audit branch alive: `wap_base_<branch>`."""
     return f"{_BASE_TAG_PREFIX}{branch}"
+
+
+def is_run_branch(branch: str) -> bool:
+    """Tell whether an audit branch is a run's own, and not one that a user has named."""
+    return _RUN_BRANCH.fullmatch(branch) is not None
+
+
+def is_publish_tag(tag: str) -> bool:
+    """Tell whether a tag is the receipt of a publish."""
+    return _PUBLISH_TAG.fullmatch(tag) is not None
+
+
+def branch_of_base_tag(tag: str) -> str | None:
+    """Return the audit branch whose base a tag keeps; None for any other tag."""
+    branch = tag.removeprefix(_BASE_TAG_PREFIX)
+    return branch if branch and branch != tag else None
+
+
+def run_of_folder(name: str) -> str | None:
+    """Return the short id of the run that made a table's folder, `<table>-<short run id>`."""
+    found = _RUN_FOLDER.fullmatch(name)
+    return found[1] if found else None

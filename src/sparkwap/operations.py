@@ -6,18 +6,31 @@ Each operation returns the lines to print. dbt's run-operations of the same name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sparkwap import names, summary
-from sparkwap.catalog import Lake, OpenBranch
+from sparkwap import lease as leasing
+from sparkwap import names, summary, undo
+from sparkwap.catalog import (
+    Identifier,
+    Lake,
+    LedgerRows,
+    OpenBranch,
+    RollbackRefused,
+    UndonePublish,
+    moved,
+)
+from sparkwap.catalog.leases import Lease
+from sparkwap.catalog.rollback import Candidate
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.run import Run, TestFact
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, published_and_died
+from sparkwap.sweep import Limits
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
     "wap_status": {"branch": "an audit branch, to see its tables; all branches if left out"},
@@ -25,8 +38,24 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
         "branch": "the audit branch to publish",
         "mode": "run (all of its tables or none, the default) or lineage",
     },
-    "wap_discard": {"branch": "the audit branch to drop"},
-    "wap_rollback": {"run": "the run, or publish, to undo: its id, or the first eight digits"},
+    "wap_discard": {
+        "branch": "the audit branch to drop",
+        "force": "true to drop it under a run that is at work on it",
+    },
+    "wap_sweep": {
+        "older_than": "days since anything happened on a run's own audit branch; 7 if left out",
+        "named_older_than": "days, for branches that users have named, such as pr_123; 30 if left "
+        "out, and no less than older_than",
+        "files_older_than": "days since a file was written that nothing refers to, 1 or more; 3 if "
+        "left out",
+        "dry_run": "true to be told, without any change; false, the default, to do it",
+    },
+    "wap_rollback": {
+        "run": "the run, or publish, to undo: its id, or the first eight digits",
+        "force": "true to undo what came to its tables since, too; without it, that stops it",
+        "reopen": "true to put its candidates on the audit branch again, to be audited anew; also "
+        "after the rollback",
+    },
 }
 """The arguments of each operation, with their legal values in words."""
 
@@ -37,6 +66,10 @@ _SELECTED = 3
 
 class NotPublished(SparkwapError):
     """Not all of a branch was published; the message is the summary."""
+
+
+class NotSwept(SparkwapError):
+    """Not all that was to go could be taken away; the message is the report."""
 
 
 class Operations:
@@ -64,6 +97,7 @@ class Operations:
         self._target_name = target_name
         self._tests = tests
         self._unfinished = unfinished
+        self._leases: dict[str, tuple[Lease, bool]] = {}
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
         """Check the arguments and run an operation.
@@ -87,6 +121,11 @@ class Operations:
             found = [self._branch_of(found, "wap_status", branch)]
         else:
             yield from self._tell_last()
+        now, leases = self._lake.leases.now(), self._lake.leases.all()
+        self._leases = {
+            lease.branch: (lease, leasing.alive(lease, now))
+            for lease in sorted(leases, key=lambda lease: leasing.alive(lease, now))
+        }
         if not found:
             yield "No audit branch is open: all that was built is published or discarded."
             return
@@ -121,7 +160,10 @@ class Operations:
         count = len(one.tables) + len(one.side)
         yield ""
         yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(age)}"
-        if not history.nodes:
+        lease, lives = self._leases.get(one.branch, (None, False))
+        if lease is not None:
+            yield f"    {leasing.told(lease, lives=lives)}"
+        if not history.nodes and not lives:
             yield "    its run did not come to an end, so nothing of it can be published as it is"
         told = [*self._tables_told(one, reasons), *self._side_told(one, reasons)]
         told.sort(key=lambda lines: "   rejected" not in lines[0])
@@ -173,7 +215,8 @@ class Operations:
             target_name=self._target_name,
         )
         run.load_side_schemas()
-        closing = run.close([], self._tests(), [])
+        with self._held(one.branch, "wap_publish"):
+            closing = run.close([], self._tests(), [])
         if not closing.nodes:
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
@@ -186,10 +229,32 @@ class Operations:
             raise NotPublished("\n".join(lines))
         return lines
 
+    @contextmanager
+    def _held(self, branch: str, command: str) -> Iterator[None]:
+        """Hold a branch while something is done with it."""
+        holding = leasing.hold(
+            self._lake.leases, run_id=self._run_id, branch=branch, command=command
+        )
+        try:
+            yield
+        finally:
+            holding.release()
+
     # -- wap_discard -----------------------------------------------------------------------------
 
-    def _discard(self, branch: str | None = None) -> Iterable[str]:
+    def _discard(self, branch: str | None = None, force: str = "false") -> Iterable[str]:
+        forced = _flag("wap_discard", "force", force)
         one = self._branch_of(self._lake.open_branches(), "wap_discard", branch)
+        now = self._lake.leases.now()
+        for lease in self._lake.leases.all():
+            if lease.branch == one.branch and not forced and leasing.alive(lease, now):
+                raise SparkwapError(
+                    f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
+                    "Wait for that run, or end it; if it is dead and this machine cannot know, its "
+                    "lease expires within 15 minutes. To drop the branch under it: dbt "
+                    f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
+                    "The run then publishes nothing."
+                )
         gone = self._lake.discard(one.branch, self._run_id)
         count = len(gone.tables) + len(gone.side)
         yield (
@@ -199,24 +264,204 @@ class Operations:
         for schema in gone.kept:
             yield f"Left alone: the schema {schema}, which is named like a side schema but is none."
 
+    # -- wap_sweep -------------------------------------------------------------------------------
+
+    def _sweep(
+        self,
+        older_than: str | None = None,
+        named_older_than: str | None = None,
+        files_older_than: str | None = None,
+        dry_run: str = "false",
+    ) -> Iterable[str]:
+        # Here, as it brings PyArrow along: half a second that not every command needs.
+        from sparkwap import sweeper
+
+        given = {
+            "older_than": older_than,
+            "named_older_than": named_older_than,
+            "files_older_than": files_older_than,
+        }
+        days = {key: _whole("wap_sweep", key, value) for key, value in given.items() if value}
+        default = self._settings.sweep_limits
+        run_days = days.get("older_than", default.run_days)
+        limits = Limits(
+            run_days,
+            days.get("named_older_than", max(default.named_days, run_days)),
+            days.get("files_older_than", default.file_days),
+        )
+        if limits.file_days < 1:
+            problem = "files_older_than is 0: a job that is at work would lose its files"
+            raise ConfigError(_usage("wap_sweep", problem))
+        dry = _flag("wap_sweep", "dry_run", dry_run)
+        work = sweeper.Sweeper(
+            self._lake,
+            run_id=self._run_id,
+            limits=limits,
+            retention_days=self._settings.tag_retention_days,
+        )
+        arguments = ", ".join(f"{key}: {value}" for key, value in days.items())
+        again = "dbt run-operation wap_sweep" + (f" --args '{{{arguments}}}'" if days else "")
+        report = work.look() if dry else work.sweep()
+        told = sweeper.lines(report, again)
+        if report.problems:
+            raise NotSwept("\n".join(told))
+        return told
+
     # -- wap_rollback ----------------------------------------------------------------------------
 
-    def _rollback(self, run: str | None = None) -> Iterable[str]:
-        done = self._publish_of(run)
-        self._lake.rollback(
-            done.entries, run_id=self._run_id, publish_id=done.publish_id, branch=done.branch
-        )
+    def _rollback(
+        self, run: str | None = None, force: str = "false", reopen: str = "false"
+    ) -> Iterable[str]:
+        forced = _flag("wap_rollback", "force", force)
+        reopened = _flag("wap_rollback", "reopen", reopen)
+        done = self._publish_of(run, rolled_back=reopened)
+        if reopened:
+            self._require_free(done)
+        if not done.rolled_back:
+            yield from self._undo(done, forced)
+        if reopened:
+            yield from self._reopen(done)
+        else:
+            yield (
+                f"  Next: audit it again   dbt run-operation wap_rollback --args "
+                f"'{{run: {names.short_run_id(done.run_id)}, reopen: true}}'"
+            )
+
+    def _undo(self, done: LedgerPublish, force: bool) -> Iterable[str]:
+        later = undo.later_on_the_same(done, self._lake.ledger.publishes())
+        publishes = [done, *later] if force else [done]
+        entries = undo.entries_before(publishes)
+        passed = self._written_past(publishes) if force else []
+        try:
+            self._lake.rollback(
+                entries,
+                run_id=self._run_id,
+                publish_id=done.publish_id,
+                branch=done.branch,
+                force=force,
+                undone=[UndonePublish(p.publish_id, p.branch, p.entries) for p in publishes],
+            )
+        except RollbackRefused as refused:
+            raise refused.told(self._why_not(done, later, refused, force)) from refused
+        with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
         yield (
-            f"Rolled back the publish of run {names.short_run_id(done.run_id)} in one "
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, in one "
             "transaction; readers of main see again:"
         )
-        for entry in done.entries:
+        for entry in entries:
             before = entry.base if entry.base is not None else entry.base_metadata_location
             yield f"  {'.'.join(entry.identifier)}   {before or 'not there, as before'}"
+        if force:
+            yield from (f"  undone with it: {_publish_told(one)}" for one in later)
+            yield from (f"  lost to readers: {text}" for text in passed)
 
-    def _publish_of(self, run: str | None) -> LedgerPublish:
+    def _why_not(
+        self,
+        done: LedgerPublish,
+        later: Sequence[LedgerPublish],
+        refused: RollbackRefused,
+        force: bool,
+    ) -> str:
+        """Which tables moved on, by whose hand, and the ways on."""
+        by_candidate = {
+            (entry.identifier, entry.candidate): one for one in later for entry in one.entries
+        }
+        told = [f"Nothing was rolled back: tables moved on since {_publish_told(done)}."]
+        entries = {entry.identifier: entry for entry in done.entries}
+        for mismatch in refused.mismatches:
+            told.append(f"  {mismatch}")
+            entry = entries.get(mismatch.identifier)
+            steps = moved.steps_since(self._lake, entry) if entry else []
+            publishes = [one for one in later if _touches(one, mismatch.identifier)]
+            told += [f"      then came {_publish_told(one)}" for one in publishes]
+            told += [
+                f"      then came {_step_told(step)}"
+                for step in reversed(steps)
+                if (mismatch.identifier, step.snapshot_id) not in by_candidate
+                and step.run_id is None
+            ]
+            if not publishes and not steps:
+                told.append("      the ledger does not know by whose hand")
+        told.append("All tables stand as they were.")
+        if force:
+            told.append("What they were before is there no more, so force cannot bring it back.")
+            return "\n".join(told)
+        short = names.short_run_id(done.run_id)
+        if later:
+            newest = names.short_run_id(later[-1].run_id)
+            told.append(
+                "  Next: roll back the later ones first, the newest one before all   dbt "
+                f"run-operation wap_rollback --args '{{run: {newest}}}'"
+            )
+        told.append(
+            "        or undo all that came since in one transaction   dbt run-operation "
+            f"wap_rollback --args '{{run: {short}, force: true}}'"
+        )
+        told.append(
+            "        force puts every table back as it was before this publish, none keeps newer "
+            "rows, and it undoes with it:"
+        )
+        told += [f"          {_publish_told(one)}: {_tables_of(one)}" for one in later]
+        told += [f"          {text}" for text in self._written_past([done, *later])]
+        return "\n".join(told)
+
+    def _written_past(self, publishes: Sequence[LedgerPublish]) -> list[str]:
+        """What was written past the gate to the tables of some publishes, since the first one."""
+        return [
+            f"{'.'.join(entry.identifier)}: {_step_told(step)}"
+            for entry in undo.entries_before(publishes)
+            for step in reversed(moved.steps_since(self._lake, entry))
+            if step.run_id is None
+        ]
+
+    def _require_free(self, done: LedgerPublish) -> None:
+        if any(one.branch == done.branch for one in self._lake.open_branches()):
+            raise ConfigError(
+                f"The audit branch {done.branch} is open again, so the candidates of "
+                f"{_publish_told(done)} cannot be put there. Nothing has changed. Publish or drop "
+                f"it first: dbt run-operation wap_discard --args '{{branch: {done.branch}}}'"
+            )
+
+    def _reopen(self, done: LedgerPublish) -> Iterable[str]:
+        rows = self._lake.ledger.published_nodes(done)
+
+        def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
+            return [LedgerRows("nodes", [self._held_row(row, found) for row in rows])]
+
+        found = self._lake.reopen(done.entries, branch=done.branch, record=record)
+        yield (
+            f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
+            "main see no change."
+        )
+        yield f"  Next: audit it again         dbt test --vars 'wap_branch: {done.branch}'"
+        arguments = f"--args '{{branch: {done.branch}}}'"
+        yield f"        publish it as audited  dbt run-operation wap_publish {arguments}"
+        yield f"        drop it                dbt run-operation wap_discard {arguments}"
+
+    def _held_row(
+        self, row: Mapping[str, Any], found: Mapping[Identifier, Candidate]
+    ) -> dict[str, Any]:
+        candidate = found[row["schema"], row["name"]]
+        return {
+            **row,
+            "run_id": self._run_id,
+            "how": candidate.how,
+            "base_snapshot": candidate.base,
+            "base_metadata": candidate.base_metadata,
+            "candidate_snapshot": candidate.snapshot,
+            "candidate_metadata": candidate.metadata,
+            "verdict": "held",
+            "reason": "its publish was rolled back",
+            "built_at": datetime.now(UTC),
+        }
+
+    def _publish_of(self, run: str | None, *, rolled_back: bool) -> LedgerPublish:
+        """The publish that is meant; ``rolled_back`` if one that was rolled back will do."""
         ledger = self._lake.ledger
-        found = [p for p in ledger.publish(run or "") if not p.rolled_back]
+        named = ledger.publish(run or "")
+        found = [p for p in named if not p.rolled_back]
+        if rolled_back and not found and named:
+            return named[0]
         if len(found) == 1:
             return found[0]
         if run is None:
@@ -250,6 +495,48 @@ def _usage(operation: str, problem: str) -> str:
     lines = [f"{operation}: {problem}. Nothing has changed. Arguments (--args '{{key: value}}'):"]
     lines += [f"  {key}: {meaning}" for key, meaning in LEGAL[operation].items()]
     return "\n".join(lines)
+
+
+def _whole(operation: str, key: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ConfigError(_usage(operation, f"{key} is {value!r}, and no whole number of days"))
+    return int(value)
+
+
+def _flag(operation: str, key: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(_usage(operation, f"{key} is {value!r}, and neither true nor false"))
+    return value.lower() == "true"
+
+
+def _publish_told(publish: LedgerPublish) -> str:
+    return (
+        f"the publish of run {names.short_run_id(publish.run_id)} at "
+        f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _step_told(step: moved.Step) -> str:
+    what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
+    return (
+        f"snapshot {step.snapshot_id} ({what}), written past the gate at "
+        f"{step.at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _tables_of(publish: LedgerPublish) -> str:
+    shown = [".".join(entry.identifier) for entry in publish.entries[:_SHOWN]]
+    more = len(publish.entries) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _touches(publish: LedgerPublish, identifier: Identifier) -> bool:
+    return any(entry.identifier == identifier for entry in publish.entries)
+
+
+def _count(things: Sized, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("sh") else f"{noun}s"
+    return f"{len(things)} {noun if len(things) == 1 else plural}"
 
 
 def _verdict(row: Mapping[str, Any] | None) -> str:

@@ -1,16 +1,18 @@
 """The settings of the gate, read from dbt's vars."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, TypeVar, cast
 
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
+from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
 PublishMode = Literal["run", "lineage", "never"]
 WarningMode = Literal["publish", "hold"]
 ReadsMode = Literal["warn", "ignore", "strict"]
+SweepMode = Literal["never", "end_of_run"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -36,6 +38,8 @@ class GateSettings:
         reads: What to do when a table that was only read has moved when the run publishes:
             `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
             rebuild.
+        sweep: Whether a run sweeps the lake when it has ended.
+        sweep_limits: How old things must be before a sweep takes them.
     """
 
     publish: PublishMode = "run"
@@ -47,17 +51,20 @@ class GateSettings:
     rebuilds: int = 2
     rebuild_wait: float = 2.0
     reads: ReadsMode = "warn"
+    sweep: SweepMode = "never"
+    sweep_limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
-        `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait` and `wap_reads`.
-        A key that is absent takes its default, and so
-        does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
-        value keeps tags for ever. Numbers and booleans may come as text, as they do from
-        `env_var`. Keys without the prefix `wap_` are not looked at.
+        `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`, `wap_reads`,
+        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days` and
+        `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
+        without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a value
+        keeps tags for ever. Numbers and booleans may come as text, as they do from `env_var`.
+        Keys without the prefix `wap_` are not looked at.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message that lists them all.
@@ -78,6 +85,12 @@ class GateSettings:
                 reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
             ),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
+            sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
+            sweep_limits=Limits(
+                reader.days("wap_sweep_after_days", RUN_DAYS),
+                reader.days("wap_sweep_named_after_days", NAMED_DAYS),
+                reader.days("wap_sweep_files_after_days", FILE_DAYS),
+            ),
         )
         reader.finish()
         return settings
@@ -118,6 +131,10 @@ class _Reader:
         """Return the boolean of `key`."""
         value = self.read(key, _flag, "true, false")
         return default if value is None else value
+
+    def days(self, key: str, default: int) -> int:
+        """Return the days of `key`, 1 or more."""
+        return self.read(key, _days, "a whole number of 1 or more") or default
 
     def finish(self) -> None:
         """Raise one error with all complaints, those on unknown keys included."""

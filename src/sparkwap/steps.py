@@ -45,8 +45,8 @@ class Step:
 
 
 Operation = Literal[
-    "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
-    "drop_schema", "erase",
+    "open_branch", "clone", "copy", "forget", "publish", "rollback", "reopen", "discard", "sweep",
+    "ledger", "drop_schema", "erase",
 ]  # fmt: skip
 """What a commit to the catalog is for."""
 
@@ -61,7 +61,9 @@ _OPERATIONS: Mapping[Operation, str] = {
     "forget": "dropping what the branch had of a table",
     "publish": "the publish of all tables of a run",
     "rollback": "the rollback of a publish",
+    "reopen": "what was published and rolled back, on its audit branch again",
     "discard": "dropping an audit branch",
+    "sweep": "what a dead run left of a branch, or a tag past its time, taken away",
     "ledger": "rows of the ledger",
     "drop_schema": "dropping a schema",
     "erase": "a table without its history, for an erasure",
@@ -79,6 +81,8 @@ _PARTS: Mapping[Part, str] = {
 _PURGES: frozenset[Operation] = frozenset({"forget", "publish", "discard", "drop_schema"})
 _GOES_ON: Mapping[Operation, str] = {
     "rollback": "wap_rollback",
+    "reopen": "wap_rollback",
+    "sweep": "wap_sweep",
     "discard": "wap_discard",
     "drop_schema": "the same command",
     "erase": "wap_erase",

@@ -264,6 +264,24 @@ def _rollback_again(lake: Lake) -> None:
         _rollback(lake)
 
 
+def _rolled_back(lake: Lake) -> None:
+    _published(lake)
+    _rollback(lake)
+
+
+def _reopen(lake: Lake) -> None:
+    operate(lake, "wap_rollback", run=FIRST, reopen="true")
+
+
+def _reopen_again(lake: Lake) -> None:
+    with suppress(ConfigError, SparkwapError):
+        _reopen(lake)
+
+
+def _sweep(lake: Lake) -> None:
+    operate(lake, "wap_sweep", older_than="0", named_older_than="0")
+
+
 def _drop(lake: Lake) -> None:
     lake.drop_schema(DROPPED, purge=True)
 
@@ -297,6 +315,8 @@ SCENARIOS = {
     "wap_publish": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
     "wap_discard": Scenario(_held, _discard, _discard_if_open, _discard_if_open),
     "wap_rollback": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
+    "reopen": Scenario(_rolled_back, _reopen, _reopen_again, _reopen_again, 1, leaves=True),
+    "wap_sweep": Scenario(_held, _sweep, _sweep, _sweep),
     "dbt clone": Scenario(_base, _clone, _retry_clone, _publish_again, publishes=1),
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),

@@ -1,3 +1,5 @@
+import uuid
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +60,30 @@ def test_a_side_schema_belongs_to_one_branch(one: str, other: str) -> None:
 @pytest.mark.parametrize("name", ["insurance", "__pr_1", "insurance_pr_1", "insurance__pr_12", ""])
 def test_other_schemas_are_not_side_schemas(name: str) -> None:
     assert names.split_side_schema(name, "pr_1") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("wap_1a2b3c4d", (True, False, None)),
+        ("wap_1a2b3c4de", (False, False, None)),
+        ("wap_mine", (False, False, None)),
+        ("pr_1", (False, False, None)),
+        ("wap_pub_1a2b3c4d", (False, True, None)),
+        ("wap_pub_release", (False, False, None)),
+        ("wap_base_pr_1", (False, False, "pr_1")),
+        ("wap_base_", (False, False, None)),
+    ],
+)
+def test_what_a_name_says(name: str, found: tuple[bool, bool, str | None]) -> None:
+    told = (names.is_run_branch(name), names.is_publish_tag(name), names.branch_of_base_tag(name))
+    assert told == found
+
+
+@given(st.uuids(), st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True))
+def test_names_are_known_again(run: uuid.UUID, branch: str) -> None:
+    run_id = str(run)
+    assert names.is_run_branch(names.audit_branch(run_id, None))
+    assert names.is_publish_tag(names.publish_tag(run_id))
+    assert names.branch_of_base_tag(names.base_tag(branch)) == branch
+    assert names.run_of_folder(f"{branch}-{names.short_run_id(run_id)}") == run_id[:8]

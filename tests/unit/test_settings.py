@@ -2,6 +2,7 @@ import pytest
 
 from sparkwap.errors import ConfigError
 from sparkwap.settings import GateSettings
+from sparkwap.sweep import Limits
 
 
 def errors_of(variables: dict[str, object]) -> str:
@@ -30,9 +31,15 @@ def test_all_settings_are_read() -> None:
             "wap_rebuilds": 5,
             "wap_rebuild_wait": 0.5,
             "wap_reads": "strict",
+            "wap_sweep": "end_of_run",
+            "wap_sweep_after_days": 1,
+            "wap_sweep_named_after_days": "2",
+            "wap_sweep_files_after_days": 4,
         }
     )
-    assert settings == GateSettings("lineage", "hold", True, "pr_7", 7, False, 5, 0.5, "strict")
+    assert settings == GateSettings(
+        "lineage", "hold", True, "pr_7", 7, False, 5, 0.5, "strict", "end_of_run", Limits(1, 2, 4)
+    )
 
 
 def test_text_from_env_var_is_read() -> None:
@@ -66,6 +73,9 @@ def test_a_key_without_a_value() -> None:
         ("wap_publish", "", "run, lineage, never"),
         ("wap_publish", ["run"], "run, lineage, never"),
         ("wap_warnings", "ignore", "publish, hold"),
+        ("wap_sweep", "always", "never, end_of_run"),
+        ("wap_sweep_after_days", 0, "1 or more"),
+        ("wap_sweep_files_after_days", "soon", "1 or more"),
         ("wap_require_tests", "yes", "true, false"),
         ("wap_require_tests", 1, "true, false"),
         ("wap_branch", "main", "a lower-case letter"),

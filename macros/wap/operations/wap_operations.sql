@@ -14,13 +14,21 @@
 {% endmacro %}
 
 {#- Drop an audit branch and all that exists only on it. -#}
-{% macro wap_discard(branch=none) %}
-    {%- do _wap_operation("wap_discard", {"branch": branch}, kwargs) -%}
+{% macro wap_discard(branch=none, force=none) %}
+    {%- do _wap_operation("wap_discard", {"branch": branch, "force": force}, kwargs) -%}
+{% endmacro %}
+
+{#- Take away what runs have left behind: old audit branches, tags, files to which nothing refers. -#}
+{% macro wap_sweep(older_than=none, named_older_than=none, files_older_than=none, dry_run=none) %}
+    {%- set arguments = {"older_than": older_than, "named_older_than": named_older_than} -%}
+    {%- do arguments.update({"files_older_than": files_older_than, "dry_run": dry_run}) -%}
+    {%- do _wap_operation("wap_sweep", arguments, kwargs) -%}
 {% endmacro %}
 
 {#- Undo a publish: all of its tables in one transaction. -#}
-{% macro wap_rollback(run=none) %}
-    {%- do _wap_operation("wap_rollback", {"run": run}, kwargs) -%}
+{% macro wap_rollback(run=none, force=none, reopen=none) %}
+    {%- set arguments = {"run": run, "force": force, "reopen": reopen} -%}
+    {%- do _wap_operation("wap_rollback", arguments, kwargs) -%}
 {% endmacro %}
 
 {#- Take the rows of some keys out of the whole lake, with proof; tells the plan unless confirmed. -#}

@@ -31,6 +31,7 @@ from sparkwap.catalog.model import (
     SideItem,
     SideObject,
     TableState,
+    UndonePublish,
 )
 
 __all__ = [
@@ -60,4 +61,5 @@ __all__ = [
     "SideItem",
     "SideObject",
     "TableState",
+    "UndonePublish",
 ]

@@ -9,7 +9,7 @@ from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError
-from sparkwap.names import base_tag
+from sparkwap.names import base_tag, is_run_branch
 
 BASE_METADATA = "wap.base-metadata"
 BASE_SNAPSHOT = "wap.base-snapshot"
@@ -18,7 +18,7 @@ HELPER_PREFIX = "wap."
 GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
 """Properties that a clone has for its own protection and that a publish takes from the table."""
 
-_GUARD_VALUES = {
+GUARD_VALUES = {
     # The session's audit branch does not apply to the clone: its own `main` is the candidate.
     md.WAP_ENABLED: "false",
     # Data and metadata files are shared with the live table: nothing may clean them up from here.
@@ -122,7 +122,7 @@ def clone(
         return Staged(standing)
     changes = {
         **properties,
-        **_GUARD_VALUES,
+        **GUARD_VALUES,
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
@@ -192,6 +192,19 @@ def branches_of(document: md.Document, known: frozenset[str]) -> set[str]:
     }
     prefix = empty_base("")
     return ours | {key.removeprefix(prefix) for key in properties if key.startswith(prefix)}
+
+
+def is_ours(document: md.Document, branch: str) -> bool:
+    """Whether sparkwap has opened a branch of a table, and no user."""
+    refs = md.refs_of(document)
+    if base_tag(branch) in refs or empty_base(branch) in md.properties_of(document):
+        return True
+    head = refs.get(branch)
+    if head is None or not is_run_branch(branch):
+        return False
+    # Spark makes a branch of its own when a run writes to a table that it has not placed.
+    written = (md.snapshot(document, head.snapshot_id) or {}).get("summary") or {}
+    return str(written.get("wap_run", "")).startswith(branch.removeprefix("wap_"))
 
 
 def discard_branch(document: md.Document, location: str, branch: str) -> md.Document | None:

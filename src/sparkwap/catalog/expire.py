@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import text
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.branches import table_row
+from sparkwap.catalog.branches import clone_base, is_clone, table_row
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.rows import Row, Swap
@@ -386,14 +386,29 @@ def reachable(lake: Lake) -> dict[str, set[Identifier]]:
 
 
 def _files_of_row(lake: Lake, row: Row) -> set[str]:
-    document = lake.store.load(row.location)
-    found = {row.location}
-    if row.kind == "view":
+    return files_of_document(lake, row.location, lake.store.load(row.location))
+
+
+def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:
+    """All files that a table's or view's metadata refers to, of all of its snapshots, and its own.
+
+    Args:
+        lake: The lake.
+        location: The metadata file.
+        document: What stands in it, or what it would be after some change.
+
+    Raises:
+        Exception: A manifest list or manifest cannot be read; then nothing is known.
+    """
+    found = {location}
+    if md.is_view(document):
         return found
+    if is_clone(document):
+        found.add(clone_base(document)[0])
     found.update(entry["metadata-file"] for entry in document.get("metadata-log") or ())
     for kind in ("statistics", "partition-statistics"):
         found.update(entry["statistics-path"] for entry in document.get(kind) or ())
-    io = lake.store.files.io(row.location)
+    io = lake.store.files.io(location)
     manifests: dict[str, ManifestFile] = {}
     for entry in document.get("snapshots") or ():
         if "manifest-list" in entry:

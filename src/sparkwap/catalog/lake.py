@@ -13,6 +13,7 @@ from sparkwap import names
 from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import (
     Discarded,
     Head,
@@ -32,12 +33,13 @@ from sparkwap.catalog.model import (
     RollbackRefused,
     SideItem,
     TableState,
+    UndonePublish,
     merge_rows,
 )
 from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.publish import Publisher
-from sparkwap.catalog.rollback import Undoer
-from sparkwap.catalog.rows import Row, Swap, side_objects
+from sparkwap.catalog.rollback import Candidate, Reopener, StandsBefore, Undoer
+from sparkwap.catalog.rows import Row, Rows, Swap, side_objects
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.names import split_side_schema
@@ -100,6 +102,12 @@ class Lake:
         from sparkwap.ledger import Ledger
 
         return Ledger(self)
+
+    @cached_property
+    def leases(self) -> Leases:
+        """Which runs live."""
+        rows = self._store.rows
+        return SqlLeases(rows) if isinstance(rows, Rows) else CatalogLeases(lambda: self.catalog)
 
     @property
     def store(self) -> Store:
@@ -398,6 +406,8 @@ class Lake:
         publish_id: str,
         branch: str = "",
         appends: Sequence[LedgerRows] = (),
+        force: bool = False,
+        undone: Sequence[UndonePublish] = (),
     ) -> RollbackReceipt:
         """Undo a publish, all of it in one database transaction or nothing.
 
@@ -405,30 +415,87 @@ class Lake:
         names that were new vanish (their files stay). Tags stay.
 
         Args:
-            entries: The entries of the publish.
+            entries: The entries of the publish; with force, for each table of all publishes that
+                are undone the entry of the earliest of them.
             run_id: The run that rolls back.
             publish_id: The publish that is undone.
             branch: Its audit branch, for the ledger.
             appends: More rows for the ledger, in the same transaction.
+            force: Put everything back as it was before, whatever has come since.
+            undone: All publishes that are undone, for the ledger; that of the entries if none is
+                named.
 
         Raises:
-            RollbackRefused: Something moved on since the publish; nothing has changed.
+            RollbackRefused: Something moved on since the publish, and it is not forced, or what
+                was before is there no more; nothing has changed.
             CatalogError: Other writers were faster each time, or the database failed.
         """
         _require_distinct([entry.identifier for entry in entries])
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(entries))
+        undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
 
         def stage() -> Staged[RollbackReceipt]:
             rows = self._store.rows.find({entry.identifier for entry in entries})
-            plans = self._plan(Undoer(self._store.load, rows).plan, entries, RollbackRefused)
+            undoer = Undoer(self._store.load, rows, force)
+            plans = self._plan(undoer.plan, entries, RollbackRefused)
             receipt = RollbackReceipt(publish_id, run_id, now, tuple(entries))
-            recorded = _publish_rows("rollback", publish_id, run_id, branch, now, entries)
+            recorded = _rollback_rows(undone, publish_id, run_id, now, rows)
             return self._staged(receipt, plans, [*appends, *recorded])
 
         return self._store.commit(
             stage, "rollback", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
         )
+
+    def reopen(
+        self,
+        entries: Sequence[PublishedEntry],
+        *,
+        branch: str,
+        record: Callable[[Mapping[Identifier, Candidate]], Sequence[LedgerRows]],
+    ) -> dict[Identifier, Candidate]:
+        """Put the candidates of a publish that was rolled back on their audit branch again.
+
+        All in one database transaction or nothing; readers of ``main`` see no change. The tables
+        must be what they were before the publish. Branches start at the candidate, with the base
+        they had; tables that were new or changed stand in the side schemas again, and views, with
+        references to those.
+
+        Args:
+            entries: The entries of the publish.
+            branch: Its audit branch.
+            record: Rows for the ledger, by candidate, in the same transaction.
+
+        Raises:
+            RollbackRefused: Tables moved on, candidates have expired, or the branch is in use
+                again; nothing has changed.
+            CatalogError: Other writers were faster each time, or the database failed.
+        """
+        beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
+        schemas = {names.side_schema(schema, branch) for schema in beside}
+        for schema in schemas:
+            self.ensure_schema(schema, branch)
+        self.ledger.ensure({"runs", "nodes"})
+        warehouse = str(self.properties["warehouse"])
+
+        def stage() -> Staged[dict[Identifier, Candidate]]:
+            live = {entry.identifier for entry in entries}
+            beside = {(names.side_schema(schema, branch), name) for schema, name in live}
+            rows = self._store.rows.find(live | beside)
+            plans = self._plan(StandsBefore(self._store.load, rows).plan, entries, RollbackRefused)
+            standing = {name: row for name, row in rows.items() if name in beside}
+            reopener = Reopener(self._store.load, branch, warehouse, standing)
+            try:
+                extended, found = reopener.reopen(plans)
+            except Differs as differs:
+                raise RollbackRefused([differs.mismatch]) from differs
+            return self._staged(found, extended, record(found))
+
+        try:
+            return self._store.commit(stage, "reopen", _PUBLISH_TRIES, branch=branch)
+        except RollbackRefused:
+            self._store.rows.apply([], drop_if_empty=schemas)
+            raise
 
     # Audit branches as a whole
 
@@ -820,3 +887,28 @@ def _publish_rows(
         for entry in entries
     ]
     return [LedgerRows("publishes", rows)] if rows else []
+
+
+def _rollback_rows(
+    undone: Sequence[UndonePublish],
+    asked: str,
+    run_id: str,
+    at: datetime,
+    rows: Mapping[Identifier, Row],
+) -> list[LedgerRows]:
+    """The ledger's rows of a rollback; ``asked`` is the publish that was to be undone."""
+    found = [
+        {
+            **row,
+            "undone_by": asked,
+            "undone_metadata": rows[name].location if (name := _name_of(row)) in rows else None,
+        }
+        for one in undone
+        for append in _publish_rows("rollback", one.publish_id, run_id, one.branch, at, one.entries)
+        for row in append.rows
+    ]
+    return [LedgerRows("publishes", found)] if found else []
+
+
+def _name_of(row: Mapping[str, Any]) -> Identifier:
+    return row["schema"], row["name"]

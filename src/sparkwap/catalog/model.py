@@ -267,6 +267,21 @@ class PublishReceipt:
 
 
 @dataclass(frozen=True, slots=True)
+class UndonePublish:
+    """A publish that a rollback undoes, as the ledger will have it.
+
+    Attributes:
+        publish_id: The publish.
+        branch: Its audit branch.
+        entries: All tables and views of it.
+    """
+
+    publish_id: str
+    branch: str
+    entries: tuple[PublishedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RollbackReceipt:
     """What a rollback moved back: the entries of the publish that it undid."""
 
@@ -339,6 +354,12 @@ class RollbackRefused(PublishError):
                 "`dbt run-operation wap_rollback`, or repair the tables by a new run.",
             )
         )
+
+    def told(self, text: str) -> RollbackRefused:
+        """The same refusal in the words of somebody who knows more."""
+        better = RollbackRefused(self.mismatches)
+        better.args = (text,)
+        return better
 
 
 class CommitUnknown(CatalogError):

@@ -89,6 +89,14 @@ class Publisher:
             what = f"history of audit branch '{item.branch}'"
             expected = f"one that starts from {snapshot_words(item.base)}"
             raise Differs(item.identifier, what, expected, "one that does not", "history")
+        # A discard or a sweep takes the tag with the branch. Where a run has written again since,
+        # Spark has made the branch anew, without what the run had on it before.
+        tag = md.refs_of(document).get(base_tag(item.branch))
+        opened = empty_base(item.branch) in md.properties_of(document)
+        if (tag is None or tag.snapshot_id != item.base) and not (opened and item.base is None):
+            what = f"base of audit branch '{item.branch}'"
+            found = "no tag of it" if tag is None else snapshot_words(tag.snapshot_id)
+            raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
         edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
         edit.remove_ref(item.branch, base_tag(item.branch))
         edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})

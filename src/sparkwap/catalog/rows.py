@@ -44,6 +44,7 @@ _BUSY_SECONDS = 60
 _LOCK_SECONDS = 20
 _WRITES = "sparkwap_writes"
 _NAMED_ONE_BY_ONE = 20
+_POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
 
 _metadata = MetaData()
 _tables = Table(
@@ -141,6 +142,10 @@ class Rows:
         """All rows of the catalog."""
         return self._select()
 
+    def others(self) -> list[Row]:
+        """The rows of the other catalogs in the same database."""
+        return self._select(_tables.c.catalog_name != self.name, own=False)
+
     def schemas(self) -> set[str]:
         """All schemas, those without members too."""
         statement = union(
@@ -176,13 +181,58 @@ class Rows:
                 )
             reached(SCHEMA_CREATED, schema=schema, branch=branch)
 
-    def schema_properties(self, schema: str) -> dict[str, str]:
-        """The properties of a schema; empty for one that does not exist."""
+    def schema_properties(
+        self, schema: str, connection: Connection | None = None
+    ) -> dict[str, str]:
+        """The properties of a schema; empty for one that does not exist.
+
+        Args:
+            schema: Its name.
+            connection: A transaction to read in; a connection of its own if there is none.
+        """
         statement = select(_namespaces.c.property_key, _namespaces.c.property_value).where(
             _namespaces.c.catalog_name == self.name, _namespaces.c.namespace == schema
         )
-        with self._reading() as connection:
+        if connection is not None:
             return _pairs(connection.execute(statement))
+        with self._reading() as own:
+            return _pairs(own.execute(statement))
+
+    def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
+        """Set a property of a schema, in a transaction."""
+        if not self.change_property(connection, schema, key, value):
+            connection.execute(
+                insert(_namespaces).values(
+                    catalog_name=self.name,
+                    namespace=schema,
+                    property_key=key,
+                    property_value=value,
+                )
+            )
+
+    def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
+        """Change a property of a schema, in a transaction; False if it does not have it."""
+        statement = (
+            update(_namespaces).where(self._property(schema, key)).values(property_value=value)
+        )
+        return connection.execute(statement).rowcount == 1
+
+    def drop_property(self, connection: Connection, schema: str, key: str) -> None:
+        """Remove a property of a schema, in a transaction; nothing happens if it is not there."""
+        connection.execute(delete(_namespaces).where(self._property(schema, key)))
+
+    def clock(self, connection: Connection) -> float:
+        """Seconds since the epoch, by the database's clock."""
+        sqlite = self.engine.dialect.name == "sqlite"
+        now = "(julianday('now') - 2440587.5) * 86400.0" if sqlite else _POSTGRES_CLOCK
+        return float(connection.execute(text(f"select {now}")).scalar_one())
+
+    def _property(self, schema: str, key: str) -> Any:
+        return (
+            (_namespaces.c.catalog_name == self.name)
+            & (_namespaces.c.namespace == schema)
+            & (_namespaces.c.property_key == key)
+        )
 
     def apply(
         self,
@@ -192,6 +242,7 @@ class Rows:
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
+        guard: Callable[[Connection], None] | None = None,
     ) -> None:
         """Make all changes in one transaction, or none.
 
@@ -201,6 +252,7 @@ class Rows:
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Is told how far the transaction has come.
+            guard: Looks at the database in the transaction, and raises to stop it.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
@@ -210,6 +262,8 @@ class Rows:
             with self.transaction() as connection:
                 at("begun")
                 self._require(connection, requires)
+                if guard is not None:
+                    guard(connection)
                 for swap in sorted(swaps, key=_order):
                     self._apply_one(connection, swap)
                 self._drop_empty(connection, sorted({*drop_if_empty, *drop_schemas}))
@@ -281,13 +335,13 @@ class Rows:
                 "this. Check that it is up and reachable, then run the same command again."
             ) from error
 
-    def _select(self, *conditions: Any) -> list[Row]:
+    def _select(self, *conditions: Any, own: bool = True) -> list[Row]:
         statement = select(
             _tables.c.table_namespace,
             _tables.c.table_name,
             _tables.c.iceberg_type,
             _tables.c.metadata_location,
-        ).where(_tables.c.catalog_name == self.name, *conditions)
+        ).where(*([_tables.c.catalog_name == self.name] if own else []), *conditions)
         with self._reading() as connection:
             found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.

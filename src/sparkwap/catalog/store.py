@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
@@ -43,6 +44,7 @@ class Staged(Generic[R]):
         drop_schemas: Schemas to drop in the same transaction.
         requires: What must stand under names that the transaction leaves alone.
         obsolete: Files that nothing needs once it is committed.
+        guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
     """
 
     result: R
@@ -52,6 +54,7 @@ class Staged(Generic[R]):
     drop_schemas: Collection[str] = ()
     requires: Mapping[Identifier, Row | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
+    guard: Callable[[Connection | None], None] | None = None
 
 
 class Store:
@@ -214,6 +217,7 @@ class Store:
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
                 at=at,
+                guard=staged.guard,
             )
             at("committed")
 

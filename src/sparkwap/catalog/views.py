@@ -36,6 +36,60 @@ def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
     return pattern.sub(replaced, sql)
 
 
+def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
+    """SQL in which references to some tables go to where they stand beside their schema.
+
+    The reverse of `rewrite_sql`, table by table, as the others of the schema stay where they are.
+
+    Args:
+        sql: The text of a view.
+        sides: ``(schema, name)`` -> side schema. Names compare without regard to case.
+    """
+    if not sides:
+        return sql
+    by_name = {(schema.lower(), name.lower()): side for (schema, name), side in sides.items()}
+    schemas = "|".join(re.escape(schema) for schema in sorted({s for s, _ in by_name}))
+    names = "|".join(re.escape(name) for name in sorted({n for _, n in by_name}, key=len)[::-1])
+    pattern = re.compile(
+        rf"(?P<schema>`(?:{schemas})`|(?<![\w`])(?:{schemas}))(?P<dot>\s*\.\s*)"
+        rf"(?P<name>`(?:{names})`|(?:{names})(?![\w`]))|{_SKIPPED}",
+        re.IGNORECASE | re.DOTALL,
+    )
+
+    def replaced(match: re.Match[str]) -> str:
+        if not match["schema"]:
+            return match.group()
+        key = (match["schema"].strip("`").lower(), match["name"].strip("`").lower())
+        side = by_name.get(key)
+        return f"`{side}`{match['dot']}{match['name']}" if side else match.group()
+
+    return pattern.sub(replaced, sql)
+
+
+def reopened(
+    published: Document, location: str, sides: Mapping[tuple[str, str], str], identity: str
+) -> Document:
+    """The metadata of a published view as it stands in a side schema again.
+
+    Args:
+        published: The published view's metadata.
+        location: Its folder there.
+        sides: ``(schema, name)`` -> side schema, of all that stands in one.
+        identity: An identity of its own.
+    """
+    versions = [
+        {
+            **version,
+            "representations": [
+                {**entry, "sql": requalify_sql(entry["sql"], sides)} if "sql" in entry else entry
+                for entry in version["representations"]
+            ],
+        }
+        for version in published["versions"]
+    ]
+    return {**published, "versions": versions, "location": location, "view-uuid": identity}
+
+
 def publishable(side: Document, live: Document | None, schemas: Mapping[str, str]) -> Document:
     """The metadata of a side view as it is published.
 

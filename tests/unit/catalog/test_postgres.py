@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 from vocabulary.postgres import running_postgres
 
+from sparkwap import lease as leasing
 from sparkwap import steps
 from sparkwap.catalog import Lake, LedgerRows, PublishRefused
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import CatalogError
 from sparkwap.faults import Injector
+from sparkwap.sweep import Limits
+from sparkwap.sweeper import Sweeper
 
 Bench = Any
 
@@ -56,6 +60,26 @@ def test_publish_rollback_and_discard(pg: Bench) -> None:
     assert pg.lake.ledger.publish(receipt.publish_id)[0].rolled_back
     pg.lake.open_branch(("s", "a"), "other")
     assert pg.lake.discard("other").tables == (("s", "a"),)
+
+
+def test_leases_and_a_sweep(pg: Bench) -> None:
+    pg.table("a", 1)
+    pg.candidate("a", 2)
+    pg.new("n", 3)
+    holding = leasing.hold(
+        pg.lake.leases, run_id="1a2b3c4d-0000", branch="pr_1", command="build", every=0.01
+    )
+    (first,) = pg.lake.leases.all()
+    assert abs(first.since - time.time()) < 60
+    work = Sweeper(pg.lake, run_id="5e5e5e5e", limits=Limits(0, 0, 1), retention_days=90)
+    assert work.sweep().plan.branches == ()
+    assert pg.lake.leases.all()[0].renewed >= first.renewed
+    holding.release()
+    report = work.sweep()
+    assert (report.problems, [one.name for one in report.plan.branches]) == ([], ["pr_1"])
+    assert pg.lake.open_branches() == []
+    assert pg.lake.relations("s") == {"a": "table"}
+    assert pg.read("a") == [1]
 
 
 def test_a_moved_main_stops_all(pg: Bench) -> None:

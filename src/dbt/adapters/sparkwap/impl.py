@@ -30,7 +30,7 @@ from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, rebuilding, state, steps, summary
+from sparkwap import guard, lease, names, overlay, rebuilding, state, steps, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -99,6 +99,7 @@ class SparkWapAdapter(SparkAdapter):
         self._lock = threading.RLock()
         self._lake: Lake | None = None
         self._run: Run | None = None
+        self._lease: lease.Holding | None = None
         self._run_settled = False
         self._refusal: str | None = None
         self._read_branch_known = False
@@ -198,6 +199,9 @@ class SparkWapAdapter(SparkAdapter):
             repeats=self._is_retry and self._command != "test",
         )
         run.warm_up()
+        self._lease = lease.hold(
+            self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command
+        )
         run.load_side_schemas()
         overlay.activate(run.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
@@ -485,13 +489,11 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.RECORDED, **about)
         facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
+        lines = summary.lines(
+            closing, run_id=run.run_id, branch=run.branch, remarks=rebuilding.told(closing)
+        )
         return {
-            "lines": summary.lines(
-                closing,
-                run_id=run.run_id,
-                branch=run.branch,
-                remarks=rebuilding.told(closing),
-            ),
+            "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
         }
 
@@ -509,6 +511,15 @@ class SparkWapAdapter(SparkAdapter):
 
         with _as_dbt_error():
             return rebuilding.follow(run, closing, build, logger.info)
+
+    def _swept(self, run: Run) -> list[str]:
+        """Sweep after a run, where the project wants it; a run never fails by it."""
+        if run.settings.sweep == "never":
+            return []
+        # Here, as it brings PyArrow along, which most commands do not need.
+        from sparkwap.sweeper import end_of_run
+
+        return end_of_run(self.lake, run.run_id, run.settings)
 
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -549,7 +560,10 @@ class SparkWapAdapter(SparkAdapter):
     def _end_run(self) -> None:
         with self._lock:
             self._run = None
+            held, self._lease = self._lease, None
             overlay.activate(None)
+        if held is not None:
+            held.release()
 
     # -- what is there ---------------------------------------------------------------------------
 

@@ -1,0 +1,594 @@
+"""A sweep of a lake: what goes, what stays, and that no reader sees a change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkwap import lease as leasing
+from sparkwap.catalog import Lake, LedgerRows, sweeping
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.errors import CatalogError
+from sparkwap.settings import GateSettings
+from sparkwap.sweep import Limits
+from sparkwap.sweeper import Report, Sweeper, end_of_run, lines
+
+BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+SWEEP = "5e5e5e5e-0000-4000-8000-000000000000"
+DAY = 86_400
+Bench = Any
+
+
+@pytest.fixture
+def later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets days pass by the catalog's clock."""
+    clock = bench.lake.store.rows.clock
+
+    def pass_days(days: float) -> None:
+        monkeypatch.setattr(
+            bench.lake.store.rows, "clock", lambda connection: clock(connection) + days * DAY
+        )
+
+    return pass_days
+
+
+def sweeper(bench: Bench, *, retention: int | None = 90, **limits: int) -> Sweeper:
+    return Sweeper(
+        bench.lake, run_id=SWEEP, limits=replace(Limits(), **limits), retention_days=retention
+    )
+
+
+def sweep(bench: Bench, **options: Any) -> Report:
+    report = sweeper(bench, **options).sweep()
+    assert report.problems == []
+    return report
+
+
+def write(bench: Bench, identifier: tuple[str, str], *ids: int, branch: str = BRANCH) -> int:
+    """As a run writes: its id is in the summary."""
+    bench.lake.open_branch(identifier, branch)
+    table = bench.lake.catalog.load_table(identifier)
+    rows = pa.table({"id": pa.array(ids, pa.int64())})
+    table.append(rows, branch=branch, snapshot_properties={"wap_run": RUN})
+    head: int = bench.head(identifier, branch)
+    return head
+
+
+def swept(report: Report) -> list[str]:
+    return [branch.name for branch in report.plan.branches]
+
+
+def everything_readable(bench: Bench) -> dict[tuple[str, str], list[int]]:
+    """The rows of all tables, read from their files, through every branch, tag and snapshot."""
+    found = {}
+    for row in bench.lake.store.rows.all():
+        if row.kind == "table" and row.identifier[0] != "wap_ledger":
+            table = bench.lake.catalog.load_table(row.identifier)
+            found[row.identifier] = table.scan().to_arrow().num_rows
+            for snapshot in table.snapshots():
+                table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    return found
+
+
+# -- branches ------------------------------------------------------------------------------------
+
+
+def test_an_old_branch_goes_with_all_that_only_it_held(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    for name in "ac":
+        bench.table(name, 1)
+    head = write(bench, ("s", "a"), 2)
+    bench.changed("c", 3)
+    bench.new("n", 4)
+    bench.view("v", "select 1")
+    later(31)
+    look = sweeper(bench).look()
+    files, pointers = bench.files(), bench.pointers()
+    report = sweep(bench)
+    assert swept(look) == swept(report) == [BRANCH]
+    assert bench.pointers().keys() == {("s", "a"), ("s", "c")}
+    assert bench.lake.open_branches() == []
+    assert bench.lake.schemas() == {"s", "wap_ledger"}
+    assert [bench.read(name) for name in "ac"] == [[1], [1]]
+    state = bench.lake.catalog.load_table(("s", "a"))
+    assert head not in {snapshot.snapshot_id for snapshot in state.snapshots()}
+    # The look has told exactly what went, and had changed nothing.
+    told = {file.path for folder in look.found.folders for file in folder.files}
+    assert told == files - bench.files()
+    assert look.found.count == report.found.count > 0
+    assert pointers.keys() - bench.pointers().keys() == {(SIDE, n) for n in ("c", "n", "v")}
+    # Nothing of the table that was new is left, nor a file that the live ones do not need.
+    assert not (bench.folder / "warehouse/s/n-1a2b3c4d").exists()
+    everything_readable(bench)
+    assert sweep(bench).anything is False
+
+
+def test_the_ledger_tells_what_was_swept(bench: Bench, later: Callable[[float], None]) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    bench.new("n", 4)
+    bench.lake.ledger.append(
+        LedgerRows("nodes", [{"branch": BRANCH, "node_id": "model.a", "run_id": RUN}])
+    )
+    later(31)
+    sweep(bench)
+    (run,) = bench.lake.ledger.runs(BRANCH)
+    assert (run["command"], run["outcome"]) == ("wap_sweep", "discarded")
+    rows = bench.lake.ledger.rows("sweeps")
+    objects = {(r["schema"], r["name"]) for r in rows if r["what"] == "branch"}
+    assert objects == {("s", "a"), (SIDE, "n")}
+    (files,) = [r for r in rows if r["what"] == "files" and r["folder"].endswith("n-1a2b3c4d")]
+    assert files["count"] >= 4 and files["bytes"] > 0
+    assert {r["run_id"] for r in rows} == {SWEEP}
+
+
+def test_a_branch_that_is_young_or_in_use_stays(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    write(bench, ("s", "a"), 3, branch="wap_11111111")
+    write(bench, ("s", "a"), 4, branch="wap_22222222")
+    later(8)
+    holding = leasing.hold(bench.lake.leases, run_id=RUN, branch="wap_22222222", command="build")
+    report = sweep(bench)
+    assert swept(report) == ["wap_11111111"]
+    kept = {one.name: one.reason for one in report.plan.kept}
+    assert kept[BRANCH] == "8 days old, and 30 days are allowed"
+    assert kept["wap_22222222"].startswith(f"in use by run 1a2b3c4d, process {os.getpid()}")
+    holding.release()
+    assert swept(sweep(bench)) == ["wap_22222222"]
+    assert bench.read("a", BRANCH) == [1, 2]
+
+
+def test_a_run_that_begins_between_the_look_and_the_deed_keeps_its_branch(bench: Bench) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
+    before, files = bench.pointers(), bench.files()
+    with pytest.raises(sweeping.InUse, match="in use by run 1a2b3c4d"):
+        sweeping.sweep_branch(
+            bench.lake,
+            BRANCH,
+            run_id=SWEEP,
+            reason="x",
+            older_than=sweeping.survey(bench.lake).now,
+        )
+    holding.release()
+    assert (bench.pointers(), bench.files()) == (before, files)
+
+
+def test_a_run_that_died_counts_as_dead_once_its_lease_expires(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2, branch="wap_1a2b3c4d")
+    lost = leasing.Lease(RUN, "wap_1a2b3c4d", "build", 1, 0.0, "x", "far away")
+    bench.lake.leases.take(lost)
+    limits = {"run_days": 0, "named_days": 0}
+    assert swept(sweep(bench, **limits)) == []
+    later(1 / 24)
+    report = sweep(bench, **limits)
+    assert swept(report) == ["wap_1a2b3c4d"]
+    assert "is dead; it was last heard of at" in report.dead[0]
+    assert bench.lake.leases.all() == []
+    outcomes = {run["outcome"]: run["run_id"] for run in bench.lake.ledger.runs("wap_1a2b3c4d")}
+    assert outcomes == {"died": RUN, "discarded": SWEEP}
+
+
+def test_what_somebody_else_has_made_stays(bench: Bench, later: Callable[[float], None]) -> None:
+    for name in "ab":
+        bench.table(name, 1)
+    write(bench, ("s", "a"), 2)
+    for table, branch in ((("s", "b"), BRANCH), (("s", "a"), "wap_1234567890"), (("s", "a"), "x")):
+        loaded = bench.lake.catalog.load_table(table)
+        loaded.manage_snapshots().create_branch(bench.state(table).main, branch).commit()
+    loaded = bench.lake.catalog.load_table(("s", "a"))
+    loaded.manage_snapshots().create_tag(bench.state(("s", "a")).main, "release").commit()
+    bench.lake.ensure_schema("s__mine")
+    before = bench.pointers()
+    later(999)
+    report = sweep(bench)
+    kept = [(one.name, one.reason) for one in report.plan.kept]
+    assert kept == [("wap_1234567890", "it was not opened by sparkwap")]
+    assert swept(report) == [BRANCH]
+    assert bench.pointers()["s", "b"] == before["s", "b"]
+    assert set(bench.state(("s", "a")).refs) == {"main", "wap_1234567890", "x", "release"}
+    assert "s__mine" in bench.lake.schemas()
+
+
+def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    base = bench.state(("s", "a")).main
+    write(bench, ("s", "a"), 2)
+    later(31)
+    sweep(bench)
+    # As Spark does, which makes a branch that is not there.
+    table = bench.lake.catalog.load_table(("s", "a"))
+    table.manage_snapshots().create_branch(base, BRANCH).commit()
+    from sparkwap.catalog import BranchItem, PublishRefused
+
+    head = bench.write(("s", "a"), 3)
+    with pytest.raises(PublishRefused, match="base of audit branch"):
+        bench.publish(BranchItem(("s", "a"), BRANCH, base, head))
+    assert bench.read("a") == [1]
+
+
+# -- tags and snapshots --------------------------------------------------------------------------
+
+
+def test_receipts_go_past_their_age_but_not_that_of_what_readers_see(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    month = 30 * DAY * 1000
+    for number, tag in enumerate(("wap_pub_1a2b3c4d", "wap_pub_2a2b3c4d")):
+        run = tag.removeprefix("wap_pub_") + RUN[8:]
+        item = bench.candidate("a", number)
+        bench.publish(item, tag=tag, run_id=run, tag_max_age_ms=month)
+    later(29)
+    assert sweep(bench).plan.tags == ()
+    later(31)
+    assert [tag.name for tag in sweep(bench).plan.tags] == ["wap_pub_1a2b3c4d"]
+    assert set(bench.state(("s", "a")).refs) == {"main", "wap_pub_2a2b3c4d"}
+    assert bench.read("a") == [0, 1, 1]
+    (row,) = [r for r in bench.lake.ledger.rows("sweeps") if r["what"] == "tag"]
+    assert (row["name"], row["object"]) == ("a", "wap_pub_1a2b3c4d")
+
+
+def test_snapshots_that_a_discard_left_go_those_of_others_stay(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    ours = write(bench, ("s", "a"), 2)
+    bench.lake.discard(BRANCH)
+    loaded = bench.lake.catalog.load_table(("s", "a"))
+    loaded.manage_snapshots().create_branch(bench.state(("s", "a")).main, "theirs").commit()
+    staged = bench.write(("s", "a"), 7, branch="theirs")
+    loaded = bench.lake.catalog.load_table(("s", "a"))
+    loaded.manage_snapshots().remove_branch("theirs").commit()
+    later(8)
+    report = sweep(bench)
+    left = {one.snapshot_id for one in bench.lake.catalog.load_table(("s", "a")).snapshots()}
+    assert (report.snapshots, ours in left, staged in left) == (1, False, True)
+    everything_readable(bench)
+
+
+def test_what_was_rolled_back_goes_when_its_receipt_does(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    head = write(bench, ("s", "a"), 2)
+    from sparkwap.catalog import BranchItem
+
+    base = bench.state(("s", "a")).main
+    receipt = bench.publish(
+        BranchItem(("s", "a"), BRANCH, base, head), tag_max_age_ms=30 * DAY * 1000
+    )
+    bench.lake.rollback(receipt.entries, run_id="back", publish_id=receipt.publish_id)
+    kept = bench.read("a", TAG)
+    later(29)
+    sweep(bench)
+    assert bench.read("a", TAG) == kept == [1, 2]
+    later(31)
+    report = sweep(bench)
+    assert report.snapshots == 1
+    table = bench.lake.catalog.load_table(("s", "a"))
+    assert [one.snapshot_id for one in table.snapshots()] == [base]
+    # What readers saw when cannot be told across the gap, and what they see now can.
+    assert [entry.snapshot_id for entry in table.history()] in ([base], [])
+    assert bench.read("a") == [1]
+
+
+def test_snapshots_of_shared_files_stay(bench: Bench, later: Callable[[float], None]) -> None:
+    bench.table("a", 1, **{"gc.enabled": "false"})
+    ours = write(bench, ("s", "a"), 2)
+    bench.lake.discard(BRANCH)
+    files = bench.files()
+    later(99)
+    sweep(bench)
+    left = {one.snapshot_id for one in bench.lake.catalog.load_table(("s", "a")).snapshots()}
+    assert ours in left
+    assert bench.files() == files
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def stray(bench: Bench, path: str, *, days: float = 5) -> Path:
+    """A file to which nothing refers, written some days ago."""
+    file: Path = bench.folder / "warehouse" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"x" * 10)
+    then = time.time() - days * DAY
+    os.utime(file, (then, then))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("path", "days", "goes"),
+    [
+        ("s/a/data/00000-stray.parquet", 5, True),
+        ("s/a/data/day=1/.00000-stray.parquet.crc", 5, True),
+        ("s/a/metadata/stray-m0.avro", 5, True),
+        ("s/a/data/00000-young.parquet", 2, False),
+        ("s/a/export.csv", 5, False),
+        ("s/a/elsewhere/x.parquet", 5, False),
+        ("s/unknown/data/x.parquet", 5, False),
+        ("data/x.parquet", 5, False),
+        ("x.parquet", 5, False),
+        ("../outside/data/x.parquet", 5, False),
+        ("s/t-1a2b3c4d/data/x.parquet", 5, True),
+        ("s/t-99999999/data/x.parquet", 5, False),
+        ("other/t-1a2b3c4d/data/x.parquet", 5, False),
+    ],
+)
+def test_which_files_go(bench: Bench, path: str, days: float, goes: bool) -> None:
+    bench.table("a", 1)
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "died"}]))
+    file = stray(bench, path, days=days)
+    before = bench.files()
+    report = sweep(bench)
+    assert file.exists() is not goes
+    assert before - bench.files() == ({str(file)} if goes else set())
+    assert report.found.count == goes
+    assert report.found.size == 10 * goes
+
+
+def test_a_file_behind_a_link_stays(bench: Bench) -> None:
+    bench.table("a", 1)
+    file = stray(bench, "../elsewhere/data/x.parquet")
+    (bench.folder / "warehouse/s/a/data/link").symlink_to(file.parent, target_is_directory=True)
+    sweep(bench)
+    assert file.exists()
+
+
+def test_no_file_goes_that_was_written_while_a_run_is_at_work(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    old, young = stray(bench, "s/a/data/old.parquet"), stray(bench, "s/a/data/y.parquet", days=-1)
+    holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
+    clock = bench.lake.leases.now()
+    lease = replace(bench.lake.leases.all()[0], renewed=clock + 9 * DAY)
+    later(9)
+    bench.lake.leases.renew(lease)
+    sweep(bench)
+    holding.release()
+    assert (old.exists(), young.exists()) == (False, True)
+    sweep(bench)
+    assert not young.exists()
+
+
+def test_what_branches_tags_clones_copies_and_views_reach_stays(bench: Bench) -> None:
+    for name in "abcd":
+        bench.table(name, 1)
+    bench.view("v", "select 1", schema="s")
+    write(bench, ("s", "a"), 2)
+    bench.changed("b", 3)
+    bench.new("n", 4)
+    bench.lake.copy(("s", "c"), ("s", "copy"), f"{bench.folder}/warehouse/s/copy")
+    bench.lake.catalog.drop_table(("s", "c"))
+    loaded = bench.lake.catalog.load_table(("s", "d"))
+    loaded.manage_snapshots().create_tag(bench.state(("s", "d")).main, "keep").commit()
+    bench.lake.catalog.load_table(("s", "d")).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
+    _age_all(bench)
+    before, rows = bench.files(), everything_readable(bench)
+    sweep(bench)
+    assert (bench.files(), everything_readable(bench)) == (before, rows)
+    assert bench.read("copy") == [1]
+
+
+def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> None:
+    table = bench.table("a", 1)
+    row = bench.lake.store.rows.get(table)
+    other = Lake("other", bench.properties)
+    other.ensure_schema("s")
+    other.store.rows.apply([Swap(None, row)])
+    bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
+    document = bench.lake.store.load(bench.state(table).metadata_location)
+    # As if this catalog had expired what the other one still reads.
+    main = md.main_of(document)
+    gone = {one["snapshot-id"] for one in document["snapshots"]} - {main}
+    less = {**sweeping.without_snapshots(document, gone), "metadata-log": []}
+    location = md.next_location(less, bench.state(table).metadata_location)
+    bench.lake.store.write({location: less})
+    now = bench.lake.store.rows.get(table)
+    bench.lake.store.rows.apply([Swap(now, Row(table, "table", location))])
+    _age_all(bench)
+    sweep(bench)
+    assert sorted(other.catalog.load_table(table).scan().to_arrow()["id"].to_pylist()) == [1]
+    other.close()
+
+
+def test_a_folder_that_is_somebody_elses_too_is_left_alone(bench: Bench, tmp_path: Path) -> None:
+    table = bench.table("a", 1)
+    far = type(bench)(tmp_path / "far")
+    far.table("a", 5)
+    theirs = Path(far.state(table).metadata_location)
+    here = bench.folder / "warehouse/s/a/metadata"
+    shutil.copy(theirs, here / theirs.name)
+    file = stray(bench, "s/a/data/theirs.parquet")
+    _age_all(bench)
+    report = sweep(bench)
+    assert file.exists()
+    ((folder, why),) = report.found.left_alone.items()
+    assert folder.endswith("/s/a")
+    assert "a table that this catalog does not know" in why
+    assert any(why in line for line in lines(report, ""))
+    far.lake.close()
+
+
+def test_a_manifest_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None:
+    bench.table("a", 1)
+    bench.table("b", 1)
+    file = stray(bench, "s/b/data/x.parquet")
+    snapshot = bench.lake.catalog.load_table(("s", "a")).current_snapshot()
+    Path(snapshot.manifest_list).write_bytes(b"garbage")
+    with pytest.raises(CatalogError, match="none was deleted"):
+        sweeper(bench).sweep()
+    assert file.exists()
+
+
+def test_what_a_publish_replaced_stays_as_long_as_it_can_be_rolled_back(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("r", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", old.metadata_location))
+    _age_all(bench)
+    later(89)
+    sweep(bench)
+    bench.lake.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    assert bench.read("r") == [1]
+    bench.new("r", 3)
+    bench.publish(bench.side("r", bench.state(("s", "r")).metadata_location))
+    later(91)
+    assert Path(old.location).exists()
+    report = sweep(bench)
+    assert not Path(old.location).exists()
+    assert report.found.count > 0
+    assert bench.read("r") == [3]
+    everything_readable(bench)
+
+
+def test_what_is_kept_for_ever_stays(bench: Bench, later: Callable[[float], None]) -> None:
+    bench.table("r", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    bench.publish(bench.side("r", old.metadata_location))
+    later(9999)
+    sweep(bench, retention=None)
+    assert Path(old.metadata_location).exists()
+
+
+def test_a_table_that_was_dropped_by_hand_is_left_alone(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.new("n", 1)
+    bench.publish(bench.side("n"))
+    location = Path(bench.state(("s", "n")).metadata_location)
+    bench.lake.catalog.drop_table(("s", "n"))
+    later(999)
+    sweep(bench)
+    assert location.exists()
+    bench.lake.catalog.register_table(("s", "n"), str(location))
+    assert bench.read("n") == [1]
+
+
+def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparkwap.catalog import orphans
+
+    table = bench.table("a", 1)
+    first = bench.state(table).metadata_location
+    bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
+    document = bench.lake.store.load(bench.state(table).metadata_location)
+    gone = {one["snapshot-id"] for one in document["snapshots"]} - {md.main_of(document)}
+    less = {**sweeping.without_snapshots(document, gone), "metadata-log": []}
+    location = md.next_location(less, bench.state(table).metadata_location)
+    bench.lake.store.write({location: less})
+    bench.lake.store.rows.apply(
+        [Swap(bench.lake.store.rows.get(table), Row(table, "table", location))]
+    )
+    _age_all(bench)
+    whole = orphans.delete
+
+    def delete(*arguments: Any) -> Any:
+        now = bench.lake.store.rows.get(table)
+        bench.lake.store.rows.apply([Swap(now, Row(table, "table", first))])
+        return whole(*arguments)
+
+    monkeypatch.setattr(orphans, "delete", delete)
+    sweep(bench)
+    assert bench.read("a") == [1]
+
+
+def test_telling_what_a_sweep_would_take(bench: Bench, later: Callable[[float], None]) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    write(bench, ("s", "a"), 2, branch="pr_2")
+    stray(bench, "s/a/data/x.parquet")
+    bench.lake.ledger.append(
+        LedgerRows("runs", [{"branch": "pr_2", "ended_at": _now(bench) + timedelta(days=30)}])
+    )
+    later(40)
+    told = lines(sweeper(bench).look(), "dbt run-operation wap_sweep")
+    assert told[0] == "A sweep would take away (nothing has changed):"
+    assert told[1] == "  branch   pr_1   1 table   nothing happened on it for 40 days"
+    assert any("to which nothing refers" in line for line in told)
+    assert "  kept     pr_2   10 days old, and 30 days are allowed" in told
+    assert told[-1] == "  Next: do it   dbt run-operation wap_sweep"
+
+
+def _now(bench: Bench) -> Any:
+    return sweeping.survey(bench.lake).now
+
+
+def _age_all(bench: Bench) -> None:
+    then = time.time() - 5 * DAY
+    for path in bench.files():
+        os.utime(path, (then, then))
+
+
+# -- at the end of a run -------------------------------------------------------------------------
+
+
+def test_files_are_looked_for_once_a_day(bench: Bench, later: Callable[[float], None]) -> None:
+    settings = GateSettings.from_vars({"wap_sweep": "end_of_run"})
+    bench.table("a", 1)
+    assert end_of_run(bench.lake, SWEEP, settings) == []
+    file = stray(bench, "s/a/data/x.parquet")
+    assert end_of_run(bench.lake, SWEEP, settings) == []
+    assert file.exists()
+    later(1.1)
+    told = end_of_run(bench.lake, SWEEP, settings)
+    assert told[0] == "Swept; readers of main see no change:"
+    assert not file.exists()
+
+
+def test_a_sweep_that_fails_is_told_and_fails_no_run(bench: Bench) -> None:
+    bench.table("a", 1)
+    snapshot = bench.lake.catalog.load_table(("s", "a")).current_snapshot()
+    Path(snapshot.manifest_list).write_bytes(b"garbage")
+    (line,) = end_of_run(bench.lake, SWEEP, GateSettings())
+    assert "The sweep after the run failed" in line and "none was deleted" in line
+
+
+def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.table("a", 1)
+    for branch in ("pr_1", "pr_2"):
+        write(bench, ("s", "a"), 2, branch=branch)
+    later(31)
+    whole = sweeping.sweep_branch
+
+    def sweep_branch(lake: Lake, branch: str, **options: Any) -> Any:
+        if branch == "pr_1":
+            raise CatalogError("Other writers were faster.")
+        return whole(lake, branch, **options)
+
+    monkeypatch.setattr(sweeping, "sweep_branch", sweep_branch)
+    report = sweeper(bench).sweep()
+    assert report.problems == ["branch pr_1: Other writers were faster."]
+    assert [one.branch for one in bench.lake.open_branches()] == ["pr_1"]
+    told = lines(report, "")
+    assert "  not done branch pr_1: Other writers were faster." in told
+    assert told[-1] == "  Next: sweep again; what is done stays done"

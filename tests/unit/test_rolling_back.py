@@ -1,0 +1,294 @@
+"""Rolling back by hand: refused with reasons, forced, and audited again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparkwap import lease as leasing
+from sparkwap.catalog import Identifier, Lake, RollbackRefused
+from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.operations import NotPublished, Operations
+from sparkwap.plan import Desired
+from sparkwap.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.settings import GateSettings
+
+KEPT = Desired()
+ORDERS, TOTALS = ("shop", "orders"), ("shop", "totals")
+IDS = [f"{digit * 8}-0000-4000-8000-000000000000" for digit in "123456789"]
+TESTS = [
+    TestFact(f"test.{name}", name, "data", frozenset({f"model.{name}"}), "error")
+    for name in ("orders", "totals", "fresh")
+]
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    lake.ensure_schema("shop")
+    for identifier in (ORDERS, TOTALS):
+        lake.catalog.create_table(identifier, rows(0).schema).append(rows(0))
+    yield lake
+    lake.close()
+
+
+def a_run(lake: Lake, number: int, branch: str = "dev") -> Run:
+    run = Run(
+        lake,
+        run_id=IDS[number],
+        branch=branch,
+        settings=GateSettings(),
+        command="build",
+        project="shop",
+        target_name="dev",
+    )
+    run.load_side_schemas()
+    return run
+
+
+def publish(lake: Lake, number: int, *names: str, how: str = "branch") -> str:
+    """A run that adds its number to tables, and passes its tests."""
+    run = a_run(lake, number)
+    facts = []
+    for name in names:
+        identifier, node_id = ("shop", name), f"model.{name}"
+        run.begin(node_id, identifier)
+        if how == "clone":
+            place = _changed(run, identifier)
+        elif how == "new":
+            place = _new(run, identifier)
+        else:
+            place = (run.place_table(identifier, KEPT), identifier)[1]
+        branch = "main" if how != "branch" else run.branch
+        lake.catalog.load_table(place).append(rows(number), branch=branch)
+        run.built(node_id, identifier, must_write=True)
+        facts.append(NodeFact(node_id, identifier, "model", "success", None, frozenset()))
+    seen = [TestSeen(f"test.{name}", "pass", 0, None) for name in names]
+    closing = run.close(facts, TESTS, seen)
+    assert closing.published == len(names), closing
+    return IDS[number][:8]
+
+
+def _changed(run: Run, identifier: Identifier) -> Identifier:
+    target = run.place_clone(identifier, ["a column more"])
+    place = (str(target.side_schema), identifier[1])
+    with run.lake.catalog.load_table(place).update_schema() as update:
+        update.union_by_name(pa.schema({"extra": pa.string()}))
+    return place
+
+
+def _new(run: Run, identifier: Identifier) -> Identifier:
+    target = run.place_beside(identifier)
+    place = (str(target.side_schema), identifier[1])
+    run.lake.catalog.create_table(place, rows(0).schema, location=run.location(identifier))
+    return place
+
+
+def _made_by_somebody_else(lake: Lake, name: str) -> None:
+    location = f"{lake.properties['warehouse']}/elsewhere"
+    lake.catalog.create_table(("shop", name), rows(0).schema, location=location)
+
+
+def call(lake: Lake, name: str, number: int = 8, **arguments: object) -> list[str]:
+    work = Operations(
+        lake,
+        run_id=IDS[number],
+        settings=GateSettings(),
+        project="shop",
+        target_name="dev",
+        tests=lambda: TESTS,
+    )
+    return work.call(name, arguments)
+
+
+def live(lake: Lake, name: str = "orders") -> list[int]:
+    table = lake.catalog.load_table(("shop", name))
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def audit(lake: Lake, number: int, status: str, *names: str) -> int:
+    """What `dbt test` does on the branch; how many tables it published."""
+    seen = [TestSeen(f"test.{name}", status, int(status != "pass"), None) for name in names]
+    return a_run(lake, number).close([], TESTS, seen).published
+
+
+def test_a_refusal_tells_who_moved_the_tables_and_what_force_would_take(lake: Lake) -> None:
+    first = publish(lake, 0, "orders", "totals")
+    second = publish(lake, 1, "orders")
+    lake.catalog.load_table(TOTALS).append(rows(9))
+    with pytest.raises(RollbackRefused) as refused:
+        call(lake, "wap_rollback", run=first)
+    text = str(refused.value)
+    assert text.startswith("Nothing was rolled back: tables moved on since the publish of run 111")
+    assert "shop.orders: main: expected snapshot" in text
+    assert f"then came the publish of run {second} at " in text
+    assert "(append), written past the gate at " in text
+    assert f"wap_rollback --args '{{run: {second}}}'" in text
+    assert f"wap_rollback --args '{{run: {first}, force: true}}'" in text
+    assert "none keeps newer rows" in text
+    assert (live(lake), live(lake, "totals")) == ([0, 0, 1], [0, 0, 9])
+
+
+def test_force_puts_every_table_back_and_undoes_later_publishes_whole(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    second = publish(lake, 1, "orders", "totals")
+    third = publish(lake, 2, "totals")
+    lake.catalog.load_table(TOTALS).append(rows(9))
+    told = call(lake, "wap_rollback", run=first, force=True)
+    assert (live(lake), live(lake, "totals")) == ([0], [0])
+    assert "and with it 2 later publishes, in one transaction" in told[0]
+    assert [line for line in told if "undone with it" in line and (second in line or third in line)]
+    assert any("lost to readers: shop.totals: snapshot" in line for line in told)
+    publishes = lake.ledger.publishes()
+    assert [one.rolled_back for one in publishes] == [True, True, True]
+    undone = [r for r in lake.ledger.rows("publishes") if r["action"] == "rollback"]
+    asked = next(one.publish_id for one in publishes if one.run_id == IDS[0])
+    assert {r["undone_by"] for r in undone} == {asked}
+    assert {r["run_id"] for r in undone} == {IDS[8]}
+    assert len(undone) == 4
+    assert all(Path(r["undone_metadata"]).exists() for r in undone)
+
+
+def test_force_undoes_changed_schemas_and_replaced_tables(lake: Lake) -> None:
+    before = lake.state(ORDERS)
+    first = publish(lake, 0, "orders")
+    publish(lake, 1, "orders", how="clone")
+    assert [c.name for c in lake.state(ORDERS).columns] == ["id", "extra"]  # type: ignore[union-attr]
+    call(lake, "wap_rollback", run=first, force=True)
+    after = lake.state(ORDERS)
+    assert before is not None and after is not None
+    assert (after.columns, after.main) == (before.columns, before.main)
+    assert live(lake) == [0]
+    again = publish(lake, 2, "orders")
+    lake.catalog.drop_table(ORDERS)
+    lake.catalog.create_table(
+        ORDERS, rows(0).schema, location=f"{lake.properties['warehouse']}/elsewhere"
+    ).append(rows(7))
+    call(lake, "wap_rollback", run=again, force=True)
+    assert live(lake) == [0]
+    assert lake.state(ORDERS).uuid == before.uuid  # type: ignore[union-attr]
+    # And it can be built on as before.
+    publish(lake, 3, "orders")
+    assert live(lake) == [0, 3]
+
+
+def test_force_cannot_bring_back_what_has_expired(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    publish(lake, 1, "orders")
+    table = lake.catalog.load_table(ORDERS)
+    expired = table.metadata.snapshots[0].snapshot_id
+    from sparkwap.catalog.expire import expire
+
+    expire(lake, ORDERS, "x")
+    with pytest.raises(RollbackRefused, match="cannot bring it back") as refused:
+        call(lake, "wap_rollback", run=first, force=True)
+    assert str(expired) in str(refused.value)
+    assert live(lake) == [0, 0, 1]
+
+
+def test_a_rolled_back_publish_is_audited_again_and_published_again(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    call(lake, "wap_rollback", run=first)
+    assert live(lake) == [0]
+    told = call(lake, "wap_rollback", run=first, reopen=True)
+    assert "Opened dev again with 1 table, as published" in told[0]
+    assert live(lake) == [0]
+    assert audit(lake, 1, "pass", "orders") == 1
+    assert live(lake) == [0, 0]
+    assert lake.open_branches() == []
+
+
+def test_an_audit_that_fails_now_stops_what_had_passed_before(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    call(lake, "wap_rollback", run=first, reopen=True)
+    assert audit(lake, 1, "fail", "orders") == 0
+    with pytest.raises(NotPublished, match="test orders failed"):
+        call(lake, "wap_publish", branch="dev")
+    assert live(lake) == [0]
+
+
+def test_what_was_audited_is_published_again_without_a_new_audit(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    told = call(lake, "wap_rollback", run=first, reopen=True)
+    assert told[0].startswith("Rolled back the publish of run 11111111")
+    assert live(lake) == [0]
+    call(lake, "wap_publish", branch="dev")
+    assert live(lake) == [0, 0]
+
+
+def test_new_and_changed_tables_are_audited_again_beside(lake: Lake) -> None:
+    publish(lake, 0, "fresh", how="new")
+    done = publish(lake, 1, "orders", how="clone")
+    for run in (IDS[0][:8], done):
+        call(lake, "wap_rollback", run=run, reopen=True)
+        name = "fresh" if run != done else "orders"
+        assert lake.relations("shop__dev") == {name: "table"}
+        # The tests saw another metadata file, so that it has to be audited again.
+        with pytest.raises(NotPublished):
+            call(lake, "wap_publish", branch="dev")
+        assert audit(lake, 2, "pass", name) == 1
+    assert live(lake, "fresh") == [0]
+    assert live(lake) == [0, 1]
+    assert [c.name for c in lake.state(ORDERS).columns] == ["id", "extra"]  # type: ignore[union-attr]
+    assert lake.schemas() == {"shop", "wap_ledger"}
+
+
+def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    call(lake, "wap_rollback", run=first)
+    publish(lake, 1, "orders")
+    with pytest.raises(RollbackRefused, match="main: expected snapshot"):
+        call(lake, "wap_rollback", run=first, reopen=True)
+    assert lake.open_branches() == []
+    fresh = publish(lake, 2, "fresh", how="new")
+    call(lake, "wap_rollback", run=fresh)
+    _made_by_somebody_else(lake, "fresh")
+    with pytest.raises(RollbackRefused, match="what stands there: expected nothing"):
+        call(lake, "wap_rollback", run=fresh, reopen=True)
+    assert lake.open_branches() == []
+    held = a_run(lake, 3)
+    held.place_table(TOTALS, KEPT)
+    with pytest.raises(ConfigError, match="The audit branch dev is open again"):
+        call(lake, "wap_rollback", run=first, reopen=True)
+
+
+def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> None:
+    held = a_run(lake, 0)
+    held.place_table(TOTALS, KEPT)
+    holding = leasing.hold(lake.leases, run_id=IDS[0], branch="dev", command="build")
+    status = "\n".join(call(lake, "wap_status"))
+    assert f"in use by run 11111111, process {os.getpid()} on host" in status
+    with pytest.raises(SparkwapError, match="Nothing was discarded"):
+        call(lake, "wap_discard", branch="dev")
+    assert [one.branch for one in lake.open_branches()] == ["dev"]
+    call(lake, "wap_discard", branch="dev", force=True)
+    assert lake.open_branches() == []
+    holding.release()
+
+
+@pytest.mark.parametrize("key", ["force", "reopen"])
+def test_flags_are_true_or_false(lake: Lake, key: str) -> None:
+    first = publish(lake, 0, "orders")
+    with pytest.raises(ConfigError, match=f"{key} is 'maybe', and neither true nor false"):
+        call(lake, "wap_rollback", run=first, **{key: "maybe"})
+
+
+def test_a_view_is_opened_again_with_references_beside() -> None:
+    from sparkwap.catalog.views import requalify_sql
+
+    sides = {("shop", "fresh"): "shop__dev", ("shop", "v.x"): "shop__dev"}
+    gone = ["`shop`.`fresh`.id", "Shop . FRESH", "shop.fresh x"]
+    came = ["`shop__dev`.`fresh`.id", "`shop__dev` . FRESH", "`shop__dev`.fresh x"]
+    kept = ["'shop.fresh'", "shop.fresh_too", "`shop`.`orders`", "myshop.fresh", "`v.x`.y"]
+    kept.append("-- shop.fresh")
+    before, after = (" join ".join([*some, *kept]) for some in (gone, came))
+    assert requalify_sql(before, sides) == after

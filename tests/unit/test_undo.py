@@ -1,0 +1,79 @@
+"""Which publishes a forced rollback takes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.catalog import PublishedEntry
+from sparkwap.undo import entries_before, later_on_the_same
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Publish:
+    publish_id: str
+    published_at: datetime
+    entries: tuple[PublishedEntry, ...]
+    rolled_back: bool = False
+
+
+def publish(at: int, tables: str, *, rolled_back: bool = False) -> Publish:
+    entries = tuple(
+        PublishedEntry(("s", t), "branch", at, f"base {at}", at, f"file {at}") for t in tables
+    )
+    return Publish(f"p{at}", START + timedelta(hours=at), entries, rolled_back)
+
+
+def ids(found: list[Publish]) -> list[str]:
+    return [one.publish_id for one in found]
+
+
+def test_what_came_later_on_the_same_tables_goes_too() -> None:
+    first = publish(1, "ab")
+    history = [publish(0, "a"), first, publish(2, "c"), publish(3, "bd"), publish(4, "a")]
+    assert ids(later_on_the_same(first, history)) == ["p3", "p4"]
+
+
+def test_whole_publishes_go_and_so_what_came_after_them() -> None:
+    first = publish(1, "a")
+    # 4 shares nothing with the first, but came after 3 on d.
+    history = [first, publish(2, "d"), publish(3, "ad"), publish(4, "d")]
+    assert ids(later_on_the_same(first, history)) == ["p3", "p4"]
+    before = {e.identifier[1]: e.base for e in entries_before([first, history[2], history[3]])}
+    # d goes back to what it was before 3, which is what 2 had published.
+    assert before == {"a": 1, "d": 3}
+
+
+def test_what_was_rolled_back_counts_for_nothing() -> None:
+    first = publish(1, "a")
+    assert later_on_the_same(first, [first, publish(2, "a", rolled_back=True)]) == []
+
+
+histories = st.lists(
+    st.tuples(st.text("abcd", min_size=1, max_size=3), st.booleans()), min_size=1, max_size=8
+).map(
+    lambda drawn: [
+        publish(at, "".join(sorted(set(tables))), rolled_back=gone and at > 0)
+        for at, (tables, gone) in enumerate(drawn)
+    ]
+)
+
+
+@given(histories, st.data())
+def test_no_publish_is_left_half_undone(history: list[Publish], data: st.DataObject) -> None:
+    standing = [one for one in history if not one.rolled_back]
+    first = data.draw(st.sampled_from(standing))
+    undone = [first, *later_on_the_same(first, history)]
+    left = [one for one in standing if one not in undone]
+    back_to = {entry.identifier: entry.base for entry in entries_before(undone)}
+    for one in left:
+        for entry in one.entries:
+            # What stays was published before the state that its table goes back to.
+            at = back_to.get(entry.identifier)
+            assert at is None or (entry.candidate is not None and entry.candidate < at)
+    assert all(one.published_at >= first.published_at for one in undone)
