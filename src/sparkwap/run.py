@@ -18,7 +18,7 @@ from sparkwap import names, overlay
 from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.ledger import SCHEMAS, BranchHistory, Ledger
+from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 
@@ -189,7 +189,7 @@ class Run:
             import_module(module)
         # Closing the run does it again, and tells what is wrong with the catalog.
         with suppress(Exception):
-            self.lake.ledger.ensure(SCHEMAS)
+            self.lake.ledger.ensure_all()
 
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
@@ -279,9 +279,8 @@ class Run:
 
     def location(self, identifier: Identifier) -> str:
         """A path of its own for a new table, so that a discard can delete all of it."""
-        warehouse = str(self.lake.properties["warehouse"]).rstrip("/")
         schema, name = identifier
-        return f"{warehouse}/{schema}/{name}-{names.short_run_id(self.run_id)}"
+        return f"{self.lake.warehouse}/{schema}/{name}-{names.short_run_id(self.run_id)}"
 
     def _place(self, identifier: Identifier) -> threading.Lock:
         with self._lock:
@@ -696,7 +695,13 @@ def _refused(rows: Sequence[LedgerRows], message: str) -> list[LedgerRows]:
             one = LedgerRows(
                 "nodes",
                 [
-                    {**row, "verdict": "rejected", "reason": message}
+                    # Later than the rows that a journalled publish has written before it began.
+                    {
+                        **row,
+                        "verdict": "rejected",
+                        "reason": message,
+                        "built_at": datetime.now(UTC),
+                    }
                     if row["verdict"] == "published"
                     else row
                     for row in one.rows

@@ -72,7 +72,8 @@ class Undoer:
         if location is None:
             return Plan(entry, [Swap(live, None)], {})
         kind: Kind = "view" if md.is_view(self.load(location)) else "table"
-        return Plan(entry, [Swap(live, Row(entry.identifier, kind, location))], {})
+        former = Row(entry.identifier, kind, location)
+        return Plan(entry, [Swap(live, former, replaces=True)], {})
 
     def _present(self, entry: PublishedEntry, live: Row) -> md.Document:
         document = self.load(live.location)

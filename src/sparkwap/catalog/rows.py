@@ -1,7 +1,7 @@
 """The rows of Iceberg's JDBC catalog, schema version V1, shared with Spark and PyIceberg.
 
-Every change of a pointer is a `Swap`: compare and swap on the metadata location. All swaps of one
-`apply` are one database transaction.
+The implementation of `pointers.Pointers` for SQL catalogs. Every change of a pointer is a `Swap`:
+compare and swap on the metadata location. All swaps of one `apply` are one database transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import (
     Column,
@@ -33,8 +33,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 _BUSY_SECONDS = 60
 _WRITES = "sparkwap_writes"
@@ -88,10 +92,32 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Put ``after`` in the place of ``before``; None stands for no row."""
+    """Put ``after`` in the place of ``before``; None stands for no row.
+
+    Attributes:
+        before: The row that has to be there.
+        after: The row that takes its place.
+        replaces: True where ``after`` is another table than ``before``, or an earlier state of it,
+            and has not grown out of it. SQL catalogs need not know.
+    """
 
     before: Row | None
     after: Row | None
+    replaces: bool = False
+
+
+class Unanswered(Exception):
+    """The catalog failed while it made changes.
+
+    Attributes:
+        reason: In the catalog's words.
+        lost: True where the connection broke, so that the changes may still be made.
+    """
+
+    def __init__(self, reason: str, *, lost: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lost = lost
 
 
 class Rows:
@@ -99,12 +125,16 @@ class Rows:
 
     Args:
         name: The catalog's name, the same for Spark and PyIceberg.
-        uri: SQLAlchemy's URI of the database.
+        properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
     """
 
-    def __init__(self, name: str, uri: str) -> None:
+    takes_files = True
+    atomic = True
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
-        self.engine = _engine(uri)
+        self.properties: Mapping[str, str] = dict(properties)
+        self.engine = _engine(self.properties["uri"])
         self._refusal = ""
         self._prepare()
 
@@ -126,6 +156,24 @@ class Rows:
     def members(self, schema: str) -> list[Row]:
         """The rows of one schema."""
         return self._select(_tables.c.table_namespace == schema)
+
+    def kinds(self, schema: str) -> dict[str, Kind]:
+        """Name -> kind of the members of one schema."""
+        return {row.identifier[1]: row.kind for row in self.members(schema)}
+
+    def document(self, location: str) -> Document | None:
+        """None: rows are but pointers to files."""
+        return None
+
+    def pyiceberg(self) -> Catalog:
+        """PyIceberg's catalog on the same engine."""
+        from sparkwap.catalog.pyiceberg_catalog import SharedSqlCatalog
+
+        return SharedSqlCatalog(self.name, self.engine, self.properties)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
 
     def all(self) -> list[Row]:
         """All rows of the catalog."""
@@ -177,6 +225,7 @@ class Rows:
         self,
         swaps: Sequence[Swap],
         *,
+        documents: Mapping[str, Document] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
     ) -> None:
@@ -184,6 +233,7 @@ class Rows:
 
         Args:
             swaps: The changes; no two of them on one row.
+            documents: Not needed here, as swaps point to files.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
 
@@ -204,7 +254,7 @@ class Rows:
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
-    def fate(self, swaps: Sequence[Swap]) -> Fate:
+    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document] | None = None) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
         Returns:
