@@ -72,11 +72,19 @@ class Operations:
         if unknown:
             raise ConfigError(_usage(operation, f"unknown argument: {', '.join(unknown)}"))
         method = getattr(self, "_" + operation.removeprefix("wap_"))
-        return list(method(**{key: str(value) for key, value in given.items()}))
+        # What a process that died has left half-way: a look must not change anything.
+        found = [] if operation == "wap_status" else self._lake.recover()
+        return [*found, *method(**{key: str(value) for key, value in given.items()})]
 
     # -- wap_status ------------------------------------------------------------------------------
 
     def _status(self, branch: str | None = None) -> Iterable[str]:
+        for row in self._lake.on_their_way():
+            yield (
+                f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not come to "
+                "its end: some of its tables may be moved and others not. The next dbt build, "
+                "wap_publish, wap_discard or wap_rollback completes or undoes it."
+            )
         found = self._lake.open_branches()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]

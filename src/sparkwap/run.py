@@ -15,7 +15,15 @@ from importlib import import_module
 from typing import Any, Literal
 
 from sparkwap import names, overlay
-from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
+from sparkwap.catalog import (
+    BranchItem,
+    Identifier,
+    Kind,
+    Lake,
+    LedgerRows,
+    SideItem,
+    TableState,
+)
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.ledger import BranchHistory, Ledger
@@ -258,10 +266,16 @@ class Run:
                 return known or self._beside(identifier, current)
             return self._clone(identifier, current, tuple(changes))
 
-    def place_beside(self, identifier: Identifier) -> Target:
-        """Build ``identifier`` from nothing in the side schema: a view, or a replacement."""
+    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> Target:
+        """Build ``identifier`` from nothing in the side schema: a view, or a replacement.
+
+        :param kind: what it will be.
+        :raises SparkwapError: something else stands there, and the catalog cannot put one in the
+            place of the other.
+        """
         with self._place(identifier):
-            return self.target(identifier) or self._beside(identifier, self.lake.state(identifier))
+            known = self.target(identifier)
+            return known or self._beside(identifier, self.lake.state(identifier), kind)
 
     def place_copy(self, identifier: Identifier, source: Identifier) -> Target:
         """Build ``identifier`` as a zero-copy copy of another published table.
@@ -323,7 +337,11 @@ class Run:
             )
         )
 
-    def _beside(self, identifier: Identifier, current: TableState | None) -> Target:
+    def _beside(
+        self, identifier: Identifier, current: TableState | None, kind: Kind = "table"
+    ) -> Target:
+        if current is not None and current.kind != kind:
+            self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
         self.lake.ensure_schema(side, self.branch)
         self.overlay.add(identifier, side)

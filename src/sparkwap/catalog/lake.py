@@ -18,6 +18,7 @@ from sparkwap.catalog.model import (
     Discarded,
     Identifier,
     Item,
+    Kind,
     LedgerRows,
     Mismatch,
     OpenBranch,
@@ -205,6 +206,21 @@ class Lake:
         folders = self._own_folders(self._store.rows.members(schema)) if purge else set()
         self._store.commit(stage)
         self._purge(folders, [schema])
+
+    def require_change_of_kind(self, identifier: Identifier, present: Kind, wanted: Kind) -> None:
+        """Check that a table can be published over a view, or the other way round.
+
+        Raises:
+            CatalogError: The catalog cannot put the one in the place of the other.
+        """
+        if self._store.rows.takes_files:
+            return
+        name = ".".join(identifier)
+        raise CatalogError(
+            f"{name} is a {present} and would become a {wanted}, which a REST catalog cannot do "
+            "without a moment in which there is neither. Nothing was built. Give the model "
+            f"another name (alias), or let its readers know and drop it: drop {present} {name}."
+        )
 
     # Writing on an audit branch
 
@@ -395,6 +411,10 @@ class Lake:
         if self._store.rows.atomic:
             return []
         return [self._recover_one(row) for row in self.ledger.open_journals()]
+
+    def on_their_way(self) -> list[dict[str, Any]]:
+        """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
+        return [] if self._store.rows.atomic else self.ledger.open_journals()
 
     def _recover_one(self, row: Mapping[str, Any]) -> str:
         from sparkwap.catalog import series

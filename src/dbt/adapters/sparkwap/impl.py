@@ -30,7 +30,7 @@ from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap import guard, names, overlay, summary
-from sparkwap.catalog import Lake, TableState
+from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
@@ -183,6 +183,8 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
         )
+        for line in self.lake.recover():
+            logger.info(line)
         run.warm_up()
         run.load_side_schemas()
         overlay.activate(run.overlay)
@@ -318,7 +320,8 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: None)
     def wap_place_beside(self, relation: BaseRelation) -> str:
         """Build from nothing in the side schema: a view, a replacement, stored failures."""
-        return self._placed(lambda run: run.place_beside(_identifier(relation)).how)
+        kind: Kind = "view" if relation.is_view else "table"
+        return self._placed(lambda run: run.place_beside(_identifier(relation), kind).how)
 
     @available.parse(lambda *a, **k: None)
     def wap_place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:

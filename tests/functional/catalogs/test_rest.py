@@ -1,0 +1,116 @@
+"""The gate on a REST catalog (Iceberg's own test server), with multi-table commits and without.
+
+A Spark server reaches it by ``catalog_uri``; readers reach it by PyIceberg. The server's
+multi-table commit is not atomic, so that both forms go by the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from vocabulary import Project
+from vocabulary.rest import RestServer, running_rest_server
+
+from sparkwap import server
+from sparkwap.catalog.rest import MULTI_TABLE
+
+FILES = {
+    "models/orders.sql": """
+        {{ config(materialized='table') }}
+        select id, id * {{ var('v') }} as amount {% if var('v') > 50 %}, 'x' as extra {% endif %}
+        from range(1, 4)
+    """,
+    "models/totals.py": """
+        def model(dbt, session):
+            dbt.config(materialized="table")
+            orders = dbt.ref("orders")
+            return orders.groupBy().sum("amount").withColumnRenamed("sum(amount)", "total")
+    """,
+    "models/seen.sql": """
+        {{ config(materialized='incremental', unique_key='id', incremental_strategy='merge') }}
+        select id, amount from {{ ref('orders') }}
+    """,
+    "models/newest.sql": """
+        {{ config(materialized='view') }} select max(id) as id from {{ ref('orders') }}
+    """,
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns:
+              - name: amount
+                data_tests:
+                  - not_null: {name: amounts_are_known}
+                  - accepted_values: {name: amounts_are_small, values: [
+                      1, 2, 3, 10, 20, 30, 100, 200, 300], quote: false}
+          - name: totals
+            columns: [{name: total, data_tests: [{not_null: {name: totals_are_known}}]}]
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterator[Any]:
+    """The REST server, and an embedded Spark server on it."""
+    folder = tmp_path_factory.mktemp("rest")
+    with running_rest_server(folder) as catalog:
+        lake = folder / ".lake"
+        config = server.ServerConfig(lake=lake, memory="1g", catalog_uri=catalog.uri)
+        endpoint = server.ensure(config, print)
+        yield catalog, endpoint
+        server.stop(lake)
+
+
+@pytest.mark.parametrize("together", ["true", "false"])
+def test_the_gate_on_a_rest_catalog(
+    rest: tuple[RestServer, server.Endpoint], together: str, tmp_path: Path
+) -> None:
+    catalog, endpoint = rest
+    output = {
+        "type": "sparkwap",
+        "method": "thrift",
+        "host": endpoint.host,
+        "port": endpoint.thrift_port,
+        "user": "dbt",
+        "connect_url": endpoint.connect_url,
+        "catalog": {**catalog.properties, MULTI_TABLE: together},
+    }
+    schema = f"shop_{together}"
+    project = Project(tmp_path, schema, output).write(FILES)
+    reader = load_catalog("lake", **catalog.properties)
+
+    def seen() -> tuple[list[str], int, int]:
+        orders = reader.load_table((schema, "orders"))
+        totals = reader.load_table((schema, "totals")).scan().to_arrow()["total"][0].as_py()
+        ids = reader.load_table((schema, "seen")).scan().to_arrow().num_rows
+        return orders.schema().column_names, totals, ids
+
+    project.dbt("build", v=1).succeeded()
+    assert seen() == (["id", "amount"], 6, 3)
+    # An audit fails: nothing of the run is published.
+    project.dbt("build", v=7).failed()
+    assert seen() == (["id", "amount"], 6, 3)
+    held = project.dbt("run", v=10).succeeded()
+    assert held.verdict("totals") == "held"
+    assert seen() == (["id", "amount"], 6, 3)
+    project.dbt("test", v=10).succeeded()
+    assert seen() == (["id", "amount"], 60, 3)
+    # A schema change goes by a clone.
+    changed = project.dbt("build", v=100).succeeded()
+    assert seen() == (["id", "amount", "extra"], 600, 3)
+    assert reader.view_exists((schema, "newest"))
+    project.operation("wap_rollback", run=changed.run_id).succeeded()
+    assert seen() == (["id", "amount"], 60, 3)
+    # The rejected candidate waits on its branch; without it no side schema is left.
+    for branch in {b for b in project_branches(project)}:
+        project.operation("wap_discard", branch=branch).succeeded()
+    assert not [name for (name,) in reader.list_namespaces() if "__wap_" in name]
+
+
+def project_branches(project: Project) -> list[str]:
+    """The open audit branches that `wap_status` tells of."""
+    told = project.operation("wap_status").succeeded().text
+    return [line.split()[0] for line in told.splitlines() if line.startswith("  wap_")]
