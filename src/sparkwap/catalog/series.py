@@ -359,11 +359,11 @@ def require_expressible(plans: Sequence[Plan], load: Load) -> None:
     """
     wrong = []
     for plan in plans:
-        row, location = plan.swaps[0].before, _location(plan.swaps[0])
+        row = plan.swaps[0].before
         if plan.entry.how not in ("branch", "clone") or row is None:
             continue
         try:
-            updates.change(load(row.location), plan.writes[location])
+            updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
         except updates.NotExpressible as problem:
             expected = "that of its base and the candidate"
             wrong.append(Mismatch(plan.entry.identifier, "metadata", expected, str(problem)))

@@ -125,22 +125,37 @@ def made(before: md.Document, after: md.Document, found: md.Document) -> bool:
     return same and md.definition(found) == md.definition(after)
 
 
-def view_updates(live: md.Document | None, document: md.Document) -> list[Update]:
-    """The updates that give a view the current version of ``document``, as a version of its own."""
+def view_updates(live: md.Document, document: md.Document) -> list[Update]:
+    """The updates that make the current version of ``document`` that of the view ``live``.
+
+    What the view has already, a schema or a whole version, is named rather than added: the server
+    would find the two to be the same, and then say that nothing was added.
+    """
     version = current_version(document)
     schema = next(one for one in document["schemas"] if one["schema-id"] == version["schema-id"])
-    known = [one["version-id"] for one in live["versions"]] if live else []
-    fresh = {**version, "version-id": max(known, default=0) + 1, "schema-id": -1}
-    was = md.properties_of(live) if live else {}
-    properties = md.properties_of(document)
-    gone = sorted(set(was) - set(properties))
-    return [
-        *([{"action": "set-properties", "updates": properties}] if properties != was else []),
-        *([{"action": "remove-properties", "removals": gone}] if gone else []),
-        {"action": "add-schema", "schema": schema},
-        {"action": "add-view-version", "view-version": fresh},
-        {"action": "set-current-view-version", "view-version-id": -1},
+    updates = _properties(live, document)
+    known = next((one for one in live["schemas"] if _same_but(one, schema, "schema-id")), None)
+    if known is None:
+        updates.append({"action": "add-schema", "schema": schema})
+    schema_id = -1 if known is None else known["schema-id"]
+    fresh = {**version, "schema-id": schema_id}
+    before = [
+        one for one in live["versions"] if _same_but(one, fresh, "version-id", "timestamp-ms")
     ]
+    if before:
+        wanted = before[-1]["version-id"]
+    else:
+        highest = max(one["version-id"] for one in live["versions"])
+        fresh["version-id"], wanted = highest + 1, -1
+        updates.append({"action": "add-view-version", "view-version": fresh})
+    if wanted != live["current-version-id"]:
+        updates.append({"action": "set-current-view-version", "view-version-id": wanted})
+    return updates
+
+
+def _same_but(one: md.Document, other: md.Document, *keys: str) -> bool:
+    left, right = ({k: v for k, v in d.items() if k not in keys} for d in (one, other))
+    return not _differ(left, right)
 
 
 def current_version(view: md.Document) -> Mapping[str, Any]:

@@ -15,7 +15,8 @@ from pyiceberg.catalog import load_catalog
 from vocabulary import Project
 from vocabulary.rest import RestServer, running_rest_server
 
-from sparkwap import server
+from dbt.adapters.sparkwap import connections
+from sparkwap import cli, server
 from sparkwap.catalog.rest import MULTI_TABLE
 
 FILES = {
@@ -68,18 +69,9 @@ def rest(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterato
 def test_the_gate_on_a_rest_catalog(
     rest: tuple[RestServer, server.Endpoint], together: str, tmp_path: Path
 ) -> None:
-    catalog, endpoint = rest
-    output = {
-        "type": "sparkwap",
-        "method": "thrift",
-        "host": endpoint.host,
-        "port": endpoint.thrift_port,
-        "user": "dbt",
-        "connect_url": endpoint.connect_url,
-        "catalog": {**catalog.properties, MULTI_TABLE: together},
-    }
+    catalog, _ = rest
     schema = f"shop_{together}"
-    project = Project(tmp_path, schema, output).write(FILES)
+    project = Project(tmp_path, schema, profile(rest, together)).write(FILES)
     reader = load_catalog("lake", **catalog.properties)
 
     def seen() -> tuple[list[str], int, int]:
@@ -105,9 +97,67 @@ def test_the_gate_on_a_rest_catalog(
     project.operation("wap_rollback", run=changed.run_id).succeeded()
     assert seen() == (["id", "amount"], 60, 3)
     # The rejected candidate waits on its branch; without it no side schema is left.
-    for branch in {b for b in project_branches(project)}:
+    for branch in project_branches(project):
         project.operation("wap_discard", branch=branch).succeeded()
     assert not [name for (name,) in reader.list_namespaces() if "__wap_" in name]
+
+
+def profile(rest: tuple[RestServer, server.Endpoint], together: str = "true") -> dict[str, Any]:
+    """The profile's output: both servers as they would be a user's own."""
+    catalog, endpoint = rest
+    return {
+        "type": "sparkwap",
+        "method": "thrift",
+        "host": endpoint.host,
+        "port": endpoint.thrift_port,
+        "user": "dbt",
+        "connect_url": endpoint.connect_url,
+        "catalog": {**catalog.properties, MULTI_TABLE: together},
+    }
+
+
+def doctor(project: Project, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """What `sparkwap doctor` says of the project's target, and its exit code."""
+    capsys.readouterr()
+    code = cli.main(["doctor", "--project-dir", str(project.folder), "--target", "test"])
+    return code, capsys.readouterr().out
+
+
+def test_the_doctor_tells_what_holds_here(
+    rest: tuple[RestServer, server.Endpoint], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = doctor(Project(tmp_path, "well", profile(rest, "false")), capsys)
+    assert code == 0, told
+    assert "ok        a row written on an audit branch stays there" in told
+    assert "ok        SQL sessions keep their settings" in told
+    assert "ok        Connect sessions keep their settings" in told
+    assert "warning   the catalog commits one table at a time" in told
+    assert "not safe" not in told
+    # Its table is gone again.
+    reader = load_catalog("lake", **rest[0].properties)
+    assert not [n for _, n in reader.list_tables("wap_ledger") if n.startswith("probe_")]
+
+
+def test_a_server_that_drops_settings_is_refused_before_the_first_table(
+    rest: tuple[RestServer, server.Endpoint],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Spark's Thrift server drops all settings that come without this prefix.
+    monkeypatch.setattr(connections, "CONF_PREFIX", "")
+    # The address by another name, so that what was found safe before is not taken for this one.
+    output = {**profile(rest), "host": "localhost"}
+    project = Project(tmp_path, "dropped", output).write(FILES)
+    refused = project.dbt("build", v=1).failed()
+    assert "no table of yours was touched" in refused.text
+    assert "landed on main" in refused.text
+    reader = load_catalog("lake", **rest[0].properties)
+    assert ("dropped",) not in reader.list_namespaces() or not reader.list_tables("dropped")
+    code, told = doctor(project, capsys)
+    assert code == 1, told
+    assert "not safe  the server drops settings of SQL sessions" in told
+    assert "landed on main" in told
 
 
 def project_branches(project: Project) -> list[str]:

@@ -13,6 +13,7 @@ from vocabulary.rest import RestServer, running_rest_server
 from sparkwap.catalog import LedgerRows, PublishRefused
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
+from sparkwap.catalog.updates import current_version
 
 Bench = Any
 
@@ -206,9 +207,7 @@ def test_half_a_commit_is_undone_where_others_have_moved_main(
     assert rest.lake.recover() == []
 
 
-def test_an_answer_that_is_lost_is_looked_for(
-    rest: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_lost_is_looked_for(rest: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     items = _everything(rest)
     lost: list[str] = []
 
@@ -251,3 +250,23 @@ def test_requirements_name_main_and_every_ref_that_is_touched(
         f"wap_base_{BRANCH}": item.base,
         TAG: None,
     }
+
+
+def test_a_view_over_a_view_and_back(rest: Bench) -> None:
+    rest.table("a", 1)
+    rest.view("v", "select 1 as id")
+    rest.publish(rest.side("v"), tag="first")
+    first = rest.state(("s", "v"))
+    rest.view("v", "select 2 as id")
+    side = rest.side("v", first.metadata_location)
+    receipt = rest.publish(side, rest.candidate("a", 2), tag="second")
+    assert _sql(rest) == "select 2 as id"
+    assert rest.state(("s", "v")).uuid == first.uuid
+    rest.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert _sql(rest) == "select 1 as id"
+    assert rest.read("a") == [1]
+
+
+def _sql(rest: Bench) -> str:
+    document = rest.lake.store.load(rest.state(("s", "v")).metadata_location)
+    return str(current_version(document)["representations"][0]["sql"])

@@ -98,6 +98,8 @@ class SparkWapAdapter(SparkAdapter):
         self._run: Run | None = None
         self._run_settled = False
         self._refusal: str | None = None
+        # What is wrong with the server or catalog: empty for nothing, None while it is not known.
+        self._probed: str | None = None
         self._read_branch_known = False
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
@@ -364,7 +366,28 @@ class SparkWapAdapter(SparkAdapter):
                 f"one of: {', '.join(sorted(RUN_COMMANDS))}."
             )
         with _as_dbt_error():
+            self._require_safe(run)
             return work(run)
+
+    def _require_safe(self, run: Run) -> None:
+        """Before the first table: see that rows of an audit branch stay on it.
+
+        The embedded server on the lake's own database is ours, and known to keep them apart.
+        """
+        if self.credentials.embedded and self.lake.store.rows.takes_files:
+            return
+        with self._lock:
+            if self._probed is None:
+                # Here, as it brings PyArrow along: half a second that not every command needs.
+                from dbt.adapters.sparkwap.probing import require_safe
+
+                try:
+                    require_safe(self.lake, self.connections, self._session_settings(), run.run_id)
+                    self._probed = ""
+                except SparkwapError as error:
+                    self._probed = str(error)
+            if self._probed:
+                raise SparkwapError(self._probed)
 
     # -- Python models ---------------------------------------------------------------------------
 
