@@ -19,11 +19,15 @@ from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.errors import CatalogError
+from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -178,7 +182,7 @@ class Ledger:
 
         Raises:
             ValueError: A table or a column is not one of the ledger's.
-            CatalogError: The catalog failed; nothing was appended.
+            CatalogError: The catalog failed, or the disk; nothing was appended.
         """
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
@@ -186,7 +190,7 @@ class Ledger:
         together = [merged] if self._lake.store.rows.atomic else [[one] for one in merged]
         for part in together:
             # As a series, each commits by itself: one that is tried again must not repeat another.
-            self._lake.store.commit(partial(self.stage, part))
+            self._lake.store.commit(partial(self.stage, part), "ledger")
 
     def open_journals(self) -> list[dict[str, Any]]:
         """The rows of publishes and rollbacks that were begun and not brought to an end."""
@@ -250,7 +254,16 @@ class Ledger:
         for name in sorted(tables):
             if name in standing and name in self._checked:
                 continue
-            self._ensure_one(name, new=name not in standing)
+            try:
+                self._ensure_one(name, new=name not in standing)
+            except OSError as error:
+                raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The catalog's database failed: {error.orig}. The ledger could not be made, "
+                    "so nothing was changed. Check the database (space, rights, connection), then "
+                    "run the same command again."
+                ) from error
             with self._lock:
                 self._checked.add(name)
 
@@ -265,6 +278,9 @@ class Ledger:
         try:
             for append in appends:
                 self._stage_one(append, swaps, files, obsolete)
+        except OSError as error:
+            self._lake.store.delete(files)
+            raise write_failed(f"The ledger ({NAMESPACE})", error) from error
         except BaseException:
             self._lake.store.delete(files)
             raise
@@ -293,12 +309,14 @@ class Ledger:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
         if new:
             self._lake.ensure_schema(NAMESPACE)
+            reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
             table = catalog.create_table_if_not_exists(
                 (NAMESPACE, name),
                 schema,
                 location=f"{self._lake.warehouse}/{NAMESPACE}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
+            reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
         else:
             table = catalog.load_table((NAMESPACE, name))
         present = {field.name for field in table.schema().fields}

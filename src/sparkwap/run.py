@@ -14,13 +14,15 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Literal
 
-from sparkwap import names, overlay
+from sparkwap import names, overlay, steps
 from sparkwap.catalog import (
     BranchItem,
+    CommitUnknown,
     Identifier,
     Kind,
     Lake,
     LedgerRows,
+    PublishUnverified,
     SideItem,
     TableState,
 )
@@ -29,7 +31,10 @@ from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
+from sparkwap.steps import reached
 
+LEFTOVER = "leftover"
+LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -47,6 +52,7 @@ class Target:
         candidate: token of what the build left (a snapshot id, or the metadata file of a side
             object); None until the build is done.
         problem: an invariant that did not hold; None if all did.
+        since: snapshot that stood there before this run wrote; None where there was none.
     """
 
     identifier: Identifier
@@ -57,6 +63,7 @@ class Target:
     changes: tuple[str, ...] = ()
     candidate: str | None = None
     problem: str | None = None
+    since: int | None = None
 
     @property
     def name(self) -> str:
@@ -217,8 +224,10 @@ class Run:
         if not first:
             return False
         with self._place(identifier):
+            self._reached(steps.NODE_BEGINS, identifier, node_id=node_id)
             found = self.lake.forget(identifier, self.branch)
             self.overlay.remove(identifier)
+            self._reached(steps.NODE_BEGUN, identifier, node_id=node_id)
             return found
 
     def tell(self, node_id: str, notice: str) -> None:
@@ -284,8 +293,8 @@ class Run:
         """
         target = self.place_beside(identifier)
         beside = (str(target.side_schema), identifier[1])
-        self.lake.copy(source, beside, self.location(identifier))
-        return target
+        copied = self.lake.copy(source, beside, self.location(identifier))
+        return self._keep(replace(target, since=copied.main))
 
     def target(self, identifier: Identifier) -> Target | None:
         """Where ``identifier`` is built in this run; None if it is not."""
@@ -304,8 +313,14 @@ class Run:
         self._targets[_key(target.identifier)] = target
         return target
 
+    def _reached(self, step: steps.Step, identifier: Identifier, **facts: Any) -> None:
+        name = ".".join(identifier)
+        reached(step, run_id=self.run_id, branch=self.branch, table=name, **facts)
+
     def _branch(self, identifier: Identifier, current: TableState) -> Target:
+        self._reached(steps.NODE_PLACING, identifier)
         opened = self.lake.open_branch(identifier, self.branch)
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -313,6 +328,7 @@ class Run:
                 base=opened.base,
                 base_metadata=current.metadata_location,
                 candidate=None if opened.head is None else str(opened.head),
+                since=opened.head,
             )
         )
 
@@ -324,8 +340,10 @@ class Run:
         if standing is not None and standing.uuid != current.uuid:
             # Left by an earlier run from before the live table was made; the build replaces it.
             return self._beside(identifier, current)
+        self._reached(steps.NODE_PLACING, identifier)
         clone = self.lake.clone(identifier, side)
         self.overlay.add(identifier, side)
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -334,6 +352,7 @@ class Run:
                 base=clone.main,
                 base_metadata=current.metadata_location,
                 changes=changes,
+                since=clone.main,
             )
         )
 
@@ -343,8 +362,11 @@ class Run:
         if current is not None and current.kind != kind:
             self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
+        self._reached(steps.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)
         self.overlay.add(identifier, side)
+        standing = self.lake.state((side, identifier[1]))
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -352,6 +374,7 @@ class Run:
                 side_schema=side,
                 base=current.main if current else None,
                 base_metadata=current.metadata_location if current else None,
+                since=standing.main if standing else None,
             )
         )
 
@@ -371,20 +394,24 @@ class Run:
                 "published. A custom materialization has to call wap_place_table before it "
                 "writes and wap_built after it."
             )
+        self._reached(steps.NODE_CHECKING, identifier, node_id=node_id)
         done = self._checked(target, must_write=must_write)
         with self._lock:
             self._built[node_id] = _key(identifier)
         self._keep(done)
+        self._reached(steps.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
             raise SparkwapError(f"{target.name}: {done.problem}")
         return done
 
     def _checked(self, target: Target, *, must_write: bool) -> Target:
         if target.how == "side":
-            state = self.lake.state((str(target.side_schema), target.identifier[1]))
+            beside = (str(target.side_schema), target.identifier[1])
+            state = self.lake.state(beside)
             if state is None:
                 return replace(target, problem="its build left nothing in the side schema")
-            return replace(target, candidate=state.metadata_location)
+            strangers = self._strangers(beside, state.main, target.since) if state.main else None
+            return replace(target, candidate=state.metadata_location, problem=strangers)
         state = self.lake.state(target.identifier)
         if state is None:
             return replace(target, problem="the table was dropped while the run was on")
@@ -403,7 +430,23 @@ class Run:
             return replace(
                 target, problem="the build wrote nothing to the audit branch; where did it write?"
             )
-        return replace(target, candidate=candidate)
+        strangers = self._strangers(target.identifier, head.snapshot_id, target.since)
+        return replace(target, candidate=candidate, problem=strangers)
+
+    def _strangers(self, identifier: Identifier, head: int, since: int | None) -> str | None:
+        """A problem if a statement of another run wrote to what this one has begun anew.
+
+        A server goes on with a statement for a while when its client was killed, and may commit it
+        to the branch that a retry is writing to.
+        """
+        others = self.lake.writers(identifier, head, since) - {self.run_id}
+        if not others:
+            return None
+        ids = ", ".join(names.short_run_id(one) for one in sorted(others))
+        return (
+            f"a statement of run {ids}, which was still on at the server, wrote to its audit "
+            "branch during the build"
+        )
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -422,12 +465,24 @@ class Run:
         tests: Sequence[TestFact],
         seen: Sequence[TestSeen],
     ) -> Closing:
-        """Let the gate decide, publish what it lets through, and write the ledger."""
+        """Let the gate decide, publish what it lets through, and write the ledger.
+
+        :raises CommitUnknown: nobody can say whether the publish was made; the ledger will, as its
+            rows are part of it. It says nothing of this run if it was not.
+        :raises PublishUnverified: it was made, and what stands there now is something else.
+        """
+        facts = {"run_id": self.run_id, "branch": self.branch}
+        reached(steps.CLOSING, **facts)
         ledger = self.lake.ledger
         # Nobody has written to a branch of the run's own before.
         own = self.branch == names.audit_branch(self.run_id, None)
         earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
         built = self._all_nodes(nodes, earlier.nodes)
+        settings = self.settings
+        leftovers = [] if own else self._leftovers(built)
+        if leftovers and settings.publish == "lineage":
+            # Which nodes have read them is not known.
+            settings = replace(settings, publish="run")
         tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
         # Failures that an earlier run on the branch has stored are among its nodes already.
         known = {node.node_id for node in built}
@@ -439,18 +494,42 @@ class Run:
         ]
         fresh = self._results(tests, seen, tokens)
         decision = decide(
-            [*built, *failures],
+            [*built, *failures, *leftovers],
             expected,
             [*fresh, *map(_result_of, earlier.tests)],
-            self.settings,
+            settings,
         )
-        closing = self._settle(ledger, decision, [*built, *failures], tests, fresh)
+        reached(steps.DECIDED, **facts)
+        closing = self._settle(ledger, decision, [*built, *failures, *leftovers], tests, fresh)
+        reached(steps.CLOSED, **facts)
         now = {fact.node_id for fact in nodes}
         return replace(
             closing,
-            earlier=frozenset(n.node_id for n in built) - now,
+            earlier=frozenset(n.node_id for n in [*built, *leftovers]) - now,
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def _leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
+        """What a run that did not come to its end has left on the branch, and nobody built since.
+
+        Reads of the branch have seen it, so nothing may be published beside it.
+        """
+        known = {node.name.lower() for node in built} | {
+            ".".join(key) for key in (*self._targets, *self._built.values())
+        }
+        left: set[str] = set()
+        for one in self.lake.open_branches():
+            if one.branch == self.branch:
+                left |= {".".join(t.identifier) for t in one.tables if t.head != t.base}
+                left |= {
+                    f"{names.split_side_schema(s.identifier[0], self.branch)}.{s.identifier[1]}"
+                    for s in one.side
+                }
+        return [
+            BuiltNode(f"{LEFTOVER}.{name}", name, LEFTOVER, "failed", None, LEFT)
+            for name in sorted(left)
+            if name.lower() not in known
+        ]
 
     def _all_nodes(
         self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
@@ -574,14 +653,24 @@ class Run:
                     branch=self.branch,
                     appends=rows,
                 )
+            except (CommitUnknown, PublishUnverified):
+                raise
             except SparkwapError as error:
-                refused = str(error)
-                ledger.append(_refused(rows, refused))
+                refused = self._record_refusal(ledger, rows, str(error))
         elif nodes:
             ledger.append(rows)
         seconds = (datetime.now(UTC) - started).total_seconds()
         published = 0 if refused else len(items)
         return Closing(decision, tuple(nodes), published, refused, seconds)
+
+    @staticmethod
+    def _record_refusal(ledger: Ledger, rows: Sequence[LedgerRows], refused: str) -> str:
+        try:
+            ledger.append(_refused(rows, refused))
+        except SparkwapError as error:
+            # What stopped the publish, a full disk say, may stop the ledger as well.
+            return f"{refused}\nThe ledger does not know of it: {error}"
+        return refused
 
     def _item(self, target: Target) -> BranchItem | SideItem:
         if target.how == "branch":
@@ -617,7 +706,10 @@ class Run:
         }
         return [
             LedgerRows("runs", [run]),
-            LedgerRows("nodes", [self._node_row(decision, node, now) for node in nodes]),
+            LedgerRows(
+                "nodes",
+                [self._node_row(decision, node, now) for node in nodes if node.kind != LEFTOVER],
+            ),
             LedgerRows(
                 "tests",
                 [

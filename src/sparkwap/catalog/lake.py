@@ -27,6 +27,7 @@ from sparkwap.catalog.model import (
     PublishedEntry,
     PublishReceipt,
     PublishRefused,
+    PublishUnverified,
     RollbackReceipt,
     RollbackRefused,
     SideItem,
@@ -40,6 +41,7 @@ from sparkwap.catalog.rows import Row, Rows, Swap, side_objects
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.names import split_side_schema
+from sparkwap.steps import COMMIT_STEPS, PUBLISH_VERIFIED, Operation, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,8 +206,8 @@ class Lake:
             return Staged(members, swaps, drop_schemas=[schema])
 
         folders = self._own_folders(self._store.rows.members(schema)) if purge else set()
-        self._store.commit(stage)
-        self._purge(folders, [schema])
+        self._store.commit(stage, "drop_schema", schema=schema)
+        self._purge("drop_schema", folders, [schema])
 
     def require_change_of_kind(self, identifier: Identifier, present: Kind, wanted: Kind) -> None:
         """Check that a table can be published over a view, or the other way round.
@@ -236,7 +238,11 @@ class Lake:
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
         """
-        return self._store.commit(lambda: branches.open_branch(self._store, identifier, branch))
+        return self._store.commit(
+            lambda: branches.open_branch(self._store, identifier, branch),
+            "open_branch",
+            **_facts(identifier, branch),
+        )
 
     def clone(
         self, identifier: Identifier, side_schema: str, properties: Mapping[str, str] | None = None
@@ -259,7 +265,9 @@ class Lake:
         self._store.rows.ensure_schema(side_schema, branch)
         return self._state(
             self._store.commit(
-                lambda: branches.clone(self._store, identifier, side_schema, properties or {})
+                lambda: branches.clone(self._store, identifier, side_schema, properties or {}),
+                "clone",
+                **_facts(identifier, branch),
             )
         )
 
@@ -280,7 +288,11 @@ class Lake:
             CatalogError: There is no such table, or other writers were faster each time.
         """
         return self._state(
-            self._store.commit(lambda: branches.copy(self._store, source, target, location))
+            self._store.commit(
+                lambda: branches.copy(self._store, source, target, location),
+                "copy",
+                table=".".join(target),
+            )
         )
 
     # Publish and rollback
@@ -320,7 +332,10 @@ class Lake:
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
             PublishTorn: A journalled series was undone as far as others have left it to us.
-            CatalogError: Other writers were faster each time, or the database failed.
+            PublishUnverified: It was committed, and is not what the catalog holds now.
+            CommitUnknown: The database did not say whether it has committed.
+            CatalogError: Other writers were faster each time, or the database failed; nothing has
+                changed.
         """
         _require_distinct([item.identifier for item in items])
         publish_id = publish_id or str(uuid.uuid4())
@@ -346,9 +361,12 @@ class Lake:
             recorded = _publish_rows("publish", publish_id, run_id, branch, now, entries)
             return self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
 
-        receipt = self._store.commit(stage, _PUBLISH_TRIES)
-        self._verify(receipt)
-        self._purge(folders, schemas)
+        receipt = self._store.commit(
+            stage, "publish", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+        )
+        self._look_again(receipt)
+        reached(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
+        self._purge("publish", folders, schemas, run_id=run_id, branch=branch)
         return receipt
 
     def rollback(
@@ -393,7 +411,9 @@ class Lake:
             recorded = _publish_rows("rollback", publish_id, run_id, branch, now, entries)
             return self._staged(receipt, plans, [*appends, *recorded])
 
-        return self._store.commit(stage, _PUBLISH_TRIES)
+        return self._store.commit(
+            stage, "rollback", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+        )
 
     # Catalogs without transactions: see `journal`
 
@@ -514,14 +534,19 @@ class Lake:
         left = series.leftovers(journal, self._store)
         folders = self._own_folders(_side_views(left, schemas))
         swaps = [Swap(row, None) for row in left]
-        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas))
+        about = {
+            "run_id": journal.run_id,
+            "branch": journal.branch,
+            "publish_id": journal.publish_id,
+        }
+        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "publish", **about)
         rows = _publish_rows(
             "publish", journal.publish_id, journal.run_id, journal.branch, journal.at, entries
         )
         known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
         self.ledger.append([*([] if known else [*rows, *runs]), done])
-        self._purge(folders, schemas)
+        self._purge("publish", folders, schemas, **about)
         return entries
 
     def _finish_rollback(
@@ -594,8 +619,8 @@ class Lake:
             swaps += [Swap(row, None) for row in side]
             return self._recorded(discarded, swaps, files, schemas, run_id)
 
-        discarded = self._store.commit(stage)
-        self._purge(folders, discarded.schemas)
+        discarded = self._store.commit(stage, "discard", run_id=run_id, branch=branch)
+        self._purge("discard", folders, discarded.schemas, run_id=run_id, branch=branch)
         return discarded
 
     def forget(self, identifier: Identifier, branch: str) -> bool:
@@ -630,9 +655,29 @@ class Lake:
                 swaps.append(Swap(live, Row(identifier, "table", location)))
             return Staged(bool(swaps), swaps, files)
 
-        found = self._store.commit(stage)
-        self._purge(folders)
+        facts = _facts(identifier, branch)
+        found = self._store.commit(stage, "forget", **facts)
+        self._purge("forget", folders, **facts)
         return found
+
+    def writers(self, identifier: Identifier, head: int | None, since: int | None) -> set[str]:
+        """The runs that wrote a line of snapshots, as far as the snapshots say it (``wap_run``).
+
+        Args:
+            identifier: The table, of a side schema or not.
+            head: The last snapshot of the line.
+            since: The snapshot after which the line is looked at; None for all of it.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        found = set()
+        while head is not None and head != since:
+            snapshot = md.snapshot(document, head)
+            if snapshot is None:
+                break
+            found.add(str((snapshot.get("summary") or {}).get("wap_run") or ""))
+            head = snapshot.get("parent-snapshot-id")
+        return found - {""}
 
     def open_branches(self) -> list[OpenBranch]:
         """All audit branches that were neither published nor discarded, by name.
@@ -753,6 +798,19 @@ class Lake:
             obsolete=ledger.obsolete,
         )
 
+    def _look_again(self, receipt: PublishReceipt) -> None:
+        try:
+            self._verify(receipt)
+        except PublishUnverified:
+            raise
+        except Exception as error:
+            # Never one of the errors that say "nothing was changed".
+            raise PublishUnverified(
+                f"The publish {receipt.publish_id} was committed, and could not be read again: "
+                f"{error} Once the catalog answers, `dbt run-operation wap_status` shows what is "
+                "still open."
+            ) from error
+
     def _verify(self, receipt: PublishReceipt) -> None:
         """Read all refs again: a catalog that says yes and does no must not go unseen."""
         rows = self._store.rows.find({entry.identifier for entry in receipt.entries})
@@ -774,7 +832,7 @@ class Lake:
         found = [name for name in self._store.map(wrong, receipt.entries) if name]
         if found:
             names = ", ".join(".".join(name) for name in found)
-            raise CatalogError(
+            raise PublishUnverified(
                 f"The publish {receipt.publish_id} was committed, but these are not as published: "
                 f"{names}. Another writer replaced them at once, or the catalog does not keep its "
                 "word. See them with `dbt run-operation wap_status`; undo the publish with "
@@ -814,12 +872,24 @@ class Lake:
                 folders.add(str(document["location"]).rstrip("/"))
         return folders
 
-    def _purge(self, folders: Collection[str], schemas: Collection[str] = ()) -> None:
+    def _purge(
+        self,
+        operation: Operation,
+        folders: Collection[str],
+        schemas: Collection[str] = (),
+        **facts: Any,
+    ) -> None:
         """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
         if not folders:
             return
+        reached(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse
-        used = [plain_location(row.location) for row in self._store.rows.all()]
+        try:
+            used = [plain_location(row.location) for row in self._store.rows.all()]
+        except CatalogError:
+            # What it follows is committed, so this must not look like its failure; the folders
+            # are orphans now.
+            return
         used.append(f"{plain_location(warehouse)}/")
         for folder in folders:
             inside = f"{plain_location(folder)}/"
@@ -827,12 +897,18 @@ class Lake:
                 self._store.files.delete_tree(folder)
         for schema in schemas:
             self._store.files.delete_empty(f"{warehouse}/{schema}")
+        reached(COMMIT_STEPS[operation]["purged"], **facts)
 
     def _prepare_ledger(self, appends: Sequence[LedgerRows], publishes: bool) -> None:
         tables = {append.table for append in appends}
         if "publishes" in tables:
             raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
         self.ledger.ensure(tables | ({"publishes"} if publishes else set()))
+
+
+def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
+    """What the steps of a commit on one table are about."""
+    return {"table": ".".join(identifier), "branch": branch}
 
 
 def _pointers(name: str, properties: Mapping[str, str]) -> Pointers:

@@ -333,3 +333,7 @@ class PublishTorn(PublishError):
 
 class CommitUnknown(CatalogError):
     """The database did not say whether the transaction was committed."""
+
+
+class PublishUnverified(CatalogError):
+    """A publish was committed, and what was read after it is not what was published."""

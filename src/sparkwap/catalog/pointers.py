@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from sparkwap.catalog.rows import Fate, Row, Swap
+    from sparkwap.steps import Part
 
 Load = Callable[[str], Document]
 
@@ -74,6 +75,7 @@ class Pointers(Protocol):
         documents: Mapping[str, Document],
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
+        at: Callable[[Part], None] = ...,
     ) -> None:
         """Make the changes: all or none where the catalog is ``atomic``, else one after the other.
 
@@ -82,6 +84,7 @@ class Pointers(Protocol):
             documents: The new documents by location, for catalogs that do not take files.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
+            at: Is told how far the changes have come.
 
         Raises:
             Conflict: Something was not as expected.

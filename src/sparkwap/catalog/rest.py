@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
     from requests import Response
 
+    from sparkwap.steps import Part
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -166,6 +168,7 @@ class RestTables:
         documents: Mapping[str, md.Document],
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
+        at: Callable[[Part], None] = lambda part: None,
     ) -> None:
         """Make the changes one after the other; those of metadata together where offered.
 
@@ -179,6 +182,7 @@ class RestTables:
         """
         commits = [self._commit_of(s.before, s.after, documents) for s in swaps if _grows(s)]
         others = [swap for swap in swaps if not _grows(swap)]
+        at("begun")
         self._commit([commit for commit in commits if commit.change.updates])
         for swap in others:
             if swap.after is not None:
@@ -188,6 +192,7 @@ class RestTables:
                 self._drop(swap.before)
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             self._drop_schema(schema, must=schema in drop_schemas)
+        at("rows_changed")
 
     def fate(self, swaps: Sequence[Swap], documents: Mapping[str, md.Document]) -> Fate:
         """What became of a series that did not end cleanly: all of it, nothing, or some."""

@@ -7,7 +7,7 @@ compare and swap on the metadata location. All swaps of one `apply` are one data
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,11 +36,13 @@ from sqlalchemy.schema import CreateTable
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.errors import CatalogError
+from sparkwap.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _BUSY_SECONDS = 60
+_LOCK_SECONDS = 20
 _WRITES = "sparkwap_writes"
 _RETRYABLE_PG = {"40001", "40P01", "55P03"}
 
@@ -185,7 +187,7 @@ class Rows:
             select(_tables.c.table_namespace).where(_tables.c.catalog_name == self.name),
             select(_namespaces.c.namespace).where(_namespaces.c.catalog_name == self.name),
         )
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             return set(connection.execute(statement).scalars())
 
     def side_schemas(self) -> dict[str, str]:
@@ -193,32 +195,33 @@ class Rows:
         statement = select(_namespaces.c.namespace, _namespaces.c.property_value).where(
             _namespaces.c.catalog_name == self.name, _namespaces.c.property_key == _SIDE_OF
         )
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             return _pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
         wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
-        if wanted.items() <= self.schema_properties(schema).items():
-            return
-        for key, value in wanted.items():
-            # Another process may create it at the same time; then it is there all the same.
+        for _ in wanted:
+            present = self.schema_properties(schema)
+            lacking = {key: value for key, value in wanted.items() if key not in present}
+            if not lacking:
+                return
+            reached(SCHEMA_CREATING, schema=schema, branch=branch)
+            # Another process may create it at the same time; then look again. The mark comes with
+            # the schema or not at all: without it no discard would find the schema.
             with contextlib.suppress(IntegrityError), self.transaction() as connection:
                 connection.execute(
-                    insert(_namespaces).values(
-                        catalog_name=self.name,
-                        namespace=schema,
-                        property_key=key,
-                        property_value=value,
-                    )
+                    insert(_namespaces).values(catalog_name=self.name, namespace=schema),
+                    [{"property_key": k, "property_value": v} for k, v in lacking.items()],
                 )
+            reached(SCHEMA_CREATED, schema=schema, branch=branch)
 
     def schema_properties(self, schema: str) -> dict[str, str]:
         """The properties of a schema; empty for one that does not exist."""
         statement = select(_namespaces.c.property_key, _namespaces.c.property_value).where(
             _namespaces.c.catalog_name == self.name, _namespaces.c.namespace == schema
         )
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             return _pairs(connection.execute(statement))
 
     def apply(
@@ -228,6 +231,7 @@ class Rows:
         documents: Mapping[str, Document] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
+        at: Callable[[Part], None] = lambda part: None,
     ) -> None:
         """Make all changes in one transaction, or none.
 
@@ -236,6 +240,7 @@ class Rows:
             documents: Not needed here, as swaps point to files.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
+            at: Is told how far the transaction has come.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
@@ -243,10 +248,12 @@ class Rows:
         """
         try:
             with self.transaction() as connection:
+                at("begun")
                 for swap in sorted(swaps, key=_order):
                     self._apply_one(connection, swap)
                 self._drop_empty(connection, sorted({*drop_if_empty, *drop_schemas}))
                 self._check_dropped(connection, drop_schemas)
+                at("rows_changed")
         except IntegrityError as error:
             raise Conflict(None, f"a row appeared meanwhile: {error.orig}") from error
         except DBAPIError as error:
@@ -257,10 +264,30 @@ class Rows:
     def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document] | None = None) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
+        The rows are locked first: a server whose client is gone may still be committing, and has
+        ended once it gives them up.
+
         Returns:
             ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
             other writers have been there since.
         """
+        with self.transaction() as connection:
+            self._lock(connection, [swap.before for swap in swaps if swap.before])
+            return self._fate(swaps)
+
+    def _lock(self, connection: Connection, rows: Sequence[Row]) -> None:
+        # On SQLite the transaction holds the one lock already.
+        if self.engine.dialect.name != "sqlite":
+            connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
+        for row in sorted(rows, key=_row_key):
+            statement = select(_tables.c.metadata_location).where(
+                _tables.c.catalog_name == self.name,
+                _tables.c.table_namespace == row.identifier[0],
+                _tables.c.table_name == row.identifier[1],
+            )
+            connection.execute(statement.with_for_update())
+
+    def _fate(self, swaps: Sequence[Swap]) -> Fate:
         before = {swap.before.identifier: swap.before for swap in swaps if swap.before}
         after = {swap.after.identifier: swap.after for swap in swaps if swap.after}
         found = self.find({*before, *after})
@@ -282,6 +309,17 @@ class Rows:
             with connection.begin():
                 yield connection
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise CatalogError(
+                f"The catalog's database cannot be read: {error.orig}. Nothing was changed by "
+                "this. Check that it is up and reachable, then run the same command again."
+            ) from error
+
     def _select(self, *conditions: Any) -> list[Row]:
         statement = select(
             _tables.c.table_namespace,
@@ -289,7 +327,7 @@ class Rows:
             _tables.c.iceberg_type,
             _tables.c.metadata_location,
         ).where(_tables.c.catalog_name == self.name, *conditions)
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.
         return [

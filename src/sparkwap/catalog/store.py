@@ -19,6 +19,7 @@ from sparkwap.catalog.model import CommitUnknown
 from sparkwap.catalog.pointers import Pointers
 from sparkwap.catalog.rows import Conflict, Fate, Swap, Unanswered
 from sparkwap.errors import CatalogError
+from sparkwap.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ _CACHED_DOCUMENTS = 1000
 _THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
+_LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -151,22 +153,37 @@ class Store:
             written = [one for one in locations if self._unwritten.pop(one, None) is None]
         self.map(self.files.delete, written)
 
-    def commit(self, stage: Callable[[], Staged[R]], tries: int = _TRIES) -> R:
+    def commit(
+        self,
+        stage: Callable[[], Staged[R]],
+        operation: Operation,
+        tries: int = _TRIES,
+        **facts: Any,
+    ) -> R:
         """Stage and commit, again from fresh metadata whenever another writer was faster.
 
         Args:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
+            operation: What the commit is for, which names its steps.
             tries: How often at most.
+            facts: What its steps are about; see `sparkwap.steps.reached`.
 
         Raises:
             CatalogError: Another writer was faster each time, or the database failed; nothing has
                 changed.
             CommitUnknown: The database did not say whether it has committed.
         """
+        steps = COMMIT_STEPS[operation]
+
+        def at(part: Part) -> None:
+            reached(steps[part], **facts)
+
         for attempt in range(tries):
+            at("begins")
             staged = stage()
             try:
-                self._apply(staged)
+                at("files_written")
+                self._apply(staged, at)
             except Conflict as conflict:
                 self.delete(staged.files)
                 last = conflict
@@ -184,20 +201,23 @@ class Store:
                 raise
             self._done_with(staged)
             self.delete(staged.obsolete)
+            at("cleaned")
             return staged.result
         raise CatalogError(
             f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "
             "Run the same command again."
         ) from last
 
-    def _apply(self, staged: Staged[Any]) -> None:
+    def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
             self.rows.apply(
                 staged.swaps,
                 documents=self._unwritten_of(staged),
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
+                at=at,
             )
+            at("committed")
 
     def _unwritten_of(self, staged: Staged[Any]) -> dict[str, md.Document]:
         with self._lock:
@@ -217,11 +237,14 @@ class Store:
         fate = self._fate(staged)
         if fate == "made":
             return
-        if fate == "unknown" or failure.lost:
+        # Rows that only come with the commit cannot be locked, and a server may still be at work on
+        # a request that broke off: both may be on their way.
+        locked = self.rows.takes_files and any(swap.before for swap in staged.swaps)
+        if fate == "unknown" or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
-                f"{self._extent} `dbt run-operation wap_status` shows which, once the "
-                f"{self._what} is back."
+                f"{self._extent} Once the {self._what} is back, `dbt run-operation wap_status` "
+                "shows which; `dbt retry` looks, and does nothing twice."
             ) from cause
         self.delete(staged.files)
         raise CatalogError(
@@ -232,7 +255,31 @@ class Store:
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
             return "not made"
-        try:
-            return self.rows.fate(staged.swaps, self._unwritten_of(staged))
-        except Exception:
-            return "unknown"
+        for wait in (0.0, *_LOOK_WAITS_SECONDS):
+            time.sleep(wait)
+            try:
+                fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
+                known = fate != "unknown" or not self.rows.atomic
+                return fate if known else self._fate_by_history(staged.swaps)
+            except Exception:
+                continue
+        return "unknown"
+
+    def _fate_by_history(self, swaps: Sequence[Swap]) -> Fate:
+        """As `Rows.fate` where other writers have been since: a table's log has what it was.
+
+        One table is enough, as all of the transaction was made or nothing.
+        """
+        changed = [s for s in swaps if s.before and s.after and s.after.kind == "table"]
+        found = self.rows.find({s.after.identifier for s in changed if s.after})
+        for swap in changed:
+            row = found.get(swap.after.identifier) if swap.after else None
+            if row is None or row.kind != "table" or not swap.before or not swap.after:
+                continue
+            log = self.load(row.location).get("metadata-log") or ()
+            known = {row.location, *(step["metadata-file"] for step in log)}
+            if swap.after.location in known:
+                return "made"
+            if swap.before.location in known:
+                return "not made"
+        return "unknown"

@@ -26,10 +26,11 @@ from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
+from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, summary
+from sparkwap import guard, names, overlay, state, steps, summary
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -38,7 +39,8 @@ from sparkwap.plan import Desired
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
-from sparkwap.state import LastRun, RetryRecord, run_of
+from sparkwap.state import RESULTS, UNFINISHED, LastRun, RetryRecord, run_of
+from sparkwap.steps import reached
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -165,8 +167,11 @@ class SparkWapAdapter(SparkAdapter):
         last = LastRun.read(self._target_path)
         if settings.branch is None and self._is_retry:
             folder = Path(getattr(self.config.args, "state", None) or self._target_path)
-            retried = run_of(Path(self._project_root) / folder / "run_results.json")
+            results = Path(self._project_root) / folder / RESULTS
+            retried = run_of(results)
             if last is not None and last.run_id == retried:
+                if last.outcome == "open" or state.is_unfinished(results):
+                    state.require_unpublished(self.lake.ledger, last)
                 return last.branch
             run_id = retried or run_id
         # What a run that died has left half-built tells nothing about its tables.
@@ -190,8 +195,17 @@ class SparkWapAdapter(SparkAdapter):
         run.warm_up()
         run.load_side_schemas()
         overlay.activate(run.overlay)
+        reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
         return run
+
+    def _record_unfinished(self) -> None:
+        """Let `dbt retry` find this run, should it not come to its end."""
+        try:
+            write_unfinished(self._target_path / RESULTS, self.get_macro_resolver())
+        except Exception as error:
+            # A convenience: the branch can be named by hand, too.
+            logger.debug(f"no record of the open run was written: {error}")
 
     def _session_settings(self) -> Mapping[str, str]:
         """The settings of every Spark session of this invocation."""
@@ -266,8 +280,16 @@ class SparkWapAdapter(SparkAdapter):
     ) -> Iterator[None]:
         """dbt opens a node's connection before it compiles the node: here the node begins."""
         with super().connection_named(name, query_header_context, should_release_connection):
-            if getattr(query_header_context, "resource_type", None) in facts.BUILT_TYPES:
+            kind = getattr(query_header_context, "resource_type", None)
+            if kind in facts.BUILT_TYPES:
                 self._begin_node(query_header_context)
+            elif kind in facts.TEST_TYPES and self._run is not None:
+                reached(
+                    steps.AUDIT_BEGINS,
+                    run_id=self._run.run_id,
+                    branch=self._run.branch,
+                    node_id=query_header_context.unique_id,
+                )
             yield
 
     def _begin_node(self, node: Any) -> None:
@@ -418,7 +440,11 @@ class SparkWapAdapter(SparkAdapter):
     def wap_open_run(self) -> str | None:
         """Open the run of this invocation; returns its audit branch."""
         run = self.current_run()
-        return run.branch if run else None
+        if run is None:
+            return None
+        self._record_unfinished()
+        reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
+        return run.branch
 
     @available.parse(lambda *a, **k: {})
     def wap_close_run(self, results: Iterable[Any]) -> dict[str, Any]:
@@ -431,17 +457,23 @@ class SparkWapAdapter(SparkAdapter):
             return {"lines": [], "failed": False}
         results = list(results)
         manifest = facts.Manifest(self.get_macro_resolver())
+        nodes = manifest.nodes(results)
         try:
-            with _as_dbt_error():
-                closing = run.close(
-                    manifest.nodes(results), manifest.tests(), manifest.seen(results)
-                )
+            closing = run.close(nodes, manifest.tests(), manifest.seen(results))
+        except Exception as error:
+            # dbt knows of nothing wrong with them, and a retry would pass them by.
+            facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
+            raise DbtRuntimeError(_not_closed(error, run.branch)) from error
         finally:
             self._run_settled = True
             self._end_run()
+        about = {"run_id": run.run_id, "branch": run.branch}
+        reached(steps.RECORDING, **about)
         outcome = "held" if closing.published < len(closing.nodes) else "closed"
         LastRun(run.run_id, run.branch, outcome).write(self._target_path)
+        reached(steps.RECORDED, **about)
         facts.mark_rejected(results, closing.rejected(), manifest)
+        reached(steps.MARKED, **about)
         return {
             "lines": summary.lines(closing, run_id=run.run_id, branch=run.branch),
             "failed": self._fail(closing, results),
@@ -457,6 +489,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
+            unfinished=state.unfinished_run(self._target_path),
         )
         with _as_dbt_error():
             return operations.call(name, arguments)
@@ -625,6 +658,9 @@ class SparkWapAdapter(SparkAdapter):
     def cleanup_connections(self) -> None:
         if self._run is not None and self._command == "clone" and sys.exc_info()[0] is None:
             self._publish_copies(self._run)
+        if self._run is not None and sys.exc_info()[0] is not None:
+            # Interrupted: dbt's own record is of the nodes that have run, and knows no others.
+            self._record_unfinished()
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
@@ -711,6 +747,17 @@ def _as_dbt_error() -> Iterator[None]:
         yield
     except SparkwapError as error:
         raise DbtRuntimeError(str(error)) from error
+
+
+def _not_closed(error: Exception, branch: str) -> str:
+    """What is told when the gate could not come to its end; its own errors say it themselves."""
+    if isinstance(error, SparkwapError):
+        return str(error)
+    return (
+        f"The gate broke down when it closed the run ({type(error).__name__}: {error}). All tables "
+        f"of the run are published or none, and what is not is on branch {branch}. `dbt "
+        "run-operation wap_status` shows which; `dbt retry` looks, and does nothing twice."
+    )
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:

@@ -21,7 +21,8 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
-from sparkwap import guard
+from sparkwap import guard, steps
+from sparkwap.steps import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,12 +117,14 @@ class PooledHandle(SparkConnectionWrapper):
     def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
         self._check(sql)
         try:
+            reached(steps.STATEMENT_SENDING, sql=sql)
             if self._connect is not None:
                 self._cursor = ConnectCursor(self._connect)
                 self._cursor.execute(sql.strip().removesuffix(";"))
             else:
                 self._cursor = self._sql.cursor()
                 self._cursor.execute(sql, bindings)
+            reached(steps.STATEMENT_DONE, sql=sql)
         except CONNECTION_LOST_EXCEPTIONS as error:
             self._broken = True
             raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error
