@@ -10,6 +10,7 @@ from sparkwap.names import BRANCH_RULE, branch_problem
 
 PublishMode = Literal["run", "lineage", "never"]
 WarningMode = Literal["publish", "hold"]
+LogMode = Literal["file", "dbt", "none"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -29,6 +30,8 @@ class GateSettings:
         tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
             None for ever.
         guard: Refuse statements that would harm a live table.
+        log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
+            log, or nowhere.
     """
 
     publish: PublishMode = "run"
@@ -37,14 +40,15 @@ class GateSettings:
     branch: str | None = None
     tag_retention_days: int | None = 90
     guard: bool = True
+    log: LogMode = "file"
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
-        `wap_tag_retention_days` and `wap_guard`. A key that is absent takes its default, and so
-        does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
+        `wap_tag_retention_days`, `wap_guard` and `wap_log`. A key that is absent takes its default,
+        and so does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
         value keeps tags for ever. Numbers and booleans may come as text, as they do from
         `env_var`. Keys without the prefix `wap_` are not looked at.
 
@@ -60,6 +64,7 @@ class GateSettings:
             branch=reader.read("wap_branch", _branch, BRANCH_RULE),
             tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
             guard=bool(reader.flag("wap_guard", default=True)),
+            log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
         )
         reader.finish()
         return settings

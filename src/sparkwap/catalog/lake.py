@@ -489,7 +489,10 @@ class Lake:
             self._give_up(journal, outcome)
         series.outcome_or_raise(journal, outcome, reasons)
         runs = [_with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
-        return series.receipt_of(journal, self._finish_publish(journal, schemas, runs))
+        entries = self._finish_publish(journal, schemas, runs)
+        about = {"run_id": journal.run_id, "branch": journal.branch}
+        reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
+        return series.receipt_of(journal, entries)
 
     def _rollback_in_series(
         self,
@@ -534,7 +537,7 @@ class Lake:
         left = series.leftovers(journal, self._store)
         folders = self._own_folders(_side_views(left, schemas))
         swaps = [Swap(row, None) for row in left]
-        about = {
+        about: dict[str, Any] = {
             "run_id": journal.run_id,
             "branch": journal.branch,
             "publish_id": journal.publish_id,

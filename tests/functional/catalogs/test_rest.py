@@ -6,6 +6,7 @@ multi-table commit is not atomic, so that both forms go by the journal.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,10 @@ def test_the_gate_on_a_rest_catalog(
 
     project.dbt("build", v=1).succeeded()
     assert seen() == (["id", "amount"], 6, 3)
+    told = [json.loads(line) for line in (tmp_path / "target/sparkwap.jsonl").open()]
+    events = [line["event"] for line in told if line["table"] == f"{schema}.orders"]
+    assert events == ["begun", "placed", "built", "published"]
+    assert {"opened", "decided", "verified", "closed"} <= {line["event"] for line in told}
     # An audit fails: nothing of the run is published.
     project.dbt("build", v=7).failed()
     assert seen() == (["id", "amount"], 6, 3)

@@ -30,7 +30,7 @@ from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, state, steps, summary
+from sparkwap import guard, names, overlay, state, steplog, steps, summary
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -102,6 +102,7 @@ class SparkWapAdapter(SparkAdapter):
         self._refusal: str | None = None
         # What is wrong with the server or catalog: empty for nothing, None while it is not known.
         self._probed: str | None = None
+        self._log: steplog.StepLog | None = None
         self._read_branch_known = False
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
@@ -190,6 +191,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
         )
+        self._start_log(settings)
         for line in self.lake.recover():
             logger.info(line)
         run.warm_up()
@@ -198,6 +200,26 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
         return run
+
+    def _start_log(self, settings: GateSettings) -> None:
+        if self._log is None and settings.log != "none":
+            write = logger.info if settings.log == "dbt" else steplog.to_file(self._target_path)
+            self._log = steplog.StepLog(write, get_invocation_id()).start()
+
+    def _log_verdicts(self, run: Run, closing: Closing) -> None:
+        if self._log is None:
+            return
+        for node in closing.nodes:
+            verdict = closing.decision.verdicts[node.node_id]
+            refused = verdict.outcome == "published" and closing.refused is not None
+            self._log.tell(
+                "refused" if refused else verdict.outcome,
+                run_id=run.run_id,
+                branch=run.branch,
+                table=node.name,
+                node_id=node.node_id,
+                reason=closing.refused if refused else "; ".join(verdict.reasons) or None,
+            )
 
     def _record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
@@ -467,6 +489,7 @@ class SparkWapAdapter(SparkAdapter):
         finally:
             self._run_settled = True
             self._end_run()
+        self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
         reached(steps.RECORDING, **about)
         outcome = "held" if closing.published < len(closing.nodes) else "closed"
@@ -482,6 +505,7 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        self._start_log(self._settings())
         operations = Operations(
             self.lake,
             run_id=get_invocation_id(),
@@ -665,6 +689,8 @@ class SparkWapAdapter(SparkAdapter):
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
         self._end_run()
+        if self._log is not None:
+            self._log.stop()
         if self._retry_record is not None:
             self._retry_record.put_back(get_invocation_id())
 
