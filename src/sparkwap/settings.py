@@ -48,8 +48,8 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
         `wap_tag_retention_days`, `wap_guard` and `wap_log`. A key that is absent takes its default,
-        and so does one without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a
-        value keeps tags for ever. Numbers and booleans may come as text, as they do from
+        and so does one without a value (`wap_branch:`), except that a `wap_tag_retention_days`
+        without a value keeps tags for ever. Numbers and booleans may come as text, as they do from
         `env_var`. Keys without the prefix `wap_` are not looked at.
 
         Raises:
