@@ -214,9 +214,11 @@ class Operations:
         self._lake.rollback(
             done.entries, run_id=self._run_id, publish_id=done.publish_id, branch=done.branch
         )
+        atomic = self._lake.store.rows.atomic
+        how = "in one transaction" if atomic else "by a journal, one table after the other"
         yield (
-            f"Rolled back the publish of run {names.short_run_id(done.run_id)} in one "
-            "transaction; readers of main see again:"
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)} {how}; readers of "
+            "main see again:"
         )
         for entry in done.entries:
             before = entry.base if entry.base is not None else entry.base_metadata_location

@@ -22,6 +22,7 @@ from sparkwap.catalog import (
     Kind,
     Lake,
     LedgerRows,
+    PublishTorn,
     PublishUnverified,
     SideItem,
     TableState,
@@ -123,6 +124,8 @@ class Closing:
         seconds: time the publish took.
         earlier: ids of those nodes that earlier runs on the branch have built, not this one.
         notices: what the builds of nodes had to tell, by node id.
+        in_series: the catalog has no transaction over several tables, so that they were published
+            one after the other, by a journal.
     """
 
     decision: Decision
@@ -132,6 +135,7 @@ class Closing:
     seconds: float
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_series: bool = False
 
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
@@ -653,7 +657,7 @@ class Run:
                     branch=self.branch,
                     appends=rows,
                 )
-            except (CommitUnknown, PublishUnverified):
+            except (CommitUnknown, PublishTorn, PublishUnverified):
                 raise
             except SparkwapError as error:
                 refused = self._record_refusal(ledger, rows, str(error))
@@ -661,7 +665,8 @@ class Run:
             ledger.append(rows)
         seconds = (datetime.now(UTC) - started).total_seconds()
         published = 0 if refused else len(items)
-        return Closing(decision, tuple(nodes), published, refused, seconds)
+        series = not self.lake.store.rows.atomic
+        return Closing(decision, tuple(nodes), published, refused, seconds, in_series=series)
 
     @staticmethod
     def _record_refusal(ledger: Ledger, rows: Sequence[LedgerRows], refused: str) -> str:

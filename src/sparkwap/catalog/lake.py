@@ -15,6 +15,7 @@ from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
+    CommitUnknown,
     Discarded,
     Identifier,
     Item,
@@ -520,12 +521,14 @@ class Lake:
 
         try:
             return jn.carry(journal, port, series.pause), port.reasons
-        except jn.Stuck:
-            raise CatalogError(
-                f"Other writers were faster each time, so the {journal.action} "
-                f"{journal.publish_id} is on its way: some of its tables may be moved and others "
-                "not. The next dbt command on this lake completes or undoes it."
-            ) from None
+        except (jn.Stuck, CatalogError) as error:
+            stuck = isinstance(error, jn.Stuck)
+            reason = "Other writers were faster each time" if stuck else str(error)
+            raise CommitUnknown(
+                f"The {journal.action} {journal.publish_id} is on its way: some of its tables may "
+                "be moved and others not. The next `dbt build`, wap_publish, wap_discard or "
+                f"wap_rollback on this lake completes or undoes it. What stopped it: {reason}"
+            ) from error
 
     def _finish_publish(
         self, journal: jn.Journal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]

@@ -72,7 +72,7 @@ def test_the_gate_on_a_rest_catalog(
 ) -> None:
     catalog, _ = rest
     schema = f"shop_{together}"
-    project = Project(tmp_path, schema, profile(rest, together)).write(FILES)
+    project = Project(tmp_path, schema, profile(rest, together), {"v": 1}).write(FILES)
     reader = load_catalog("lake", **catalog.properties)
 
     def seen() -> tuple[list[str], int, int]:
@@ -81,7 +81,8 @@ def test_the_gate_on_a_rest_catalog(
         ids = reader.load_table((schema, "seen")).scan().to_arrow().num_rows
         return orders.schema().column_names, totals, ids
 
-    project.dbt("build", v=1).succeeded()
+    built = project.dbt("build", v=1).succeeded()
+    assert "Published 4 tables by a journal" in built.text
     assert seen() == (["id", "amount"], 6, 3)
     told = [json.loads(line) for line in (tmp_path / "target/sparkwap.jsonl").open()]
     events = [line["event"] for line in told if line["table"] == f"{schema}.orders"]
