@@ -57,13 +57,13 @@ class Lake:
 
     def open(self) -> Catalog | None:
         """The catalog; None if there is none yet (opening one would make it)."""
-        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.catalog import load_catalog
 
         uri = self.properties["uri"]
         file = uri.removeprefix("sqlite:///").split("?")[0]
         if uri.startswith("sqlite:") and not Path(file).exists():
             return None
-        return SqlCatalog(self.name, **self.properties)
+        return load_catalog(self.name, **self.properties)
 
 
 @dataclass(frozen=True)

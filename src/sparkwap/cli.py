@@ -82,9 +82,22 @@ def register_server(commands: Commands) -> None:
     logs.add_argument("--follow", "-f", action="store_true", help="go on with what is added to it")
 
 
+def register_doctor(commands: Commands) -> None:
+    """``sparkwap doctor``."""
+    text = "look whether the gate's promises hold with a target's server and catalog"
+    parser = commands.add_parser("doctor", help=text, description=text)
+    parser.add_argument("--target", "-t", help="the target (default: that of the profile)")
+    parser.add_argument(
+        "--project-dir", type=Path, default=Path(), help="the dbt project (default: this folder)"
+    )
+    parser.add_argument("--profiles-dir", type=Path, help="where profiles.yml is (default: dbt's)")
+    parser.set_defaults(handler=_doctor)
+
+
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_build,
+    register_doctor,
     register_quarantine,
     register_source,
     register_sweep,
@@ -136,6 +149,17 @@ def _status(arguments: argparse.Namespace) -> int:
     for name, value in rows.items():
         print(f"{name:<12} {value}")
     return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from dbt.adapters.sparkwap.probing import look
+    from sparkwap import doctor
+
+    facts = look(arguments.project_dir.resolve(), arguments.profiles_dir, arguments.target)
+    findings = doctor.examine(facts)
+    for line in doctor.lines(findings):
+        print(line)
+    return 0 if doctor.safe(findings) else EXIT_ERROR
 
 
 def _logs(arguments: argparse.Namespace) -> int:

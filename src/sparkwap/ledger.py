@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -131,6 +132,20 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "bytes": _ID,
         }
     ),
+    "journal": pa.schema(
+        {
+            "publish_id": _TEXT,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "action": _TEXT,
+            "state": _TEXT,
+            "tag": _TEXT,
+            "tag_max_age_ms": _ID,
+            "moves": _TEXT,
+            "intended_at": _TIME,
+            "at": _TIME,
+        }
+    ),
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
@@ -142,7 +157,8 @@ the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollba
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch."""
+table that went with a branch. ``journal`` is kept on catalogs that cannot publish in one
+transaction: a publish as it was intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -195,7 +211,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def append(self, rows: LedgerRows | Sequence[LedgerRows]) -> None:
-        """Append rows, of several tables in one transaction.
+        """Append rows, of several tables in one transaction where the catalog has them.
 
         Raises:
             ValueError: A table or a column is not one of the ledger's.
@@ -204,8 +220,17 @@ class Ledger:
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
         self.ensure({append.table for append in merged})
-        if merged:
-            self._lake.store.commit(lambda: self.stage(merged), "ledger")
+        together = [merged] if self._lake.store.rows.atomic else [[one] for one in merged]
+        for part in together:
+            # As a series, each commits by itself: one that is tried again must not repeat another.
+            self._lake.store.commit(partial(self.stage, part), "ledger")
+
+    def open_journals(self) -> list[dict[str, Any]]:
+        """The rows of publishes and rollbacks that were begun and not brought to an end."""
+        rows = self._read("journal", None)
+        ended = {_journal_key(row) for row in rows if row["state"] != "intended"}
+        found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
+        return sorted(found, key=lambda row: _time(row["intended_at"]))
 
     def branch_history(self, branch: str) -> BranchHistory:
         """The latest rows of an audit branch, from the last discard of that name on."""
@@ -262,6 +287,10 @@ class Ledger:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)
+
+    def ensure_all(self) -> None:
+        """Create all tables that this catalog needs: the journal where a publish is a series."""
+        self.ensure(set(SCHEMAS) - ({"journal"} if self._lake.store.rows.atomic else set()))
 
     def ensure(self, tables: Collection[str]) -> None:
         """Create the ledger's schema and those tables where they lack; add columns that lack.
@@ -346,11 +375,10 @@ class Ledger:
         if new:
             self._lake.ensure_schema(NAMESPACE)
             reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
-            warehouse = self._lake.properties["warehouse"].rstrip("/")
             table = catalog.create_table_if_not_exists(
                 (NAMESPACE, name),
                 schema,
-                location=f"{warehouse}/{NAMESPACE}/{name}",
+                location=f"{self._lake.warehouse}/{NAMESPACE}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
             reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
@@ -441,6 +469,10 @@ def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
     return trimmed, [entry["manifest-list"] for entry in old]
 
 
+def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["publish_id"], row["run_id"], row["action"]
+
+
 def _latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
     latest: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -456,8 +488,8 @@ def _time(value: datetime | None) -> datetime:
 
 def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPublish:
     first = rows[0]
-    entries = [
-        PublishedEntry(
+    entries = {
+        (row["schema"], row["name"]): PublishedEntry(
             (row["schema"], row["name"]),
             _how(row["how"]),
             row["base_snapshot"],
@@ -465,14 +497,15 @@ def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPubl
             row["candidate_snapshot"],
             row["published_metadata"],
         )
+        # Two that complete one journal at once both write it down.
         for row in rows
-    ]
+    }
     return LedgerPublish(
         first["publish_id"],
         first["run_id"],
         first["branch"],
         first["published_at"],
-        tuple(sorted(entries, key=lambda entry: entry.identifier)),
+        tuple(entries[name] for name in sorted(entries)),
         rolled_back,
     )
 

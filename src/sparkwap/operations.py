@@ -111,11 +111,19 @@ class Operations:
         if unknown:
             raise ConfigError(_usage(operation, f"unknown argument: {', '.join(unknown)}"))
         method = getattr(self, "_" + operation.removeprefix("wap_"))
-        return list(method(**{key: str(value) for key, value in given.items()}))
+        # What a process that died has left half-way: a look must not change anything.
+        found = [] if operation == "wap_status" else self._lake.recover()
+        return [*found, *method(**{key: str(value) for key, value in given.items()})]
 
     # -- wap_status ------------------------------------------------------------------------------
 
     def _status(self, branch: str | None = None) -> Iterable[str]:
+        for row in self._lake.on_their_way():
+            yield (
+                f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not come to "
+                "its end: some of its tables may be moved and others not. The next dbt build, "
+                "wap_publish, wap_discard or wap_rollback completes or undoes it."
+            )
         found = self._lake.open_branches()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
@@ -344,9 +352,11 @@ class Operations:
         except RollbackRefused as refused:
             raise refused.told(self._why_not(done, later, refused, force)) from refused
         with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
+        atomic = self._lake.store.rows.atomic
+        how = "in one transaction" if atomic else "by a journal, one table after the other"
         yield (
-            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, in one "
-            "transaction; readers of main see again:"
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "
+            "readers of main see again:"
         )
         for entry in entries:
             before = entry.base if entry.base is not None else entry.base_metadata_location

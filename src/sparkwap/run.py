@@ -20,10 +20,12 @@ from sparkwap.catalog import (
     CommitUnknown,
     Difference,
     Identifier,
+    Kind,
     Lake,
     LedgerRows,
     Mismatch,
     PublishRefused,
+    PublishTorn,
     PublishUnverified,
     Read,
     SideItem,
@@ -31,7 +33,7 @@ from sparkwap.catalog import (
 )
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.ledger import SCHEMAS, BranchHistory, Ledger
+from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 from sparkwap.steps import reached
@@ -135,6 +137,8 @@ class Closing:
         tries: how often this was done; ``waited`` is how long it waited for it, in seconds.
         rebuilt: names of the tables that were built again.
         rebuilt_by: id of the run that did so last.
+        in_series: the catalog has no transaction over several tables, so that they were published
+            one after the other, by a journal.
     """
 
     decision: Decision
@@ -151,6 +155,7 @@ class Closing:
     waited: float = 0.0
     rebuilt: tuple[str, ...] = ()
     rebuilt_by: str | None = None
+    in_series: bool = False
 
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
@@ -231,7 +236,7 @@ class Run:
             import_module(module)
         # Closing the run does it again, and tells what is wrong with the catalog.
         with suppress(Exception):
-            self.lake.ledger.ensure(SCHEMAS)
+            self.lake.ledger.ensure_all()
 
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
@@ -328,10 +333,16 @@ class Run:
                 return known or self._beside(identifier, current)
             return self._clone(identifier, current, tuple(changes))
 
-    def place_beside(self, identifier: Identifier) -> Target:
-        """Build ``identifier`` from nothing in the side schema: a view, or a replacement."""
+    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> Target:
+        """Build ``identifier`` from nothing in the side schema: a view, or a replacement.
+
+        :param kind: what it will be.
+        :raises SparkwapError: something else stands there, and the catalog cannot put one in the
+            place of the other.
+        """
         with self._place(identifier):
-            return self.target(identifier) or self._beside(identifier, self.lake.state(identifier))
+            known = self.target(identifier)
+            return known or self._beside(identifier, self.lake.state(identifier), kind)
 
     def place_copy(self, identifier: Identifier, source: Identifier) -> Target:
         """Build ``identifier`` as a zero-copy copy of another published table.
@@ -349,9 +360,8 @@ class Run:
 
     def location(self, identifier: Identifier) -> str:
         """A path of its own for a new table, so that a discard can delete all of it."""
-        warehouse = str(self.lake.properties["warehouse"]).rstrip("/")
         schema, name = identifier
-        return f"{warehouse}/{schema}/{name}-{names.short_run_id(self.run_id)}"
+        return f"{self.lake.warehouse}/{schema}/{name}-{names.short_run_id(self.run_id)}"
 
     def _place(self, identifier: Identifier) -> threading.Lock:
         with self._lock:
@@ -413,7 +423,11 @@ class Run:
             )
         )
 
-    def _beside(self, identifier: Identifier, current: TableState | None) -> Target:
+    def _beside(
+        self, identifier: Identifier, current: TableState | None, kind: Kind = "table"
+    ) -> Target:
+        if current is not None and current.kind != kind:
+            self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
         self._reached(steps.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)
@@ -777,7 +791,7 @@ class Run:
                     strict_reads=self.settings.reads == "strict",
                 )
                 self._tell_moved(receipt.moved_reads, reads)
-            except (CommitUnknown, PublishUnverified):
+            except (CommitUnknown, PublishTorn, PublishUnverified):
                 raise
             except SparkwapError as error:
                 refused = str(error)
@@ -801,6 +815,7 @@ class Run:
             refusals=refusals,
             rebuild=plan if isinstance(plan, rebuild.Rebuild) else None,
             gave_up=plan.reason if isinstance(plan, rebuild.GiveUp) else "",
+            in_series=not self.lake.store.rows.atomic,
         )
 
     def _plan_rebuild(
@@ -1004,11 +1019,13 @@ def _refused(
             one = LedgerRows(
                 "nodes",
                 [
+                    # Later than the rows that a journalled publish has written before it began.
                     {
                         **row,
                         "verdict": "rejected",
                         "reason": message,
                         "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
+                        "built_at": datetime.now(UTC),
                     }
                     if row["verdict"] == "published"
                     else row

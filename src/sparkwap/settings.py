@@ -13,6 +13,7 @@ PublishMode = Literal["run", "lineage", "never"]
 WarningMode = Literal["publish", "hold"]
 ReadsMode = Literal["warn", "ignore", "strict"]
 SweepMode = Literal["never", "end_of_run"]
+LogMode = Literal["file", "dbt", "none"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -40,6 +41,8 @@ class GateSettings:
             rebuild.
         sweep: Whether a run sweeps the lake when it has ended.
         sweep_limits: How old things must be before a sweep takes them.
+        log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
+            log, or nowhere.
     """
 
     publish: PublishMode = "run"
@@ -53,6 +56,7 @@ class GateSettings:
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
+    log: LogMode = "file"
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -60,7 +64,7 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
         `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`, `wap_reads`,
-        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days` and
+        `wap_log`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days` and
         `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
         without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a value
         keeps tags for ever. Numbers and booleans may come as text, as they do from `env_var`.
@@ -91,6 +95,7 @@ class GateSettings:
                 reader.days("wap_sweep_named_after_days", NAMED_DAYS),
                 reader.days("wap_sweep_files_after_days", FILE_DAYS),
             ),
+            log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
         )
         reader.finish()
         return settings

@@ -42,6 +42,8 @@ class Closing(Protocol):
     def earlier(self) -> frozenset[str]: ...
     @property
     def notices(self) -> Mapping[str, tuple[str, ...]]: ...
+    @property
+    def in_series(self) -> bool: ...
 
 
 def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] = ()) -> list[str]:
@@ -51,7 +53,8 @@ def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] 
         closing: The gate's decision, the nodes it is about, and how the publish went: `published`
             counts what is live now, `refused` is the catalog's message, `seconds` is the time
             that the publish took, `earlier` are the nodes that this invocation has not built,
-            `notices` is what their builds had to tell, such as a column that is new in a file.
+            `notices` is what their builds had to tell, such as a column that is new in a file,
+            `in_series` is true where the catalog has no transaction over several tables.
         run_id: dbt's invocation id.
         branch: The audit branch.
         remarks: What else there is to tell of how it came to this, behind the totals.
@@ -148,7 +151,8 @@ def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
         tail = "" if live == total else "; the others stay on the branch, out of readers' sight"
         # Of a publish by another run it is not known.
         took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
-        yield f"{_INDENT}Published {what} in one transaction{took}{tail}."
+        how = "by a journal, one after the other" if closing.in_series else "in one transaction"
+        yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 
 def _counted(count: int, noun: str, *, number: bool = True) -> str:

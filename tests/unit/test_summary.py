@@ -21,6 +21,7 @@ class Ended:
     seconds: float = 0.046
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_series: bool = False
 
 
 def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:
@@ -209,3 +210,12 @@ def test_what_builds_had_to_tell_is_told() -> None:
     many = {nodes[0].node_id: tuple(f"notice {number}" for number in range(25))}
     text = ended(nodes, {"raw_orders": ["pass"], "raw_items": ["pass"]}, notices=many)
     assert "  notice     and 5 more\n" in text
+
+
+def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
+    built = node("a")
+    decision = decide([built], [], [], GateSettings())
+    closing = Ended(decision, (built,), 1, in_series=True)
+    text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
+    assert "Published 1 table by a journal, one after the other" in text
+    assert "transaction" not in text

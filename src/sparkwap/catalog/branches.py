@@ -129,7 +129,7 @@ def clone(
     location = md.next_location(document, row.location)
     files = store.write({location: md.Edit(document, row.location).properties(changes).build()})
     cloned = Row(side_identifier, "table", location)
-    return Staged(cloned, [Swap(standing, cloned)], files)
+    return Staged(cloned, [Swap(standing, cloned, replaces=True)], files)
 
 
 def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
@@ -139,7 +139,7 @@ def copy(store: Store, source: Identifier, target: Identifier, location: str) ->
     metadata = md.next_location(copied, None)
     files = store.write({metadata: copied})
     row = Row(target, "table", metadata)
-    return Staged(row, [Swap(store.rows.get(target), row)], files)
+    return Staged(row, [Swap(store.rows.get(target), row, replaces=True)], files)
 
 
 def _copied_properties(document: md.Document) -> dict[str, str]:

@@ -31,7 +31,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone, table_row
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.rows import Row, Rows, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.errors import CatalogError
 
@@ -217,13 +217,16 @@ def _max_age(document: md.Document, name: str) -> int | None:
 
 
 def forget_previous(lake: Lake, identifier: Identifier) -> None:
-    """Clear the catalog's note of the metadata file before the present one."""
+    """Clear a SQL catalog's note of the metadata file before the present one."""
     statement = text(
         "update iceberg_tables set previous_metadata_location = null where catalog_name = :catalog "
         "and table_namespace = :schema and table_name = :name"
     )
     schema, name = identifier
-    with lake.store.rows.transaction() as connection:
+    rows = lake.store.rows
+    if not isinstance(rows, Rows):
+        return
+    with rows.transaction() as connection:
         connection.execute(statement, {"catalog": lake.name, "schema": schema, "name": name})
 
 

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap import names
 from sparkwap.catalog import branches, reads, sameness, sparksql
+from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import (
+    CommitUnknown,
     Discarded,
     Head,
     Identifier,
     Item,
+    Kind,
     LedgerRows,
     Mismatch,
     OpenBranch,
@@ -48,8 +51,10 @@ from sparkwap.steps import COMMIT_STEPS, PUBLISH_VERIFIED, Operation, reached
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.catalog import Catalog
 
+    from sparkwap.catalog.pointers import Pointers
+    from sparkwap.catalog.series import PublishPort, RollbackPort
     from sparkwap.ledger import Ledger
 
 T = TypeVar("T")
@@ -58,42 +63,51 @@ R = TypeVar("R")
 _PUBLISH_TRIES = 10
 _RUN_BRANCH_PREFIX = "wap_"
 
+WAREHOUSE_LOCATION = "wap.warehouse-location"
+"""The catalog property with the folder for new tables, where ``warehouse`` is but a name."""
+
 
 class Lake:
-    """An Iceberg SQL catalog: states, audit branches, clones, publish, rollback, discard.
+    """An Iceberg catalog: states, audit branches, clones, publish, rollback, discard.
 
     Safe for use by several threads. Other processes, Spark among them, may write at any time.
 
     Args:
         name: The catalog's name, which Spark and PyIceberg must share.
-        properties: PyIceberg's catalog properties: ``type`` (``sql``, the default), ``uri`` of
-            the SQLite or PostgreSQL database, ``warehouse``, and those of the file access.
+        properties: PyIceberg's catalog properties: ``type`` (``sql``, the default, or ``rest``),
+            ``uri`` of the SQLite or PostgreSQL database or of the REST catalog, ``warehouse``, and
+            those of the file access.
 
     Raises:
         ConfigError: A property lacks or is not supported.
-        CatalogError: The database cannot be used.
+        CatalogError: The database or server cannot be used.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        kind = properties.get("type", "sql")
-        if kind != "sql":
-            raise ConfigError(
-                f"The catalog type {kind!r} is not supported; nothing was done. Use type 'sql' "
-                "with a 'uri' of a SQLite or PostgreSQL database."
-            )
-        for key in ("uri", "warehouse"):
-            if not properties.get(key):
-                raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
         self.name = name
-        self.properties = dict(properties)
-        self._store = Store(name, properties)
+        self._store = Store(_pointers(name, properties))
+        self.properties = dict(self._store.rows.properties)
 
     @cached_property
-    def catalog(self) -> SqlCatalog:
-        """PyIceberg's view of the same catalog, on the same database connections."""
-        from sparkwap.catalog.pyiceberg_catalog import SharedSqlCatalog
+    def catalog(self) -> Catalog:
+        """PyIceberg's view of the same catalog, on the same connections."""
+        return self._store.rows.pyiceberg()
 
-        return SharedSqlCatalog(self.name, self._store.rows.engine, self.properties)
+    @cached_property
+    def warehouse(self) -> str:
+        """The folder under which new tables get theirs, without a slash at its end.
+
+        Raises:
+            ConfigError: The catalog's ``warehouse`` is a name, and no folder is given.
+        """
+        folder = self.properties.get(WAREHOUSE_LOCATION) or self.properties.get("warehouse", "")
+        if "/" not in folder:
+            raise ConfigError(
+                f"The catalog's warehouse {folder!r} is no location, so there is no place for new "
+                f"tables; nothing was done. Give the folder as {WAREHOUSE_LOCATION!r}, such as "
+                "s3://bucket/lake, in `catalog` of the profile."
+            )
+        return folder.rstrip("/")
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -122,7 +136,7 @@ class Lake:
 
     def relations(self, schema: str) -> dict[str, str]:
         """Name -> ``table`` or ``view`` of a schema's members; empty for a missing schema."""
-        return {row.identifier[1]: row.kind for row in self._store.rows.members(schema)}
+        return dict(self._store.rows.kinds(schema))
 
     def schemas(self) -> set[str]:
         """All schemas, side schemas included."""
@@ -242,6 +256,21 @@ class Lake:
         self._store.commit(stage, "drop_schema", schema=schema)
         self._purge("drop_schema", folders, [schema])
 
+    def require_change_of_kind(self, identifier: Identifier, present: Kind, wanted: Kind) -> None:
+        """Check that a table can be published over a view, or the other way round.
+
+        Raises:
+            CatalogError: The catalog cannot put the one in the place of the other.
+        """
+        if self._store.rows.takes_files:
+            return
+        name = ".".join(identifier)
+        raise CatalogError(
+            f"{name} is a {present} and would become a {wanted}, which a REST catalog cannot do "
+            "without a moment in which there is neither. Nothing was built. Give the model "
+            f"another name (alias), or let its readers know and drop it: drop {present} {name}."
+        )
+
     # Writing on an audit branch
 
     def open_branch(
@@ -336,7 +365,10 @@ class Lake:
         read: Collection[Read] = (),
         strict_reads: bool = False,
     ) -> PublishReceipt:
-        """Publish tables and views, all in one database transaction or none.
+        """Publish tables and views, all in one transaction of the catalog or none.
+
+        A catalog without such transactions is published to by a journalled series: completed or
+        undone, by this call or by the next command (see `journal`).
 
         Each item is checked against the catalog as it is in the transaction: ``main`` is the base,
         the branch's head is the candidate, the side object and what stands at the live name are
@@ -359,6 +391,7 @@ class Lake:
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
+            PublishTorn: A journalled series was undone as far as others have left it to us.
             PublishUnverified: It was committed, and is not what the catalog holds now.
             CommitUnknown: The database did not say whether it has committed.
             CatalogError: Other writers were faster each time, or the database failed; nothing has
@@ -369,6 +402,15 @@ class Lake:
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(items))
         appends = [_with_publish_id(append, publish_id) for append in appends]
+        if not self._store.rows.atomic:
+            journal = jn.Journal(
+                publish_id, run_id, branch, "publish", tag, tag_max_age_ms, now, moves=()
+            )
+            found = self._store.rows.find({one.identifier for one in read})
+            differ = self._moved(read, found)
+            refused = differ if strict_reads else []
+            receipt = self._publish_in_series(journal, items, appends, refused)
+            return replace(receipt, moved_reads=tuple(differ))
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
@@ -409,7 +451,10 @@ class Lake:
         force: bool = False,
         undone: Sequence[UndonePublish] = (),
     ) -> RollbackReceipt:
-        """Undo a publish, all of it in one database transaction or nothing.
+        """Undo a publish, all of it in one transaction of the catalog or nothing.
+
+        On catalogs without such transactions it is a journalled series, which the next command
+        completes if this one dies.
 
         ``main`` goes back to the base, the former definition or the former view comes back, and
         names that were new vanish (their files stay). Tags stay.
@@ -434,6 +479,15 @@ class Lake:
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
+        if not self._store.rows.atomic:
+            journal = jn.Journal(publish_id, run_id, branch, "rollback", "", None, now, moves=())
+            if force:
+                raise CatalogError(
+                    "A rollback with force wants a catalog that can change several tables in one "
+                    "transaction, which this one cannot. Nothing was changed. Roll back the later "
+                    "publishes first, newest first: dbt run-operation wap_rollback"
+                )
+            return self._rollback_in_series(journal, entries, appends)
 
         def stage() -> Staged[RollbackReceipt]:
             rows = self._store.rows.find({entry.identifier for entry in entries})
@@ -494,8 +548,181 @@ class Lake:
         try:
             return self._store.commit(stage, "reopen", _PUBLISH_TRIES, branch=branch)
         except RollbackRefused:
-            self._store.rows.apply([], drop_if_empty=schemas)
+            self._store.rows.apply([], documents={}, drop_if_empty=schemas)
             raise
+
+    # Catalogs without transactions: see `journal`
+
+    def recover(self) -> list[str]:
+        """Complete or undo the publishes and rollbacks that a process has not brought to an end.
+
+        Does nothing on catalogs that publish in one transaction, where there are none.
+
+        Returns:
+            What was found and what became of it, a line each.
+
+        Raises:
+            CatalogError: Other writers were faster each time; the next command tries again.
+        """
+        if self._store.rows.atomic:
+            return []
+        return [self._recover_one(row) for row in self.ledger.open_journals()]
+
+    def on_their_way(self) -> list[dict[str, Any]]:
+        """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
+        return [] if self._store.rows.atomic else self.ledger.open_journals()
+
+    def _recover_one(self, row: Mapping[str, Any]) -> str:
+        from sparkwap.catalog import series
+
+        journal = series.journal_of(row)
+        what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+        if journal.action == "rollback":
+            outcome, _ = self._carry(journal, series.RollbackPort(self._store, journal))
+            self._finish_rollback(journal, outcome, ())
+            return f"Completed {what}, which had not come to its end."
+        schemas = self._side_schemas(journal.branch, [m.item for m in journal.moves if m.item])
+        port = series.PublishPort(self._store, journal, schemas)
+        outcome, _ = self._carry(journal, port)
+        if outcome.state == "completed":
+            run = {
+                "run_id": journal.run_id,
+                "branch": journal.branch,
+                "started_at": journal.at,
+                "ended_at": datetime.now(UTC),
+                "outcome": "published",
+                "message": "completed by a later command",
+            }
+            self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
+            return f"Completed {what}, which had not come to its end: all its tables are published."
+        self._give_up(journal, outcome)
+        blocked = ", ".join(".".join(name) for name in outcome.blocked)
+        stayed = ", ".join(".".join(name) for name in outcome.stayed)
+        rest = f" Others have built on {stayed}, which stays." if stayed else ""
+        return (
+            f"Undid {what}, which had not come to its end: main of {blocked} moved meanwhile.{rest}"
+        )
+
+    def _publish_in_series(
+        self,
+        journal: jn.Journal,
+        items: Sequence[Item],
+        appends: Sequence[LedgerRows],
+        refused: Sequence[Mismatch],
+    ) -> PublishReceipt:
+        from sparkwap.catalog import series
+
+        schemas = self._side_schemas(journal.branch, items)
+        rows = self._store.rows.find(series.names_of(items))
+        publisher = Publisher(
+            self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
+        )
+        plans = self._plan(publisher.plan, items, PublishRefused, refused)
+        series.require_expressible(plans, self._store.load)
+        journal = replace(journal, moves=series.moves_of(plans, items, self._store.load))
+        # With the journal goes what the audits said: a later command could not know it.
+        intended = LedgerRows("journal", [series.row_of(journal, "intended")])
+        self.ledger.append([*(one for one in appends if one.table != "runs"), intended])
+        port = series.PublishPort(self._store, journal, schemas)
+        outcome, reasons = self._carry(journal, port)
+        if outcome.state != "completed":
+            self._give_up(journal, outcome)
+        series.outcome_or_raise(journal, outcome, reasons)
+        runs = [_with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
+        entries = self._finish_publish(journal, schemas, runs)
+        about = {"run_id": journal.run_id, "branch": journal.branch}
+        reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
+        return series.receipt_of(journal, entries)
+
+    def _rollback_in_series(
+        self,
+        journal: jn.Journal,
+        entries: Sequence[PublishedEntry],
+        appends: Sequence[LedgerRows],
+    ) -> RollbackReceipt:
+        from sparkwap.catalog import series
+
+        rows = self._store.rows.find({entry.identifier for entry in entries})
+        self._plan(Undoer(self._store.load, rows).plan, entries, RollbackRefused)
+        journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
+        self.ledger.append(LedgerRows("journal", [series.row_of(journal, "intended")]))
+        port = series.RollbackPort(self._store, journal)
+        outcome, reasons = self._carry(journal, port)
+        self._finish_rollback(journal, outcome, appends)
+        if outcome.blocked:
+            raise RollbackRefused([reasons[n] for n in outcome.blocked if n in reasons])
+        return series.rolled_back(journal)
+
+    def _carry(
+        self, journal: jn.Journal, port: PublishPort | RollbackPort
+    ) -> tuple[jn.Outcome, Mapping[Identifier, Mismatch]]:
+        from sparkwap.catalog import series
+
+        try:
+            return jn.carry(journal, port, series.pause), port.reasons
+        except (jn.Stuck, CatalogError) as error:
+            stuck = isinstance(error, jn.Stuck)
+            reason = "Other writers were faster each time" if stuck else str(error)
+            raise CommitUnknown(
+                f"The {journal.action} {journal.publish_id} is on its way: some of its tables may "
+                "be moved and others not. The next `dbt build`, wap_publish, wap_discard or "
+                f"wap_rollback on this lake completes or undoes it. What stopped it: {reason}"
+            ) from error
+
+    def _finish_publish(
+        self, journal: jn.Journal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]
+    ) -> tuple[PublishedEntry, ...]:
+        """What comes after the last move; again and again does no harm."""
+        from sparkwap.catalog import series
+
+        entries = series.with_locations(journal, self._store)
+        left = series.leftovers(journal, self._store)
+        folders = self._own_folders(_side_views(left, schemas))
+        swaps = [Swap(row, None) for row in left]
+        about: dict[str, Any] = {
+            "run_id": journal.run_id,
+            "branch": journal.branch,
+            "publish_id": journal.publish_id,
+        }
+        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "publish", **about)
+        rows = _publish_rows(
+            "publish", journal.publish_id, journal.run_id, journal.branch, journal.at, entries
+        )
+        known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
+        done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        self.ledger.append([*([] if known else [*rows, *runs]), done])
+        self._purge("publish", folders, schemas, **about)
+        return entries
+
+    def _finish_rollback(
+        self, journal: jn.Journal, outcome: jn.Outcome, appends: Sequence[LedgerRows]
+    ) -> None:
+        from sparkwap.catalog import series
+
+        undone = [m.entry for m in journal.moves if m.identifier not in outcome.blocked]
+        rows = _rollback_rows(
+            [UndonePublish(journal.publish_id, journal.branch, tuple(undone))],
+            journal.publish_id,
+            journal.run_id,
+            journal.at,
+            {},
+        )
+        done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        self.ledger.append([*appends, *rows, done])
+
+    def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
+        """Write down that a publish was undone, for it and for its nodes."""
+        from sparkwap.catalog import series
+
+        now = datetime.now(UTC)
+        moved = {move.identifier for move in journal.moves}
+        nodes = [
+            {**row, "verdict": "rejected", "reason": "the publish was undone", "built_at": now}
+            for row in self.ledger.branch_history(journal.branch).nodes
+            if (row["schema"], row["name"]) in moved and row["verdict"] == "published"
+        ]
+        closed = LedgerRows("journal", [series.row_of(journal, outcome.state)])
+        self.ledger.append([*([LedgerRows("nodes", nodes)] if nodes else []), closed])
 
     # Audit branches as a whole
 
@@ -810,7 +1037,7 @@ class Lake:
         if not folders:
             return
         reached(COMMIT_STEPS[operation]["purging"], **facts)
-        warehouse = self.properties["warehouse"].rstrip("/")
+        warehouse = self.warehouse
         try:
             used = [plain_location(row.location) for row in self._store.rows.all()]
         except CatalogError:
@@ -836,6 +1063,24 @@ class Lake:
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
     """What the steps of a commit on one table are about."""
     return {"table": ".".join(identifier), "branch": branch}
+
+
+def _pointers(name: str, properties: Mapping[str, str]) -> Pointers:
+    kind = properties.get("type", "sql")
+    if kind not in ("sql", "rest"):
+        raise ConfigError(
+            f"The catalog type {kind!r} is not supported; nothing was done. Use type 'sql' with a "
+            "'uri' of a SQLite or PostgreSQL database, or type 'rest' with the 'uri' of an Iceberg "
+            "REST catalog."
+        )
+    for key in ("uri", "warehouse") if kind == "sql" else ("uri",):
+        if not properties.get(key):
+            raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
+    if kind == "sql":
+        return Rows(name, properties)
+    from sparkwap.catalog.rest import RestTables
+
+    return RestTables(name, properties)
 
 
 def _names(items: Sequence[Item]) -> set[Identifier]:

@@ -362,6 +362,32 @@ class RollbackRefused(PublishError):
         return better
 
 
+class PublishTorn(PublishError):
+    """A publish on a catalog without transactions could neither be completed nor wholly undone.
+
+    Attributes:
+        mismatches: What could not be moved, with what was expected and found.
+        stayed: The tables that are published, as others have moved them on already.
+    """
+
+    def __init__(
+        self, publish_id: str, mismatches: Sequence[Mismatch], stayed: Sequence[Identifier]
+    ) -> None:
+        self.mismatches = tuple(mismatches)
+        self.stayed = tuple(stayed)
+        kept = ", ".join(".".join(name) for name in stayed)
+        super().__init__(
+            _listed(
+                f"The publish {publish_id} was undone in part: others moved main of one table "
+                f"while another was on its way, and wrote on what was published of: {kept}. All "
+                "rows that readers see were audited, but not all of this run. Not published:",
+                self.mismatches,
+                "Build again with `dbt build`: it starts from main as it is now, and publishes "
+                "all tables together.",
+            )
+        )
+
+
 class CommitUnknown(CatalogError):
     """The database did not say whether the transaction was committed."""
 

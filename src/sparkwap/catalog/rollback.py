@@ -88,7 +88,8 @@ class Undoer:
         if location is None:
             return Plan(entry, [Swap(live, None)] if live else [], {})
         kind: Kind = "view" if md.is_view(self._base(entry)) else "table"
-        return Plan(entry, [Swap(live, Row(entry.identifier, kind, location))], {})
+        former = Row(entry.identifier, kind, location)
+        return Plan(entry, [Swap(live, former, replaces=True)], {})
 
     def _forced(self, entry: PublishedEntry, live: Row | None) -> Plan:
         if entry.how not in ("branch", "clone"):

@@ -1,7 +1,7 @@
 """The rows of Iceberg's JDBC catalog, schema version V1, shared with Spark and PyIceberg.
 
-Every change of a pointer is a `Swap`: compare and swap on the metadata location. All swaps of one
-`apply` are one database transaction.
+The implementation of `pointers.Pointers` for SQL catalogs. Every change of a pointer is a `Swap`:
+compare and swap on the metadata location. All swaps of one `apply` are one database transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import (
     Column,
@@ -35,10 +35,14 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.errors import CatalogError
 from sparkwap.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 from sparkwap.transient import rule_of
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 _BUSY_SECONDS = 60
 _LOCK_SECONDS = 20
@@ -94,10 +98,32 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Put ``after`` in the place of ``before``; None stands for no row."""
+    """Put ``after`` in the place of ``before``; None stands for no row.
+
+    Attributes:
+        before: The row that has to be there.
+        after: The row that takes its place.
+        replaces: True where ``after`` is another table than ``before``, or an earlier state of it,
+            and has not grown out of it. SQL catalogs need not know.
+    """
 
     before: Row | None
     after: Row | None
+    replaces: bool = False
+
+
+class Unanswered(Exception):
+    """The catalog failed while it made changes.
+
+    Attributes:
+        reason: In the catalog's words.
+        lost: True where the connection broke, so that the changes may still be made.
+    """
+
+    def __init__(self, reason: str, *, lost: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lost = lost
 
 
 class Rows:
@@ -105,12 +131,16 @@ class Rows:
 
     Args:
         name: The catalog's name, the same for Spark and PyIceberg.
-        uri: SQLAlchemy's URI of the database.
+        properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
     """
 
-    def __init__(self, name: str, uri: str) -> None:
+    takes_files = True
+    atomic = True
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
-        self.engine = _engine(uri)
+        self.properties: Mapping[str, str] = dict(properties)
+        self.engine = _engine(self.properties["uri"])
         self._refusal = ""
         self._prepare()
 
@@ -137,6 +167,24 @@ class Rows:
     def members(self, schema: str) -> list[Row]:
         """The rows of one schema."""
         return self._select(_tables.c.table_namespace == schema)
+
+    def kinds(self, schema: str) -> dict[str, Kind]:
+        """Name -> kind of the members of one schema."""
+        return {row.identifier[1]: row.kind for row in self.members(schema)}
+
+    def document(self, location: str) -> Document | None:
+        """None: rows are but pointers to files."""
+        return None
+
+    def pyiceberg(self) -> Catalog:
+        """PyIceberg's catalog on the same engine."""
+        from sparkwap.catalog.pyiceberg_catalog import SharedSqlCatalog
+
+        return SharedSqlCatalog(self.name, self.engine, self.properties)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
 
     def all(self) -> list[Row]:
         """All rows of the catalog."""
@@ -239,6 +287,7 @@ class Rows:
         swaps: Sequence[Swap],
         *,
         requires: Mapping[Identifier, Row | None] = _NONE,
+        documents: Mapping[str, Document] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
@@ -249,6 +298,7 @@ class Rows:
         Args:
             swaps: The changes; no two of them on one row.
             requires: What must stand under these names until the transaction is committed.
+            documents: Not needed here, as swaps point to files.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Is told how far the transaction has come.
@@ -276,7 +326,7 @@ class Rows:
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
-    def fate(self, swaps: Sequence[Swap]) -> Fate:
+    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document] | None = None) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
         The rows are locked first: a server whose client is gone may still be committing, and has

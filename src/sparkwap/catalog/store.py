@@ -17,7 +17,8 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import CommitUnknown, Identifier
-from sparkwap.catalog.rows import Conflict, Fate, Row, Rows, Swap
+from sparkwap.catalog.pointers import Pointers
+from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
 from sparkwap.errors import CatalogError
 from sparkwap.steps import COMMIT_STEPS, Operation, Part, reached
 from sparkwap.transient import rule_of, wait_seconds
@@ -58,16 +59,22 @@ class Staged(Generic[R]):
 
 
 class Store:
-    """The catalog's database and its metadata files.
+    """A catalog and its metadata files.
 
     Args:
-        name: The catalog's name.
-        properties: PyIceberg's catalog properties; ``uri`` is needed.
+        rows: The catalog.
     """
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self.rows = Rows(name, properties["uri"])
-        self.files = Files(properties)
+    def __init__(self, rows: Pointers) -> None:
+        self.rows = rows
+        self.files = Files(rows.properties)
+        self._unwritten: dict[str, md.Document] = {}
+        self._what = "database" if rows.takes_files else "server"
+        self._extent = (
+            "The commit was made wholly or not at all."
+            if rows.atomic
+            else "The commit was made in part, wholly or not at all."
+        )
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
@@ -78,7 +85,7 @@ class Store:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
-        self.rows.engine.dispose()
+        self.rows.close()
 
     def load(self, location: str) -> md.Document:
         """The metadata document in a file; from memory if it was read before, as none changes.
@@ -86,6 +93,9 @@ class Store:
         Raises:
             CatalogError: The file is not there, or is no metadata file.
         """
+        given = self.rows.document(location)
+        if given is not None:
+            return given
         with self._lock:
             document = self._documents.get(location)
             if document is not None:
@@ -131,9 +141,15 @@ class Store:
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
         """Write metadata files; if one fails, none is left.
 
+        Where the catalog writes metadata itself, they are kept in memory for `commit`.
+
         Returns:
             Their locations.
         """
+        if not self.rows.takes_files:
+            with self._lock:
+                self._unwritten.update(documents)
+            return list(documents)
         try:
             self.map(lambda item: self.files.write(item[0], md.dump(item[1])), documents.items())
         except BaseException:
@@ -143,7 +159,9 @@ class Store:
 
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files if they are there."""
-        self.map(self.files.delete, locations)
+        with self._lock:
+            written = [one for one in locations if self._unwritten.pop(one, None) is None]
+        self.map(self.files.delete, written)
 
     def commit(
         self,
@@ -191,11 +209,15 @@ class Store:
                 self._pause(attempt)
                 continue
             except DBAPIError as error:
-                self._settle(staged, error)
+                lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
+                self._settle(staged, lost, error)
+            except Unanswered as error:
+                self._settle(staged, error, error)
             except BaseException:
                 if self._fate(staged) == "not made":
                     self.delete(staged.files)
                 raise
+            self._done_with(staged)
             self.delete(staged.obsolete)
             at("cleaned")
             return staged.result
@@ -214,6 +236,7 @@ class Store:
             self.rows.apply(
                 staged.swaps,
                 requires=staged.requires,
+                documents=self._unwritten_of(staged),
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
                 at=at,
@@ -221,8 +244,17 @@ class Store:
             )
             at("committed")
 
-    def _settle(self, staged: Staged[Any], error: DBAPIError) -> None:
-        """Return if a transaction was made that ended with a database error.
+    def _unwritten_of(self, staged: Staged[Any]) -> dict[str, md.Document]:
+        with self._lock:
+            return {one: self._unwritten[one] for one in staged.files if one in self._unwritten}
+
+    def _done_with(self, staged: Staged[Any]) -> None:
+        with self._lock:
+            for location in staged.files:
+                self._unwritten.pop(location, None)
+
+    def _settle(self, staged: Staged[Any], failure: Unanswered, cause: Exception) -> None:
+        """Return if a transaction was made that ended with an error of the catalog.
 
         Its files stay unless it is certain that it was not: a server whose connection broke may
         still be committing.
@@ -230,19 +262,20 @@ class Store:
         fate = self._fate(staged)
         if fate == "made":
             return
-        # Rows that only come with the commit cannot be locked, so it may still be on its way.
-        on_its_way = error.connection_invalidated and not any(s.before for s in staged.swaps)
-        if fate == "unknown" or on_its_way:
+        # Rows that only come with the commit cannot be locked, and a server may still be at work on
+        # a request that broke off: both may be on their way.
+        locked = self.rows.takes_files and any(swap.before for swap in staged.swaps)
+        if fate == "unknown" or (failure.lost and not locked):
             raise CommitUnknown(
-                f"The catalog's database failed during a commit: {error.orig}. The commit was made "
-                "wholly or not at all. Once the database is back, `dbt run-operation wap_status` "
+                f"The catalog's {self._what} failed during a commit: {failure.reason}. "
+                f"{self._extent} Once the {self._what} is back, `dbt run-operation wap_status` "
                 "shows which; `dbt retry` looks, and does nothing twice."
-            ) from error
+            ) from cause
         self.delete(staged.files)
         raise CatalogError(
-            f"The catalog's database failed: {error.orig}. Nothing was changed. Check the database "
-            "(space, rights, connection), then run the same command again."
-        ) from error
+            f"The catalog's {self._what} failed: {failure.reason}. Nothing was changed. Check the "
+            f"{self._what} (space, rights, connection), then run the same command again."
+        ) from cause
 
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
@@ -250,8 +283,9 @@ class Store:
         for pause in (0.0, *_LOOK_WAITS_SECONDS):
             time.sleep(pause)
             try:
-                fate = self.rows.fate(staged.swaps)
-                return self._fate_by_history(staged.swaps) if fate == "unknown" else fate
+                fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
+                known = fate != "unknown" or not self.rows.atomic
+                return fate if known else self._fate_by_history(staged.swaps)
             except Exception:
                 continue
         return "unknown"

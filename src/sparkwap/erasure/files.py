@@ -35,7 +35,7 @@ class LakeFiles:
 
     def paths(self) -> list[str]:
         """All files but the server's own."""
-        warehouse = forgetting.files_of(self.lake, str(self.lake.properties["warehouse"]))
+        warehouse = forgetting.files_of(self.lake, self.lake.warehouse)
         return [*warehouse, *self._below(self.beside)]
 
     def server_paths(self) -> list[str]:

@@ -93,6 +93,11 @@ class Erasure:
             SparkwapError: It was interrupted; the message says how to go on.
         """
         request = Request.of(operation, arguments)
+        if not self._lake.store.rows.takes_files:
+            raise ConfigError(
+                f"{operation} is not there for REST catalogs yet: what their server keeps of a "
+                "table's earlier metadata cannot be proven gone from here. Nothing was changed."
+            )
         path = self._folder / f"open_{request.token}.json"
         journal = Journal.read(path, secrets.token_hex(8))
         found = Look(self._files, self._sql, self._nodes(), request, journal).find()

@@ -1,4 +1,4 @@
-"""The SQL catalog of a lake, as Spark and as PyIceberg see it."""
+"""The catalog of a lake, as Spark and as PyIceberg see it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ BUSY_SECONDS = 60
 def catalog_properties(config: ServerConfig) -> dict[str, str]:
     """Return the properties with which PyIceberg opens the server's catalog.
 
-    Use: ``SqlCatalog(CATALOG_NAME, **catalog_properties(config))``. Needs no running server.
+    Use: ``load_catalog(CATALOG_NAME, **catalog_properties(config))``. Needs no running server.
 
     Raises:
-        ConfigError: ``catalog_uri`` is not a URI of a supported database.
+        ConfigError: ``catalog_uri`` is not a URI of a supported catalog.
     """
+    if uses_rest(config):
+        uri = str(config.catalog_uri)
+        return {"type": "rest", "uri": uri, "warehouse": warehouse_uri(config.layout)}
     return {"type": "sql", "uri": _python_uri(config), "warehouse": warehouse_uri(config.layout)}
 
 
@@ -45,21 +48,21 @@ def spark_catalog(config: ServerConfig) -> dict[str, str]:
     prefix = f"spark.sql.catalog.{CATALOG_NAME}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.type": "jdbc",
-        # V1 has a column for the kind of an object, and with it views.
-        f"{prefix}.jdbc.schema-version": "V1",
         f"{prefix}.warehouse": warehouse_uri(config.layout),
         # PyIceberg moves refs beside Spark: a cached table would show the state before a publish.
         f"{prefix}.cache-enabled": "false",
-        # Each session opens its own pool; one statement at a time needs one connection.
-        f"{prefix}.clients": "1",
-        **{f"{prefix}.{key}": value for key, value in _jdbc(config).items()},
+        **{f"{prefix}.{key}": value for key, value in _access(config).items()},
     }
+
+
+def uses_rest(config: ServerConfig) -> bool:
+    """Tell whether the catalog is an Iceberg REST catalog."""
+    return str(config.catalog_uri or "").startswith(("http://", "https://"))
 
 
 def uses_postgres(config: ServerConfig) -> bool:
     """Tell whether the catalog is in PostgreSQL (its driver is then needed)."""
-    return config.catalog_uri is not None
+    return config.catalog_uri is not None and not uses_rest(config)
 
 
 def prepare(config: ServerConfig) -> None:
@@ -70,14 +73,15 @@ def prepare(config: ServerConfig) -> None:
     Raises:
         CatalogError: the database cannot be reached or written.
     """
-    if not uses_postgres(config):
+    if config.catalog_uri is None:
         _create_sqlite(config.layout)
-    from pyiceberg.catalog.sql import SqlCatalog  # takes a second, and only a start needs it
+    from pyiceberg.catalog import load_catalog  # takes a second, and only a start needs it
 
+    version = {} if uses_rest(config) else {"schema_version": "v1"}
     try:
-        catalog = SqlCatalog(CATALOG_NAME, **catalog_properties(config), schema_version="v1")
+        catalog = load_catalog(CATALOG_NAME, **catalog_properties(config), **version)
         catalog.create_namespace_if_not_exists("default")
-        catalog.engine.dispose()
+        catalog.close()
     except ImportError as error:
         raise CatalogError(
             f"The catalog needs a database driver that is not installed ({error}). "
@@ -86,7 +90,7 @@ def prepare(config: ServerConfig) -> None:
     except Exception as error:
         raise CatalogError(
             f"The catalog {_shown(config)} cannot be opened: {_first_line(error)}. The server was "
-            "not started. Check `catalog_uri` in profiles.yml and that the database is up."
+            "not started. Check `catalog_uri` in profiles.yml and that the catalog is up."
         ) from error
 
 
@@ -111,6 +115,19 @@ def _python_uri(config: ServerConfig) -> str:
     return config.catalog_uri
 
 
+def _access(config: ServerConfig) -> dict[str, str]:
+    if uses_rest(config):
+        return {"type": "rest", "uri": str(config.catalog_uri)}
+    return {
+        "type": "jdbc",
+        # V1 has a column for the kind of an object, and with it views.
+        "jdbc.schema-version": "V1",
+        # Each session opens its own pool; one statement at a time needs one connection.
+        "clients": "1",
+        **_jdbc(config),
+    }
+
+
 def _jdbc(config: ServerConfig) -> dict[str, str]:
     if config.catalog_uri is None:
         busy_ms = BUSY_SECONDS * 1000
@@ -130,7 +147,9 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
 
 
 def _postgres_url(uri: str) -> URL:
-    expected = "postgresql+psycopg2://user:password@host:5432/database"
+    expected = (
+        "postgresql+psycopg2://user:password@host:5432/database, or https://host for a REST catalog"
+    )
     try:
         url = make_url(uri)
     except ArgumentError:

@@ -30,8 +30,9 @@ class ServerConfig:
         cores: number of task threads; ``None`` takes all cores of the machine.
         idle_minutes: the server stops after so many minutes without a client; 0 keeps it up.
         spark_conf: Spark settings of the user, added to (and over) the defaults.
-        catalog_uri: SQLAlchemy URI of another SQL catalog, such as
-            ``postgresql+psycopg2://user:password@127.0.0.1/lake``; ``None`` is SQLite in the lake.
+        catalog_uri: another catalog: SQLAlchemy's URI of a database, such as
+            ``postgresql+psycopg2://user:password@127.0.0.1/lake``, or the address of an Iceberg
+            REST catalog (``http://...``); ``None`` is SQLite in the lake.
 
     Raises:
         ConfigError: a value is not allowed; the message names it and the legal values.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from sparkwap.catalog import BranchItem, Identifier, Lake, PublishReceipt, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged
 
 BRANCH = "pr_1"
 SIDE = "s__pr_1"
@@ -28,9 +28,11 @@ def values(*ids: int) -> pa.Table:
 class Bench:
     """A lake, and what a run, a reader and other writers do to it."""
 
-    def __init__(self, folder: Path, uri: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, uri: str | None = None, properties: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
-        self.properties = {
+        self.properties = properties or {
             "type": "sql",
             "uri": uri or f"sqlite:///{folder}/catalog.db",
             "warehouse": f"{folder}/warehouse",
@@ -63,9 +65,14 @@ class Bench:
         edit = md.Edit(self.lake.store.load(row.location), row.location)
         document = edit.branch(branch, head).remove_ref("main").put(snapshot_log=[]).build()
         location = md.next_location(document, row.location)
-        self.lake.store.write({location: document})
-        self.lake.store.rows.apply([Swap(row, Row(identifier, "table", location))])
+        self._commit(Swap(row, Row(identifier, "table", location)), document)
         return head
+
+    def _commit(self, swap: Swap, document: Any) -> None:
+        store = self.lake.store
+        assert swap.after is not None
+        files = store.write({swap.after.location: document})
+        store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
 
     def head(self, identifier: Identifier, ref: str) -> int:
         return self.state(identifier).refs[ref].snapshot_id
@@ -105,9 +112,9 @@ class Bench:
             self.lake.ensure_schema(SIDE, BRANCH)
         location = f"{self.folder}/warehouse/{schema}/{name}"
         file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
-        self.lake.store.files.write(file, json.dumps(view_json(location, sql, namespace)).encode())
         standing = self.lake.store.rows.get((schema, name))
-        self.lake.store.rows.apply([Swap(standing, Row((schema, name), "view", file))])
+        swap = Swap(standing, Row((schema, name), "view", file))
+        self._commit(swap, view_json(location, sql, namespace))
 
     def side(self, name: str, expected: str | None = None) -> SideItem:
         return SideItem(("s", name), SIDE, self.state((SIDE, name)).metadata_location, expected)

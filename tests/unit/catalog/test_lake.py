@@ -137,7 +137,7 @@ def test_two_lakes_may_start_at_once(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"type": "rest", "uri": "x", "warehouse": "y"}, "'rest' is not supported"),
+        ({"type": "glue", "uri": "x", "warehouse": "y"}, "'glue' is not supported"),
         ({"warehouse": "y"}, "'uri'"),
         ({"uri": "sqlite://"}, "'warehouse'"),
     ],

@@ -46,12 +46,12 @@ class SparkWapConnectionManager(SparkConnectionManager):
 
     def __init__(self, config: AdapterRequiredConfig, mp_context: SpawnContext) -> None:
         super().__init__(config, mp_context)
-        self._project_root = str(getattr(config, "project_root", Path.cwd()))
+        self.project_root = str(getattr(config, "project_root", Path.cwd()))
         self._endpoint: server.Endpoint | None = None
         self._endpoint_lock = threading.Lock()
         # Set by the adapter: settings of every session, and the guard over statements.
         self.session_settings: Callable[[], Mapping[str, str]] = dict
-        self.pool = SessionPool(self._open_sql, self._open_connect, lambda: self.session_settings())
+        self.pool = SessionPool(self.open_sql, self.open_connect, lambda: self.session_settings())
         self.check_statement: Callable[[str], None] = lambda sql: None
         self.watch_statement: Watch = watch_nothing
 
@@ -96,7 +96,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         """The embedded server, started if need be."""
         with self._endpoint_lock:
             if self._endpoint is None:
-                config = self.credentials.server_config(self._project_root)
+                config = self.credentials.server_config(self.project_root)
                 try:
                     self._endpoint = server.ensure(config, logger.info)
                     server.register_client(config.lake, os.getpid())
@@ -104,7 +104,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
                     raise FailedToConnectError(str(error)) from error
             return self._endpoint
 
-    def _open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
+    def open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
+        """A new session for SQL, with these settings."""
         creds = self.credentials
         if creds.embedded:
             wrapper: SparkConnectionWrapper = self._open_embedded(settings)
@@ -161,7 +162,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
             query_retries=0,
         )
 
-    def _open_connect(self, settings: Mapping[str, str]) -> SparkSession:
+    def open_connect(self, settings: Mapping[str, str]) -> SparkSession:
+        """A new Spark Connect session, with these settings."""
         # Without this, functions of pyspark.sql want a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         from pyspark.sql import SparkSession

@@ -30,8 +30,8 @@ from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, lease, names, overlay, rebuilding, state, steps, summary
-from sparkwap.catalog import Lake, TableState
+from sparkwap import guard, lease, names, overlay, rebuilding, state, steplog, steps, summary
+from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
@@ -102,6 +102,9 @@ class SparkWapAdapter(SparkAdapter):
         self._lease: lease.Holding | None = None
         self._run_settled = False
         self._refusal: str | None = None
+        # What is wrong with the server or catalog: empty for nothing, None while it is not known.
+        self._probed: str | None = None
+        self._log: steplog.StepLog | None = None
         self._read_branch_known = False
         self._facts: facts.Manifest | None = None
         # To its adapter a retry looks like the command that it repeats.
@@ -198,6 +201,9 @@ class SparkWapAdapter(SparkAdapter):
             # A retried test has vars too, but they need not be those of the build.
             repeats=self._is_retry and self._command != "test",
         )
+        self._start_log(settings)
+        for line in self.lake.recover():
+            logger.info(line)
         run.warm_up()
         self._lease = lease.hold(
             self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command
@@ -207,6 +213,26 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
         return run
+
+    def _start_log(self, settings: GateSettings) -> None:
+        if self._log is None and settings.log != "none":
+            write = logger.info if settings.log == "dbt" else steplog.to_file(self._target_path)
+            self._log = steplog.StepLog(write, get_invocation_id()).start()
+
+    def _log_verdicts(self, run: Run, closing: Closing) -> None:
+        if self._log is None:
+            return
+        for node in closing.nodes:
+            verdict = closing.decision.verdicts[node.node_id]
+            refused = verdict.outcome == "published" and closing.refused is not None
+            self._log.tell(
+                "refused" if refused else verdict.outcome,
+                run_id=run.run_id,
+                branch=run.branch,
+                table=node.name,
+                node_id=node.node_id,
+                reason=closing.refused if refused else "; ".join(verdict.reasons) or None,
+            )
 
     def _record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
@@ -379,7 +405,8 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: None)
     def wap_place_beside(self, relation: BaseRelation) -> str:
         """Build from nothing in the side schema: a view, a replacement, stored failures."""
-        return self._placed(lambda run: run.place_beside(_identifier(relation)).how)
+        kind: Kind = "view" if relation.is_view else "table"
+        return self._placed(lambda run: run.place_beside(_identifier(relation), kind).how)
 
     @available.parse(lambda *a, **k: None)
     def wap_place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:
@@ -422,7 +449,28 @@ class SparkWapAdapter(SparkAdapter):
                 f"one of: {', '.join(sorted(RUN_COMMANDS))}."
             )
         with _as_dbt_error():
+            self._require_safe(run)
             return work(run)
+
+    def _require_safe(self, run: Run) -> None:
+        """Before the first table: see that rows of an audit branch stay on it.
+
+        The embedded server on the lake's own database is ours, and known to keep them apart.
+        """
+        if self.credentials.embedded and self.lake.store.rows.takes_files:
+            return
+        with self._lock:
+            if self._probed is None:
+                # Here, as it brings PyArrow along: half a second that not every command needs.
+                from dbt.adapters.sparkwap.probing import require_safe
+
+                try:
+                    require_safe(self.lake, self.connections, self._session_settings(), run.run_id)
+                    self._probed = ""
+                except SparkwapError as error:
+                    self._probed = str(error)
+            if self._probed:
+                raise SparkwapError(self._probed)
 
     # -- Python models ---------------------------------------------------------------------------
 
@@ -482,6 +530,7 @@ class SparkWapAdapter(SparkAdapter):
             self._end_run()
         if closing.rebuild is not None:
             closing = self._build_again(run, closing, manifest)
+        self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
         reached(steps.RECORDING, **about)
         outcome = "held" if closing.published < len(closing.nodes) else "closed"
@@ -524,6 +573,7 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        self._start_log(self._settings())
         operations = Operations(
             self.lake,
             run_id=get_invocation_id(),
@@ -710,6 +760,8 @@ class SparkWapAdapter(SparkAdapter):
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
         self._end_run()
+        if self._log is not None:
+            self._log.stop()
         if self._retry_record is not None:
             self._retry_record.put_back(get_invocation_id())
 

@@ -1,0 +1,288 @@
+"""Looks at a server and its catalog: for `sparkwap doctor`, and before a run's first table."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.sessions import short_error
+from sparkwap.catalog import Lake, LedgerRows
+from sparkwap.catalog.rest import RestTables
+from sparkwap.doctor import Atomicity, Facts
+from sparkwap.errors import CatalogError, ConfigError
+from sparkwap.ledger import NAMESPACE
+from sparkwap.probe import DAYS, Probe, problem, refusal
+
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"
+BRANCH = "spark.wap.branch"
+
+
+def require_safe(
+    lake: Lake,
+    connections: SparkWapConnectionManager,
+    settings: Mapping[str, str],
+    run_id: str,
+) -> None:
+    """Refuse a server or catalog that lets rows of an audit branch land on ``main``.
+
+    Looks once a day for each server; what was found safe stands in the ledger.
+
+    :param settings: the settings of the run's sessions.
+    :raises CatalogError: rows cannot be kept apart.
+    """
+    creds = connections.credentials
+    probe = Probe(_server(creds), run_id, creds.catalog_name)
+    since = datetime.now(UTC) - timedelta(days=DAYS)
+    known = lake.ledger.runs(probe.branch, limit=1)
+    if known and known[0]["outcome"] == "safe" and known[0]["started_at"] >= since:
+        return
+    with closing(connections.open_sql({**settings, BRANCH: probe.branch})) as session:
+        found = run_probe(lake, probe, lambda sql: _rows(session, sql))
+    if found:
+        raise CatalogError(refusal(probe, found))
+    now = datetime.now(UTC)
+    row = {
+        "run_id": run_id,
+        "branch": probe.branch,
+        "command": "probe",
+        "started_at": now,
+        "ended_at": now,
+        "outcome": "safe",
+        "message": probe.server,
+    }
+    lake.ledger.append(LedgerRows("runs", [row]))
+
+
+def run_probe(
+    lake: Lake,
+    probe: Probe,
+    execute: Callable[[str], Any],
+    while_it_stands: Callable[[], None] = lambda: None,
+) -> str:
+    """Run the probe's statements and tell what is wrong; empty for nothing. Its table goes."""
+    lake.ensure_schema(NAMESPACE)
+    try:
+        for statement in probe.statements:
+            execute(statement)
+        found = problem(probe, lake.state(probe.table)) or ""
+        while_it_stands()
+        return found
+    finally:
+        with suppress(Exception):
+            execute(f"drop table if exists `{probe.catalog}`.`{NAMESPACE}`.`{probe.table[1]}`")
+
+
+def look(project_dir: Path, profiles_dir: Path | None, target: str | None) -> Facts:
+    """Look at the server and the catalog that a profile names.
+
+    :raises ConfigError: the profile cannot be read, or is not sparkwap's.
+    """
+    creds, connections = _profile(project_dir, profiles_dir, target)
+    facts = Facts(embedded=creds.embedded, dbt=version("dbt-core"))
+    lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
+    run_id = str(uuid.uuid4())
+    probe = Probe(_server(creds), run_id, creds.catalog_name)
+    settings = {
+        OVERWRITE_MODE: "static",
+        **creds.server_side_parameters,
+        BRANCH: probe.branch,
+        RUN_ID: run_id,
+    }
+    try:
+        facts = _look_at_sql(connections, creds, settings, facts)
+        if lake is not None and facts.sql_error is None:
+            facts = _look_at_gate(lake, connections, probe, settings, facts)
+    finally:
+        if lake is not None:
+            lake.close()
+    return facts
+
+
+def _look_at_catalog(
+    creds: SparkWapCredentials,
+    connections: SparkWapConnectionManager,
+    project_root: str,
+    facts: Facts,
+) -> tuple[Lake | None, Facts]:
+    try:
+        if creds.embedded:
+            connections.endpoint()
+        lake = Lake(creds.catalog_name, creds.catalog_settings(project_root))
+        facts = replace(
+            facts,
+            atomicity=_atomicity(lake),
+            default_namespace="default" in lake.schemas(),
+        )
+    except Exception as error:
+        return None, replace(facts, catalog_error=_words(error))
+    try:
+        facts = replace(facts, warehouse=lake.warehouse)
+        path = f"{lake.warehouse}/{NAMESPACE}/doctor-{uuid.uuid4()}"
+        lake.store.files.write(path, b"sparkwap doctor")
+        lake.store.files.read(path)
+        lake.store.files.delete(path)
+    except Exception as error:
+        facts = replace(facts, warehouse_error=_words(error))
+    return lake, facts
+
+
+def _look_at_sql(
+    connections: SparkWapConnectionManager,
+    creds: SparkWapCredentials,
+    settings: Mapping[str, str],
+    facts: Facts,
+) -> Facts:
+    try:
+        with closing(connections.open_sql({})) as plain:
+            bare = _setting(plain, OVERWRITE_MODE)
+            cache = _setting(plain, f"spark.sql.catalog.{creds.catalog_name}.cache-enabled")
+        with closing(connections.open_sql(settings)) as session:
+            has = {key: _setting(session, key) for key in settings}
+            return replace(
+                facts,
+                spark=str(_rows(session, "select version()")[0][0]),
+                iceberg=_iceberg(session, creds.catalog_name),
+                dropped=_dropped(settings, has),
+                overwrite_mode=has[OVERWRITE_MODE],
+                server_overwrite_mode=bare,
+                cache=cache,
+            )
+    except Exception as error:
+        return replace(facts, sql_error=_words(error))
+
+
+def _look_at_gate(
+    lake: Lake,
+    connections: SparkWapConnectionManager,
+    probe: Probe,
+    settings: Mapping[str, str],
+    facts: Facts,
+) -> Facts:
+    seen: list[Facts] = [facts]
+
+    def also() -> None:
+        state = lake.state(probe.table)
+        head = state.refs.get(probe.branch) if state else None
+        if head is not None:
+            summary = lake.snapshot_summary(probe.table, head.snapshot_id)
+            seen[0] = replace(seen[0], stamped=summary.get("wap_run") == settings[RUN_ID])
+        seen[0] = _look_at_connect(connections, probe, settings, seen[0])
+
+    try:
+        with closing(connections.open_sql(settings)) as session:
+            found = run_probe(lake, probe, lambda sql: _rows(session, sql), also)
+    except Exception as error:
+        found = f"the probe failed: {_words(error)}"
+    return replace(seen[0], probe=found)
+
+
+def _look_at_connect(
+    connections: SparkWapConnectionManager,
+    probe: Probe,
+    settings: Mapping[str, str],
+    facts: Facts,
+) -> Facts:
+    creds = connections.credentials
+    if not creds.embedded and not creds.connect_url:
+        return facts
+    facts = replace(facts, connect_url=True)
+    try:
+        spark = connections.open_connect(settings)
+        try:
+            has = {key: str(spark.conf.get(key, "")) for key in settings}
+            schema, name = probe.table
+            sees = spark.catalog.tableExists(f"`{probe.catalog}`.`{schema}`.`{name}`")
+            return replace(
+                facts, connect_dropped=_dropped(settings, has), connect_sees_table=bool(sees)
+            )
+        finally:
+            spark.stop()
+    except Exception as error:
+        return replace(facts, connect_error=_words(error))
+
+
+def _profile(
+    project_dir: Path, profiles_dir: Path | None, target: str | None
+) -> tuple[SparkWapCredentials, SparkWapConnectionManager]:
+    from dbt.config.runtime import load_profile
+    from dbt.flags import set_from_args
+
+    folder = profiles_dir or _profiles_dir(project_dir)
+    arguments = Namespace(PROFILES_DIR=str(folder), PROJECT_DIR=str(project_dir), which="debug")
+    set_from_args(arguments, {})
+    try:
+        profile: Any = load_profile(str(project_dir), {}, None, target)
+    except Exception as error:
+        raise ConfigError(
+            f"The profile cannot be read: {_words(error)}. Nothing was looked at. Run it in the "
+            "project's folder, or name it: sparkwap doctor --project-dir ... --profiles-dir ..."
+        ) from error
+    if not isinstance(profile.credentials, SparkWapCredentials):
+        raise ConfigError(
+            f"The target {profile.target_name!r} is of type {profile.credentials.type!r}, not "
+            "sparkwap. Nothing was looked at. Name another one with --target."
+        )
+    connections = SparkWapConnectionManager(profile, get_context("spawn"))
+    connections.project_root = str(project_dir)
+    return profile.credentials, connections
+
+
+def _profiles_dir(project_dir: Path) -> Path:
+    """Where dbt looks for profiles.yml, in its order."""
+    named = os.environ.get("DBT_PROFILES_DIR")
+    if named:
+        return Path(named)
+    return project_dir if (project_dir / "profiles.yml").exists() else Path.home() / ".dbt"
+
+
+def _server(creds: SparkWapCredentials) -> str:
+    return f"the lake {creds.lake}" if creds.embedded else f"the server {creds.host}:{creds.port}"
+
+
+def _atomicity(lake: Lake) -> Atomicity:
+    rows = lake.store.rows
+    if rows.atomic:
+        return "transaction"
+    together = isinstance(rows, RestTables) and rows.multi_table
+    return "journal, together" if together else "journal, one by one"
+
+
+def _iceberg(session: Any, catalog: str) -> str | None:
+    try:
+        return str(_rows(session, f"select `{catalog}`.system.iceberg_version()")[0][0])
+    except Exception:
+        return None
+
+
+def _dropped(wanted: Mapping[str, str], has: Mapping[str, str]) -> dict[str, str]:
+    return {k: has[k] for k, value in wanted.items() if has[k].lower() != str(value).lower()}
+
+
+def _setting(session: Any, key: str) -> str:
+    """A setting as the session has it; empty if it is not set."""
+    value = str(_rows(session, f"set `{key}`")[0][1])
+    return "" if value == "<undefined>" else value
+
+
+def _rows(session: Any, sql: str) -> list[Any]:
+    cursor = session.cursor()
+    cursor.execute(sql)
+    return list(cursor.fetchall() or [])
+
+
+def _words(error: Exception) -> str:
+    reply = getattr(error.args[0], "status", None) if error.args else None
+    told = short_error(str(getattr(reply, "errorMessage", None) or error)).strip()
+    return (told.splitlines() or [type(error).__name__])[0].rstrip(".")

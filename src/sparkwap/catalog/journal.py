@@ -1,0 +1,217 @@
+"""Publishing where tables can be moved one by one only: the journal and its rule.
+
+Before the first move the whole publish is written down, in the ledger. Then each table is moved
+by compare and swap. Whoever finds an open journal, the same process or a later one, looks where
+each table is and goes on by one rule:
+
+- if each table is moved or can still be moved, the rest is moved: the publish is completed;
+- if one cannot be moved any more, as others have moved ``main``, all others go back: it is undone.
+
+A reader who comes in the middle may see a mixture. What cannot be helped is a table that was moved
+and has been moved on from there by others while another one cannot be moved: it stays, and is
+named.
+
+Pure: the catalog is behind `Port`. `carry` may die anywhere and be called again, by several at
+once, and comes to the same end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from sparkwap.catalog.model import BranchItem, Identifier, Item, PublishedEntry, SideItem
+
+Action = Literal["publish", "rollback"]
+Position = Literal["before", "after", "passed", "moved"]
+"""Where a table is: not (wholly) moved yet; moved; moved, and others have moved it on since; moved
+by others from where it was, so that it cannot be moved by us."""
+
+Direction = Literal["forward", "back"]
+State = Literal["intended", "completed", "undone", "torn"]
+"""``torn``: undone but for tables that others had moved on already."""
+
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One table or view of a publish.
+
+    Attributes:
+        entry: What a rollback needs, and where the table was before.
+        item: What is published; None in a rollback.
+        uuid: Identity of what stands at the live name afterwards.
+    """
+
+    entry: PublishedEntry
+    item: Item | None
+    uuid: str
+
+    @property
+    def identifier(self) -> Identifier:
+        """The live name."""
+        return self.entry.identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A publish, or its rollback, as it was intended.
+
+    Attributes:
+        publish_id: Id of the publish.
+        run_id: The run that publishes or rolls back.
+        branch: The audit branch.
+        action: Which of the two.
+        tag: The receipt on each published snapshot.
+        tag_max_age_ms: How long it keeps the snapshot; None for ever.
+        at: When it was written.
+        moves: All tables and views.
+    """
+
+    publish_id: str
+    run_id: str
+    branch: str
+    action: Action
+    tag: str
+    tag_max_age_ms: int | None
+    at: datetime
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a journal came to.
+
+    Attributes:
+        state: ``completed``, ``undone`` or ``torn``.
+        blocked: The tables that could not be moved.
+        stayed: The tables that are published although the publish was undone.
+    """
+
+    state: State
+    blocked: tuple[Identifier, ...] = ()
+    stayed: tuple[Identifier, ...] = ()
+
+
+class Stuck(Exception):
+    """Others were faster each time; the journal stays open, and may be carried on later."""
+
+
+class Port(Protocol):
+    """The catalog, as the journal sees it."""
+
+    def position(self, move: Move) -> Position:
+        """Where a table is now."""
+
+    def forward(self, moves: Sequence[Move]) -> None:
+        """Move tables by compare and swap, what is done of them already left as it is.
+
+        Raises:
+            Moved: One was not where it had to be; look again.
+        """
+
+    def back(self, move: Move) -> None:
+        """Move a table back, by compare and swap; nothing happens if it was not moved.
+
+        Raises:
+            Moved: It was not where it had to be; look again.
+        """
+
+
+class Moved(Exception):
+    """A compare and swap failed."""
+
+
+def direction(action: Action, positions: Mapping[Identifier, Position]) -> Direction:
+    """Whether to complete or to undo.
+
+    A rollback is never undone: what others have moved meanwhile stays theirs, the rest goes back.
+    """
+    blocked = any(position == "moved" for position in positions.values())
+    return "back" if blocked and action == "publish" else "forward"
+
+
+def carry(
+    journal: Journal, port: Port, pause: Callable[[int], None] = lambda attempt: None
+) -> Outcome:
+    """Complete or undo a journal, from wherever it is.
+
+    Args:
+        journal: The journal.
+        port: The catalog.
+        pause: Called before each try but the first, with its number: waits a little.
+
+    Raises:
+        Stuck: Others were faster each time.
+    """
+    undoing = False
+    for attempt in range(_TRIES):
+        if attempt:
+            pause(attempt)
+        positions = {move.identifier: port.position(move) for move in journal.moves}
+        undoing = undoing or direction(journal.action, positions) == "back"
+        try:
+            if undoing:
+                return _undo(journal, port, positions)
+            outcome = _complete(journal, port, positions)
+        except Moved:
+            continue
+        if outcome is not None:
+            return outcome
+    raise Stuck(journal.publish_id)
+
+
+def _complete(
+    journal: Journal, port: Port, positions: Mapping[Identifier, Position]
+) -> Outcome | None:
+    """Move what is left; None where it has to be looked at once more."""
+    left = [move for move in journal.moves if positions[move.identifier] == "before"]
+    blocked = tuple(name for name, position in positions.items() if position == "moved")
+    if left:
+        port.forward(left)
+        # A catalog that said yes may have moved some of them only.
+        return None
+    return Outcome("completed", blocked)
+
+
+def _undo(journal: Journal, port: Port, positions: Mapping[Identifier, Position]) -> Outcome:
+    # Also of those that look untouched: a move may be half done.
+    for move in reversed(journal.moves):
+        if positions[move.identifier] in ("before", "after"):
+            port.back(move)
+    blocked = tuple(name for name, position in positions.items() if position == "moved")
+    stayed = tuple(name for name, position in positions.items() if position == "passed")
+    return Outcome("torn" if stayed else "undone", blocked, stayed)
+
+
+def dump(moves: Sequence[Move]) -> str:
+    """The moves as text, for the ledger."""
+    return json.dumps([_plain(move) for move in moves], separators=(",", ":"))
+
+
+def parse(text: str) -> tuple[Move, ...]:
+    """The moves from the ledger."""
+    return tuple(_move(entry) for entry in json.loads(text))
+
+
+def _plain(move: Move) -> dict[str, Any]:
+    return {
+        "entry": asdict(move.entry),
+        "item": None if move.item is None else asdict(move.item),
+        "uuid": move.uuid,
+    }
+
+
+def _move(plain: Mapping[str, Any]) -> Move:
+    entry = plain["entry"]
+    entry = PublishedEntry(**{**entry, "identifier": tuple(entry["identifier"])})
+    item = plain["item"]
+    if item is None:
+        return Move(entry, None, plain["uuid"])
+    item = {**item, "identifier": tuple(item["identifier"])}
+    kind = SideItem if "side_schema" in item else BranchItem
+    return Move(entry, kind(**item), plain["uuid"])

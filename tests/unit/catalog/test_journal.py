@@ -1,0 +1,179 @@
+"""The journal's rule, on a catalog of dictionaries: dying anywhere, and others moving main."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkwap.catalog import BranchItem, SideItem
+from sparkwap.catalog import journal as jn
+from sparkwap.catalog.model import Identifier, PublishedEntry
+
+NAMES = ("a", "b", "c")
+Other = tuple[int, str, Literal["main", "on top"]]
+"""Another writer: at which step, of which table; on the base, or on what is published of it."""
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Tables:
+    """What each table's `main` is: its history, oldest first.
+
+    Attributes:
+        others: other writers that are still to come.
+        kill_at: the steps at which the process dies: before it for even, after it for odd ones.
+        together: several tables move in one request.
+    """
+
+    others: list[Other]
+    kill_at: list[int]
+    together: bool
+    steps: int = 0
+    main: dict[str, list[str]] = field(default_factory=lambda: {n: ["base"] for n in NAMES})
+
+    def position(self, move: jn.Move) -> jn.Position:
+        self._step(None, None)
+        history = self.main[move.identifier[1]]
+        if "candidate" in history:
+            return "after" if history[-1] == "candidate" else "passed"
+        return "before" if history[-1] == "base" else "moved"
+
+    def forward(self, moves: Sequence[jn.Move]) -> None:
+        names = [move.identifier[1] for move in moves]
+        if self.together:
+            self._step("forward", names)
+            return
+        for name in names:
+            self._step("forward", [name])
+
+    def back(self, move: jn.Move) -> None:
+        self._step("back", [move.identifier[1]])
+
+    def _step(self, what: str | None, names: list[str] | None) -> None:
+        """One request: others may come before it, and the process may die beside it."""
+        step, self.steps = self.steps, self.steps + 1
+        for at, name, how in list(self.others):
+            if at <= step and (how == "main") == (self.main[name] == ["base"]):
+                self.main[name].append("other")
+                self.others.remove((at, name, how))
+        if 2 * step in self.kill_at:
+            raise Killed
+        if what is not None and names is not None:
+            self._swap(what, names)
+        if 2 * step + 1 in self.kill_at:
+            raise Killed
+
+    def _swap(self, what: str, names: list[str]) -> None:
+        if what == "back" and self.main[names[0]][-1] == "base":
+            return
+        wanted = "base" if what == "forward" else "candidate"
+        if any(self.main[name][-1] != wanted for name in names):
+            raise jn.Moved(str(names))
+        for name in names:
+            history = self.main[name]
+            history.append("candidate") if what == "forward" else history.pop()
+
+
+def journal() -> jn.Journal:
+    moves = tuple(
+        jn.Move(
+            PublishedEntry(("s", name), "branch", 1, "base", 2, ""),
+            BranchItem(("s", name), "pr_1", 1, 2),
+            "uuid",
+        )
+        for name in NAMES
+    )
+    return jn.Journal("p", "r", "pr_1", "publish", "tag", None, datetime.now(UTC), moves)
+
+
+others = st.lists(
+    st.tuples(st.integers(0, 12), st.sampled_from(NAMES), st.sampled_from(["main", "on top"])),
+    max_size=3,
+    unique=True,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(others, st.lists(st.integers(0, 40), max_size=5, unique=True), st.booleans())
+def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
+    found: list[Other], kill_at: list[int], together: bool
+) -> None:
+    tables = Tables(list(found), list(kill_at), together)
+    outcome = None
+    for _ in range(len(kill_at) + 1):
+        try:
+            outcome = jn.carry(journal(), tables)
+            break
+        except Killed:
+            continue
+    assert outcome is not None
+    published = {name for name in NAMES if "candidate" in tables.main[name]}
+    if outcome.state == "completed":
+        assert published == set(NAMES)
+        assert not outcome.blocked and not outcome.stayed
+    else:
+        # What others have built on cannot be taken back; it is named, and nothing else stays.
+        assert published == {name for _, name in outcome.stayed}
+        assert outcome.blocked
+        assert (outcome.state == "torn") == bool(published)
+    # Nobody's rows were lost.
+    written = [name for at, name, how in found if (at, name, how) not in tables.others]
+    assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 40), st.booleans())
+def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> None:
+    tables = Tables([], [kill_at], together)
+    try:
+        jn.carry(journal(), tables)
+    except Killed:
+        assert jn.carry(journal(), tables).state == "completed"
+    assert all(history == ["base", "candidate"] for history in tables.main.values())
+    tables.kill_at.clear()
+    assert jn.carry(journal(), tables) == jn.Outcome("completed")
+
+
+def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> None:
+    class Liar(Tables):
+        def forward(self, moves: Sequence[jn.Move]) -> None:
+            super().forward(moves[:1])
+
+    tables = Liar([], [], together=True)
+    assert jn.carry(journal(), tables).state == "completed"
+    assert all(history == ["base", "candidate"] for history in tables.main.values())
+
+
+def test_a_rollback_is_never_undone() -> None:
+    positions: dict[Identifier, jn.Position] = {("s", "a"): "moved", ("s", "b"): "before"}
+    assert jn.direction("rollback", positions) == "forward"
+    assert jn.direction("publish", positions) == "back"
+
+
+def test_what_others_always_win_stays_open() -> None:
+    class Busy(Tables):
+        def forward(self, moves: Sequence[jn.Move]) -> None:
+            raise jn.Moved("again")
+
+    waits: list[int] = []
+    try:
+        jn.carry(journal(), Busy([], [], together=True), waits.append)
+    except jn.Stuck:
+        assert waits == list(range(1, 8))
+    else:
+        raise AssertionError("it was never moved")
+
+
+def test_the_text_in_the_ledger_is_the_journal() -> None:
+    entry = PublishedEntry(("s", "n"), "new", None, None, 2, "")
+    item = SideItem(("s", "n"), "s__pr_1", "file.json", None)
+    moves = (*journal().moves, jn.Move(entry, item, "u"), jn.Move(entry, None, ""))
+    assert jn.parse(jn.dump(moves)) == moves

@@ -1,0 +1,127 @@
+"""What `sparkwap doctor` makes of what it saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparkwap.catalog import RefState, TableState
+from sparkwap.doctor import Facts, examine, lines, safe
+from sparkwap.probe import Probe, problem
+
+GOOD = Facts(
+    embedded=False,
+    dbt="1.11.16",
+    atomicity="transaction",
+    default_namespace=True,
+    warehouse="s3://lake",
+    spark="4.1.4 abc",
+    iceberg="1.12.0",
+    dropped={},
+    overwrite_mode="static",
+    server_overwrite_mode="static",
+    cache="false",
+    probe="",
+    stamped=True,
+    connect_url=True,
+    connect_dropped={},
+    connect_sees_table=True,
+)
+
+
+def test_all_well() -> None:
+    findings = examine(GOOD)
+    assert {finding.level for finding in findings} == {"ok"}
+    assert safe(findings)
+    assert list(lines(findings))[-1].startswith("All well")
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "mend"),
+    [
+        ({"dbt": "1.12.0"}, "dbt-core is 1.12.0", "pip install"),
+        ({"dbt": "1.10.9"}, "dbt-core is 1.10.9", "pip install"),
+        ({"spark": "3.5.6"}, "Spark is 3.5.6", "upgrade Spark"),
+        ({"iceberg": "1.10.1"}, "Iceberg in Spark is 1.10.1", "upgrade Iceberg"),
+        ({"catalog_error": "refused"}, "cannot be opened from here: refused", "`catalog`"),
+        ({"warehouse_error": "403"}, "s3://lake cannot be read and written", "keys"),
+        ({"sql_error": "refused"}, "no SQL session: refused", "`host`"),
+        ({"dropped": {"spark.wap.branch": ""}}, "spark.wap.branch is not set", "settings"),
+        ({"dropped": None}, "could not be found out", "error"),
+        ({"overwrite_mode": "dynamic"}, "partitionOverwriteMode is dynamic", "remove it"),
+        ({"overwrite_mode": None}, "partitionOverwriteMode is unknown", "remove it"),
+        ({"probe": "rows land on main"}, "rows land on main", "same catalog"),
+        ({"probe": None}, "could not be found out", "errors above"),
+        ({"connect_dropped": {"a": "b"}}, "Connect sessions: a is b", "settings"),
+        ({"connect_sees_table": False}, "another catalog", "one Spark server"),
+    ],
+)
+def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
+    findings = examine(replace(GOOD, **change))
+    wrong = [finding for finding in findings if finding.level == "not safe"]
+    assert len(wrong) == 1
+    assert told in wrong[0].what
+    assert mend in wrong[0].mend
+    assert wrong[0].meaning
+    assert not safe(findings)
+    assert list(lines(findings))[-1].startswith("Not safe")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"atomicity": "journal, together"}, "multi-table commits, which are looked at"),
+        ({"atomicity": "journal, one by one"}, "one table at a time"),
+        ({"atomicity": None}, "one table at a time"),
+        ({"default_namespace": False}, "no namespace `default`"),
+        ({"cache": ""}, "cache is on"),
+        ({"cache": "true"}, "cache is on"),
+        ({"stamped": False}, "does not carry the id"),
+        ({"connect_url": False}, "names no Spark Connect"),
+        ({"connect_error": "refused"}, "Spark Connect cannot be used: refused"),
+        ({"spark": None}, "the version of Spark is unknown"),
+    ],
+)
+def test_warnings(change: dict[str, Any], told: str) -> None:
+    findings = examine(replace(GOOD, **change))
+    wrong = [finding for finding in findings if finding.level == "warning"]
+    assert len(wrong) == 1
+    assert told in wrong[0].what
+    assert wrong[0].meaning and wrong[0].mend
+    assert safe(findings)
+
+
+def test_nothing_seen_is_never_safe() -> None:
+    assert not safe(examine(Facts(embedded=False, dbt="1.11.16")))
+
+
+PROBE = Probe("the server a:1", "1a2b3c4d-0000", "lake")
+
+
+def _state(main: int | None, branch: int | None) -> TableState:
+    refs = {"main": RefState(main, "branch")} if main else {}
+    refs |= {PROBE.branch: RefState(branch, "branch")} if branch else {}
+    return TableState(PROBE.table, "table", "u", "m", "l", main, refs, (), (), (), {}, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (_state(None, 1), None),
+        (_state(1, None), "ignores Iceberg branches"),
+        (_state(1, 1), "writes to main beside the branch"),
+        (_state(None, None), "nowhere"),
+        (None, "not use the same catalog"),
+    ],
+)
+def test_where_the_probe_landed(state: TableState | None, told: str | None) -> None:
+    found = problem(PROBE, state)
+    assert (found is None) == (told is None)
+    assert told is None or told in str(found)
+
+
+def test_servers_are_told_apart() -> None:
+    assert PROBE.branch != replace(PROBE, server="the server b:1").branch
+    assert PROBE.branch == replace(PROBE, run_id="another0").branch

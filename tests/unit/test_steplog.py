@@ -1,0 +1,70 @@
+"""The structured log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkwap import steplog, steps
+from sparkwap.errors import ConfigError
+from sparkwap.settings import GateSettings
+from sparkwap.steps import STEPS, reached
+
+
+def _log(lines: list[str], times: list[float]) -> steplog.StepLog:
+    return steplog.StepLog(lines.append, "r1", clock=lambda: times.pop(0))
+
+
+def test_a_line_for_each_step_of_the_gate_with_the_seconds_since_the_one_before() -> None:
+    lines: list[str] = []
+    log = _log(lines, [10.0, 11.0, 14.5, 15.0, 16.0]).start()
+    try:
+        reached(steps.RUN_OPENED, run_id="r1", branch="b")
+        reached(steps.NODE_PLACED, run_id="r1", branch="b", table="s.t", node_id="model.p.t")
+        reached(steps.STATEMENT_SENDING, sql="select 'secret'")
+        reached(steps.NODE_RECORDED, run_id="r1", branch="b", table="s.t", node_id="model.p.t")
+        log.tell("held", branch="b", table="s.t", reason="a test failed")
+    finally:
+        log.stop()
+    reached(steps.CLOSED, run_id="r1", branch="b")
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    told = [(line["event"], line["table"], line["seconds"]) for line in found]
+    assert told == [
+        ("opened", None, 1.0),
+        ("placed", "s.t", 3.5),
+        ("built", "s.t", 0.5),
+        ("held", "s.t", 1.0),
+    ]
+    assert {line["run_id"] for line in found} == {"r1"}
+    assert found[3]["reason"] == "a test failed"
+    assert "secret" not in "".join(lines)
+
+
+def test_every_event_is_of_a_step_that_there_is() -> None:
+    assert set(steplog.EVENTS) <= set(STEPS)
+
+
+def test_the_file_is_appended_to_and_turned_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steplog, "ROTATE_BYTES", 10)
+    write = steplog.to_file(tmp_path / "target")
+    for line in ("first line", "second", "third line"):
+        write(line)
+    assert (tmp_path / "target/sparkwap.jsonl").read_text() == "second\nthird line\n"
+    assert (tmp_path / "target/sparkwap.jsonl.1").read_text() == "first line\n"
+
+
+def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("a file")
+    steplog.to_file(tmp_path / "target")("line")
+
+
+def test_where_it_goes_is_a_setting() -> None:
+    assert GateSettings.from_vars({}).log == "file"
+    assert GateSettings.from_vars({"wap_log": "dbt"}).log == "dbt"
+    with pytest.raises(ConfigError, match="wap_log"):
+        GateSettings.from_vars({"wap_log": "syslog"})
