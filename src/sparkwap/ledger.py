@@ -7,7 +7,9 @@ are only ever appended to.
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +30,7 @@ from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.errors import CatalogError
 from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
+from sparkwap.transient import TRIES, rule_of, wait_seconds
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -53,6 +56,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "outcome": _TEXT,
             "message": _TEXT,
             "publish_id": _TEXT,
+            "tries": _ID,
+            "waited_seconds": pa.float64(),
+            "rebuild_of": _TEXT,
         }
     ),
     "nodes": pa.schema(
@@ -74,6 +80,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "verdict": _TEXT,
             "reason": _TEXT,
             "built_at": _TIME,
+            "refusal": _TEXT,
+            "reads": pa.map_(_TEXT, _TEXT),
         }
     ),
     "tests": pa.schema(
@@ -88,6 +96,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "message": _TEXT,
             "audited": pa.map_(_TEXT, _TEXT),
             "executed_at": _TIME,
+            "reads": pa.map_(_TEXT, _TEXT),
         }
     ),
     "publishes": pa.schema(
@@ -123,9 +132,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
-the nodes it reads; ``tests.audited`` maps a node's id to the candidate that the test saw;
-``publishes.action`` is ``publish`` or ``rollback``. ``journal`` is kept on catalogs that cannot
-publish in one transaction: a publish as it was intended, and what it came to."""
+the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
+node's publish; ``reads`` maps tables that were only read to what they were then (see
+`sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
+under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
+the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``.
+``journal`` is kept on catalogs that cannot publish in one transaction: a publish as it was
+intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -209,6 +222,10 @@ class Ledger:
             ),
         )
 
+    def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
+        """The rows that one run has left in a table."""
+        return self._read(table, _ex.EqualTo("run_id", run_id))
+
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Rows of ``runs``, newest first, of one audit branch or of all."""
         condition = _ex.EqualTo("branch", branch) if branch else None
@@ -255,7 +272,7 @@ class Ledger:
             if name in standing and name in self._checked:
                 continue
             try:
-                self._ensure_one(name, new=name not in standing)
+                self._ensure(name, new=name not in standing)
             except OSError as error:
                 raise write_failed(f"The ledger ({NAMESPACE})", error) from error
             except DBAPIError as error:
@@ -304,6 +321,18 @@ class Ledger:
         log = {entry["metadata-file"] for entry in trimmed["metadata-log"]}
         obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
         obsolete.extend(dropped)
+
+    def _ensure(self, name: str, *, new: bool) -> None:
+        """Try again while another run, which begins to use the ledger too, is faster."""
+        for tried in range(1, TRIES + 1):
+            try:
+                self._ensure_one(name, new=new)
+                return
+            except Exception as error:
+                if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
+                    raise
+                time.sleep(wait_seconds(tried, random.random()))
+                new = name not in self._lake.relations(NAMESPACE)
 
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]

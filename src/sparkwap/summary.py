@@ -46,7 +46,7 @@ class Closing(Protocol):
     def in_series(self) -> bool: ...
 
 
-def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
+def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] = ()) -> list[str]:
     """Return the summary of a run, line by line, as plain text.
 
     Args:
@@ -57,6 +57,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
             `in_series` is true where the catalog has no transaction over several tables.
         run_id: dbt's invocation id.
         branch: The audit branch.
+        remarks: What else there is to tell of how it came to this, behind the totals.
 
     Returns:
         One line for each of up to 20 tables of each outcome, up to 20 notices, the totals, and the
@@ -74,6 +75,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     text += _totals(closing, rows)
     if closing.refused is not None:
         text += (f"{_INDENT}{line}" for line in closing.refused.splitlines())
+    text += (f"{_INDENT}{line}" for line in remarks)
     text += _next(_ways_on(rows, branch, closing))
     return text
 
@@ -148,7 +150,9 @@ def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
         what = _counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
         tail = "" if live == total else "; the others stay on the branch, out of readers' sight"
         how = "by a journal, one after the other" if closing.in_series else "in one transaction"
-        yield f"{_INDENT}Published {what} {how} ({closing.seconds:.2f} s){tail}."
+        # Of a publish by another run it is not known.
+        took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
+        yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 
 def _counted(count: int, noun: str, *, number: bool = True) -> str:

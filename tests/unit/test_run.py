@@ -315,3 +315,25 @@ def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> N
     with pytest.raises(NotPublished):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
+
+
+def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
+    for number in (5, 6):
+        run = a_run(lake, FIRST)
+        target = run.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
+        assert target.how == "branch"
+        state = lake.states([ORDERS])[ORDERS]
+        assert state.properties["commit.retry.num-retries"] == str(number)
+
+
+def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    look = run.watch(ORDERS)
+    assert look() == "not made"
+    table = lake.catalog.load_table(ORDERS)
+    table.append(rows(2), branch="dev", snapshot_properties={"wap_run": FIRST})
+    assert look() == "made"
+    lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
+    assert look() == "unknown"
+    assert run.watch(("shop", "nowhere"))() == "unknown"

@@ -10,13 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap import names
-from sparkwap.catalog import branches, sparksql
+from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
     CommitUnknown,
     Discarded,
+    Head,
     Identifier,
     Item,
     Kind,
@@ -29,6 +30,7 @@ from sparkwap.catalog.model import (
     PublishReceipt,
     PublishRefused,
     PublishUnverified,
+    Read,
     RollbackReceipt,
     RollbackRefused,
     SideItem,
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PUBLISH_TRIES = 5
+_PUBLISH_TRIES = 10
 _RUN_BRANCH_PREFIX = "wap_"
 
 WAREHOUSE_LOCATION = "wap.warehouse-location"
@@ -176,6 +178,42 @@ class Lake:
             snapshot = before
         return None
 
+    def read(self, identifiers: Iterable[Identifier]) -> list[Read]:
+        """What these tables and views are to a reader of ``main`` now, in one statement.
+
+        For `publish`, which can tell later whether they still are. Names that mean nothing are
+        among them: something may come to stand there.
+        """
+        wanted = sorted(set(identifiers))
+        rows = self._store.rows.find(wanted) if wanted else {}
+        return [Read(name, reads.token(rows.get(name), self._store.load)) for name in wanted]
+
+    def head(self, identifier: Identifier, branch: str) -> Head | None:
+        """The head of a table's branch, from the catalog; None where there is none.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        ref = md.refs_of(document).get(branch)
+        found = md.snapshot(document, ref.snapshot_id) if ref else None
+        if found is None:
+            return None
+        parent = found.get("parent-snapshot-id")
+        return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
+
+    def summaries(
+        self, identifier: Identifier, old: int | None, new: int | None
+    ) -> list[Mapping[str, str]]:
+        """The summaries of the snapshots of a table from ``new`` back to ``old``, without that.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        return sameness.between(self._store.load(row.location), old, new)
+
     # Schemas
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
@@ -227,7 +265,9 @@ class Lake:
 
     # Writing on an audit branch
 
-    def open_branch(self, identifier: Identifier, branch: str) -> OpenedBranch:
+    def open_branch(
+        self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
+    ) -> OpenedBranch:
         """Make sure that a table is gated and has the audit branch, started at ``main``.
 
         One metadata commit: property ``write.wap.enabled``, the branch, and the tag
@@ -236,11 +276,17 @@ class Lake:
         base ``main`` has moved away from starts anew at ``main``: what was built on the old base
         can never be published.
 
+        Args:
+            identifier: The live table.
+            branch: The audit branch.
+            properties: Table properties to set in the same commit. They are the table's, so they
+                are there for all writers and at once.
+
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
         """
         return self._store.commit(
-            lambda: branches.open_branch(self._store, identifier, branch),
+            lambda: branches.open_branch(self._store, identifier, branch, properties or {}),
             "open_branch",
             **_facts(identifier, branch),
         )
@@ -308,6 +354,8 @@ class Lake:
         branch: str,
         appends: Sequence[LedgerRows] = (),
         publish_id: str | None = None,
+        read: Collection[Read] = (),
+        strict_reads: bool = False,
     ) -> PublishReceipt:
         """Publish tables and views, all in one transaction of the catalog or none.
 
@@ -329,6 +377,10 @@ class Lake:
             appends: More rows for the ledger, of its other tables, in the same transaction; rows
                 of ``runs`` get the id of the publish.
             publish_id: Id of the publish; one is made up if none is given.
+            read: Tables and views that the items were built from or audited with, as they were
+                then; those that are others now are told in the receipt.
+            strict_reads: Refuse the publish instead, and hold their rows in its transaction. A
+                series looks at them before its first move, and cannot hold them.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
@@ -347,20 +399,27 @@ class Lake:
             journal = jn.Journal(
                 publish_id, run_id, branch, "publish", tag, tag_max_age_ms, now, moves=()
             )
-            return self._publish_in_series(journal, items, appends)
+            return self._publish_in_series(journal, items, appends, read, strict_reads)
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
         def stage() -> Staged[PublishReceipt]:
             schemas.update(self._side_schemas(branch, items))
-            rows = self._store.rows.find(_names(items))
+            rows = self._store.rows.find(_names(items) | {one.identifier for one in read})
+            differ = self._moved(read, rows)
             folders.update(self._own_folders(_side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
-            plans = self._plan(publisher.plan, items, PublishRefused)
+            refused = differ if strict_reads else []
+            plans = self._plan(publisher.plan, items, PublishRefused, refused)
             entries = tuple(plan.entry for plan in plans)
-            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries)
+            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries, tuple(differ))
             recorded = _publish_rows("publish", publish_id, run_id, branch, now, entries)
-            return self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            staged = self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            if not strict_reads:
+                return staged
+            return replace(
+                staged, requires={one.identifier: rows.get(one.identifier) for one in read}
+            )
 
         receipt = self._store.commit(
             stage, "publish", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
@@ -469,16 +528,22 @@ class Lake:
         )
 
     def _publish_in_series(
-        self, journal: jn.Journal, items: Sequence[Item], appends: Sequence[LedgerRows]
+        self,
+        journal: jn.Journal,
+        items: Sequence[Item],
+        appends: Sequence[LedgerRows],
+        read: Collection[Read],
+        strict_reads: bool,
     ) -> PublishReceipt:
         from sparkwap.catalog import series
 
         schemas = self._side_schemas(journal.branch, items)
-        rows = self._store.rows.find(series.names_of(items))
+        rows = self._store.rows.find(series.names_of(items) | {one.identifier for one in read})
+        differ = self._moved(read, rows)
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
-        plans = self._plan(publisher.plan, items, PublishRefused)
+        plans = self._plan(publisher.plan, items, PublishRefused, differ if strict_reads else [])
         series.require_expressible(plans, self._store.load)
         journal = replace(journal, moves=series.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
@@ -493,7 +558,7 @@ class Lake:
         entries = self._finish_publish(journal, schemas, runs)
         about = {"run_id": journal.run_id, "branch": journal.branch}
         reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
-        return series.receipt_of(journal, entries)
+        return series.receipt_of(journal, entries, differ)
 
     def _rollback_in_series(
         self,
@@ -734,8 +799,9 @@ class Lake:
         planner: Callable[[T], Plan],
         things: Sequence[T],
         refusal: Callable[[Sequence[Mismatch]], Exception],
+        more: Sequence[Mismatch] = (),
     ) -> list[Plan]:
-        """The plans of all; if any differs, a refusal that names every one that does."""
+        """The plans of all; if any differs, a refusal that names every one that does, and more."""
 
         def one(thing: T) -> Plan | Mismatch:
             try:
@@ -744,10 +810,14 @@ class Lake:
                 return differs.mismatch
 
         planned = self._store.map(one, things)
-        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)]
+        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
         return [plan for plan in planned if isinstance(plan, Plan)]
+
+    def _moved(self, read: Collection[Read], rows: Mapping[Identifier, Row]) -> list[Mismatch]:
+        found = [reads.moved(one, rows.get(one.identifier), self._store.load) for one in read]
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def _staged(
         self,

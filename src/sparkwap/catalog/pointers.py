@@ -73,6 +73,7 @@ class Pointers(Protocol):
         swaps: Sequence[Swap],
         *,
         documents: Mapping[str, Document],
+        requires: Mapping[Identifier, Row | None] = ...,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = ...,
@@ -82,6 +83,8 @@ class Pointers(Protocol):
         Args:
             swaps: The changes; no two of them on one row.
             documents: The new documents by location, for catalogs that do not take files.
+            requires: What must stand under these names; held until the end where the catalog is
+                ``atomic``.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Is told how far the changes have come.

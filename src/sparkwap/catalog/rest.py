@@ -37,6 +37,7 @@ MULTI_TABLE = "wap.multi-table-commit"
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
+_NONE: Mapping[Identifier, Row | None] = {}
 _DOCUMENTS = 500
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
@@ -166,6 +167,7 @@ class RestTables:
         swaps: Sequence[Swap],
         *,
         documents: Mapping[str, md.Document],
+        requires: Mapping[Identifier, Row | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
@@ -183,6 +185,9 @@ class RestTables:
         commits = [self._commit_of(s.before, s.after, documents) for s in swaps if _grows(s)]
         others = [swap for swap in swaps if not _grows(swap)]
         at("begun")
+        found = self.find(requires)
+        if any(found.get(name) != row for name, row in requires.items()):
+            raise Conflict(None, "what was read changed meanwhile")
         self._commit([commit for commit in commits if commit.change.updates])
         for swap in others:
             if swap.after is not None:

@@ -19,24 +19,27 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    and_,
     create_engine,
     delete,
     event,
     exists,
     insert,
     make_url,
+    or_,
     select,
     text,
     union,
     update,
 )
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.errors import CatalogError
 from sparkwap.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
+from sparkwap.transient import rule_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 _BUSY_SECONDS = 60
 _LOCK_SECONDS = 20
 _WRITES = "sparkwap_writes"
-_RETRYABLE_PG = {"40001", "40P01", "55P03"}
+_NAMED_ONE_BY_ONE = 20
 
 _metadata = MetaData()
 _tables = Table(
@@ -66,7 +69,7 @@ _namespaces = Table(
     Column("property_value", String(1000)),
 )
 _SIDE_OF = "wap.branch"
-
+_NONE: Mapping[Identifier, Row | None] = {}
 
 Fate = Literal["made", "not made", "unknown"]
 
@@ -147,9 +150,14 @@ class Rows:
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
         """The rows of those that exist, in one statement."""
         wanted = set(identifiers)
-        if len(wanted) == 1:
-            ((schema, name),) = wanted
-            rows = self._select(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+        if not wanted:
+            return {}
+        if len(wanted) <= _NAMED_ONE_BY_ONE:
+            named = (
+                and_(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+                for schema, name in sorted(wanted)
+            )
+            rows = self._select(or_(*named))
         else:
             schemas = sorted({schema for schema, _ in wanted})
             rows = self._select(_tables.c.table_namespace.in_(schemas))
@@ -229,6 +237,7 @@ class Rows:
         swaps: Sequence[Swap],
         *,
         documents: Mapping[str, Document] | None = None,
+        requires: Mapping[Identifier, Row | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
@@ -238,6 +247,7 @@ class Rows:
         Args:
             swaps: The changes; no two of them on one row.
             documents: Not needed here, as swaps point to files.
+            requires: What must stand under these names until the transaction is committed.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Is told how far the transaction has come.
@@ -249,6 +259,7 @@ class Rows:
         try:
             with self.transaction() as connection:
                 at("begun")
+                self._require(connection, requires)
                 for swap in sorted(swaps, key=_order):
                     self._apply_one(connection, swap)
                 self._drop_empty(connection, sorted({*drop_if_empty, *drop_schemas}))
@@ -257,7 +268,7 @@ class Rows:
         except IntegrityError as error:
             raise Conflict(None, f"a row appeared meanwhile: {error.orig}") from error
         except DBAPIError as error:
-            if _asks_for_retry(error):
+            if rule_of(error) == "retry":
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
@@ -361,6 +372,21 @@ class Rows:
         if count != 1:
             name = ".".join(swap.before.identifier)
             raise Conflict(swap, f"{name} changed meanwhile ({count} rows instead of 1)")
+
+    def _require(self, connection: Connection, requires: Mapping[Identifier, Row | None]) -> None:
+        for name, row in sorted(requires.items(), key=lambda item: item[0]):
+            # The lock is for PostgreSQL; the transaction has all of SQLite anyway.
+            statement = (
+                select(_tables.c.metadata_location)
+                .where(
+                    _tables.c.catalog_name == self.name,
+                    _tables.c.table_namespace == name[0],
+                    _tables.c.table_name == name[1],
+                )
+                .with_for_update(read=True)
+            )
+            if connection.execute(statement).scalar() != (row.location if row else None):
+                raise Conflict(None, f"{'.'.join(name)}, which was read, changed meanwhile")
 
     def _drop_empty(self, connection: Connection, schemas: Sequence[str]) -> None:
         for schema in schemas:
@@ -471,12 +497,3 @@ def _engine(uri: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _asks_for_retry(error: DBAPIError) -> bool:
-    if getattr(error.orig, "pgcode", None) in _RETRYABLE_PG:
-        return True
-    message = str(error.orig).lower()
-    return isinstance(error, OperationalError) and (
-        "database is locked" in message or "database table is locked" in message
-    )

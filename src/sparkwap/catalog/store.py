@@ -7,19 +7,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.model import CommitUnknown
+from sparkwap.catalog.model import CommitUnknown, Identifier
 from sparkwap.catalog.pointers import Pointers
-from sparkwap.catalog.rows import Conflict, Fate, Swap, Unanswered
+from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
 from sparkwap.errors import CatalogError
 from sparkwap.steps import COMMIT_STEPS, Operation, Part, reached
+from sparkwap.transient import rule_of, wait_seconds
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +42,7 @@ class Staged(Generic[R]):
         files: The files that were written for it, deleted if it does not come to a commit.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
+        requires: What must stand under names that the transaction leaves alone.
         obsolete: Files that nothing needs once it is committed.
     """
 
@@ -49,6 +51,7 @@ class Staged(Generic[R]):
     files: Sequence[str] = ()
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
+    requires: Mapping[Identifier, Row | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
 
 
@@ -126,7 +129,11 @@ class Store:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
-        return list(self._threads.map(function, listed))
+        tasks = [self._threads.submit(function, value) for value in listed]
+        # All come to their end before an error is told: what cleans up after it must not race
+        # with those that still write.
+        wait(tasks)
+        return [task.result() for task in tasks]
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
         """Write metadata files; if one fails, none is left.
@@ -178,17 +185,25 @@ class Store:
         def at(part: Part) -> None:
             reached(steps[part], **facts)
 
+        last: Exception | None = None
         for attempt in range(tries):
             at("begins")
-            staged = stage()
+            try:
+                staged = stage()
+            except DBAPIError as error:
+                # Staging commits nothing, so whatever passes may be tried again.
+                if rule_of(error) not in ("retry", "look"):
+                    raise
+                last = error
+                self._pause(attempt)
+                continue
             try:
                 at("files_written")
                 self._apply(staged, at)
             except Conflict as conflict:
                 self.delete(staged.files)
                 last = conflict
-                # Jitter, as writers that met once would meet again at equal pauses.
-                time.sleep(random.uniform(0.5, 1.5) * _FIRST_WAIT_SECONDS * 2**attempt)
+                self._pause(attempt)
                 continue
             except DBAPIError as error:
                 lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
@@ -208,11 +223,17 @@ class Store:
             "Run the same command again."
         ) from last
 
+    @staticmethod
+    def _pause(attempt: int) -> None:
+        # Jitter, as writers that met once would meet again at equal pauses.
+        time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
+
     def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
             self.rows.apply(
                 staged.swaps,
                 documents=self._unwritten_of(staged),
+                requires=staged.requires,
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
                 at=at,
@@ -255,8 +276,8 @@ class Store:
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
             return "not made"
-        for wait in (0.0, *_LOOK_WAITS_SECONDS):
-            time.sleep(wait)
+        for pause in (0.0, *_LOOK_WAITS_SECONDS):
+            time.sleep(pause)
             try:
                 fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
                 known = fate != "unknown" or not self.rows.atomic

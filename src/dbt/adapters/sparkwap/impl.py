@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -21,7 +21,7 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
-from dbt.adapters.sparkwap import docs, facts
+from dbt.adapters.sparkwap import again, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -30,17 +30,18 @@ from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, state, steplog, steps, summary
+from sparkwap import guard, names, overlay, rebuilding, state, steplog, steps, summary
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
-from sparkwap.plan import Desired
+from sparkwap.plan import Desired, in_place
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
 from sparkwap.state import RESULTS, UNFINISHED, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
+from sparkwap.transient import Fate
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -104,6 +105,7 @@ class SparkWapAdapter(SparkAdapter):
         self._probed: str | None = None
         self._log: steplog.StepLog | None = None
         self._read_branch_known = False
+        self._facts: facts.Manifest | None = None
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
@@ -112,6 +114,7 @@ class SparkWapAdapter(SparkAdapter):
         )
         self.connections.session_settings = self._session_settings
         self.connections.check_statement = self._check_statement
+        self.connections.watch_statement = self._watch_statement
         overlay.activate(None)
 
     # -- the lake and the run --------------------------------------------------------------------
@@ -160,7 +163,9 @@ class SparkWapAdapter(SparkAdapter):
         scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
         own = variables.get(getattr(self.config, "project_name", ""), {})
         given = getattr(self.config, "cli_vars", None) or {}
-        return GateSettings.from_vars({**scoped, **own, **given})
+        settings = GateSettings.from_vars({**scoped, **own, **given})
+        rebuilt = again.rebuilt_branch()
+        return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
 
     def _branch(self, settings: GateSettings) -> str:
         """The audit branch: the user's, that of the run to go on with, or a new one."""
@@ -182,6 +187,7 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        rebuilt = again.rebuilt_branch()
         run = Run(
             self.lake,
             run_id=get_invocation_id(),
@@ -190,6 +196,8 @@ class SparkWapAdapter(SparkAdapter):
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
+            rebuild_of=None if rebuilt is None else rebuilt[1],
+            repeats=self._is_retry,
         )
         self._start_log(settings)
         for line in self.lake.recover():
@@ -272,6 +280,17 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             guard.check(sql, self._is_live, self._is_stray)
 
+    def _watch_statement(self, sql: str) -> Callable[[], Fate]:
+        """What tells the fate of a statement after an error, without which none is sent again."""
+        table = guard.written_table(sql)
+        if table is None:
+            return lambda: "no table"
+        identifier = self._named(table)
+        if self._run is None or identifier is None:
+            return lambda: "unknown"
+        with _as_dbt_error():
+            return self._run.watch(identifier)
+
     def _is_live(self, name: str) -> bool:
         """Whether a statement's table is one that readers of ``main`` can see."""
         identifier = self._live_identifier(name)
@@ -287,14 +306,17 @@ class SparkWapAdapter(SparkAdapter):
 
     def _live_identifier(self, name: str) -> tuple[str, str] | None:
         """Schema and table of a name; None for temporary views and side schemas."""
+        found = self._named(name)
+        if found is None or self._run is None:
+            return None
+        return None if names.split_side_schema(found[0], self._run.branch) else found
+
+    def _named(self, name: str) -> tuple[str, str] | None:
+        """Schema and table of a name; None for temporary views."""
         parts = name.split(".")
         if len(parts) == 3 and parts[0] == self.credentials.catalog_name:
             parts = parts[1:]
-        if len(parts) != 2 or self._run is None:
-            return None
-        if names.split_side_schema(parts[0], self._run.branch):
-            return None
-        return parts[0], parts[1]
+        return (parts[0], parts[1]) if len(parts) == 2 else None
 
     @contextmanager
     def connection_named(
@@ -305,7 +327,11 @@ class SparkWapAdapter(SparkAdapter):
             kind = getattr(query_header_context, "resource_type", None)
             if kind in facts.BUILT_TYPES:
                 self._begin_node(query_header_context)
-            elif kind in facts.TEST_TYPES and self._run is not None:
+            if kind in facts.READING_TYPES and self._run is not None:
+                with _as_dbt_error():
+                    reads = self._manifest_facts().read_by(query_header_context)
+                    self._run.read(query_header_context.unique_id, reads)
+            if kind in facts.TEST_TYPES and self._run is not None:
                 reached(
                     steps.AUDIT_BEGINS,
                     run_id=self._run.run_id,
@@ -313,6 +339,11 @@ class SparkWapAdapter(SparkAdapter):
                     node_id=query_header_context.unique_id,
                 )
             yield
+
+    def _manifest_facts(self) -> facts.Manifest:
+        if self._facts is None:
+            self._facts = facts.Manifest(self.get_macro_resolver())
+        return self._facts
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
@@ -340,7 +371,7 @@ class SparkWapAdapter(SparkAdapter):
 
         :param columns: dicts of name, type, nullable and doc, in order; None to keep the table's.
         :param layout: partition_by, sort_by, properties, format_version, comment, as far as the
-            model manages them.
+            model manages them; ``given``, all properties of the model's config.
         :return: ``branch``, or ``side``.
         """
         layout = layout or {}
@@ -356,7 +387,10 @@ class SparkWapAdapter(SparkAdapter):
             location=None,
             ordered=True,
         )
-        return self._placed(lambda run: run.place_table(_identifier(relation), desired).how)
+        at_once = in_place(layout.get("given"))
+        return self._placed(
+            lambda run: run.place_table(_identifier(relation), desired, at_once).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
@@ -489,6 +523,8 @@ class SparkWapAdapter(SparkAdapter):
         finally:
             self._run_settled = True
             self._end_run()
+        if closing.rebuild is not None:
+            closing = self._build_again(run, closing, manifest)
         self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
         reached(steps.RECORDING, **about)
@@ -498,9 +534,29 @@ class SparkWapAdapter(SparkAdapter):
         facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
         return {
-            "lines": summary.lines(closing, run_id=run.run_id, branch=run.branch),
+            "lines": summary.lines(
+                closing,
+                run_id=run.run_id,
+                branch=run.branch,
+                remarks=rebuilding.told(closing),
+            ),
             "failed": self._fail(closing, results),
         }
+
+    def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
+        """Follow main, which moved away under the run."""
+
+        def build(node_ids: tuple[str, ...]) -> rebuilding.Ended:
+            return again.build(
+                self.config,
+                [manifest.selector(node_id) for node_id in node_ids],
+                branch=run.branch,
+                run_id=run.run_id,
+                target_path=self._target_path,
+            )
+
+        with _as_dbt_error():
+            return rebuilding.follow(run, closing, build, logger.info)
 
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
