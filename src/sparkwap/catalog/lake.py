@@ -387,7 +387,8 @@ class Lake:
             publish_id: Id of the publish; one is made up if none is given.
             read: Tables and views that the items were built from or audited with, as they were
                 then; those that are others now are told in the receipt.
-            strict_reads: Refuse the publish instead, and hold their rows in its transaction.
+            strict_reads: Refuse the publish instead, and hold their rows in its transaction. A
+                series looks at them before its first move, and cannot hold them.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
@@ -406,11 +407,7 @@ class Lake:
             journal = jn.Journal(
                 publish_id, run_id, branch, "publish", tag, tag_max_age_ms, now, moves=()
             )
-            found = self._store.rows.find({one.identifier for one in read})
-            differ = self._moved(read, found)
-            refused = differ if strict_reads else []
-            receipt = self._publish_in_series(journal, items, appends, refused)
-            return replace(receipt, moved_reads=tuple(differ))
+            return self._publish_in_series(journal, items, appends, read, strict_reads)
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
@@ -608,16 +605,18 @@ class Lake:
         journal: jn.Journal,
         items: Sequence[Item],
         appends: Sequence[LedgerRows],
-        refused: Sequence[Mismatch],
+        read: Collection[Read],
+        strict_reads: bool,
     ) -> PublishReceipt:
         from sparkwap.catalog import series
 
         schemas = self._side_schemas(journal.branch, items)
-        rows = self._store.rows.find(series.names_of(items))
+        rows = self._store.rows.find(series.names_of(items) | {one.identifier for one in read})
+        differ = self._moved(read, rows)
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
-        plans = self._plan(publisher.plan, items, PublishRefused, refused)
+        plans = self._plan(publisher.plan, items, PublishRefused, differ if strict_reads else [])
         series.require_expressible(plans, self._store.load)
         journal = replace(journal, moves=series.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
@@ -632,7 +631,7 @@ class Lake:
         entries = self._finish_publish(journal, schemas, runs)
         about = {"run_id": journal.run_id, "branch": journal.branch}
         reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
-        return series.receipt_of(journal, entries)
+        return series.receipt_of(journal, entries, differ)
 
     def _rollback_in_series(
         self,

@@ -38,11 +38,11 @@ MULTI_TABLE = "wap.multi-table-commit"
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
+_NONE: Mapping[Identifier, Row | None] = {}
 _DOCUMENTS = 500
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
-_NONE: Mapping[Identifier, Row | None] = {}
 
 
 @dataclass(frozen=True, slots=True)

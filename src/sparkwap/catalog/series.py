@@ -131,9 +131,7 @@ class PublishPort:
             try:
                 updates.change(*self._step(move)[1:])
             except updates.NotExpressible as problem:
-                self.reasons[move.identifier] = Mismatch(
-                    move.identifier, "metadata", "that of its base and the candidate", str(problem)
-                )
+                self.reasons[move.identifier] = _not_expressible(move.identifier, problem)
                 return "moved"
         return "before"
 
@@ -365,8 +363,7 @@ def require_expressible(plans: Sequence[Plan], load: Load) -> None:
         try:
             updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
         except updates.NotExpressible as problem:
-            expected = "that of its base and the candidate"
-            wrong.append(Mismatch(plan.entry.identifier, "metadata", expected, str(problem)))
+            wrong.append(_not_expressible(plan.entry.identifier, problem))
     if wrong:
         raise PublishRefused(wrong)
 
@@ -402,7 +399,9 @@ def with_locations(journal: jn.Journal, store: Store) -> tuple[PublishedEntry, .
     return tuple(found)
 
 
-def receipt_of(journal: jn.Journal, entries: Sequence[PublishedEntry]) -> PublishReceipt:
+def receipt_of(
+    journal: jn.Journal, entries: Sequence[PublishedEntry], moved_reads: Sequence[Mismatch]
+) -> PublishReceipt:
     """The receipt of a completed publish."""
     return PublishReceipt(
         journal.publish_id,
@@ -411,6 +410,7 @@ def receipt_of(journal: jn.Journal, entries: Sequence[PublishedEntry]) -> Publis
         journal.tag,
         journal.at,
         tuple(entries),
+        tuple(moved_reads),
     )
 
 
@@ -473,6 +473,12 @@ def names_of(items: Sequence[Item]) -> set[Identifier]:
     live = {item.identifier for item in items}
     sides = [item for item in items if isinstance(item, SideItem)]
     return live | {(item.side_schema, item.identifier[1]) for item in sides}
+
+
+def _not_expressible(identifier: Identifier, problem: Exception) -> Mismatch:
+    # To be built again on what the table is now, as if `main` had moved.
+    expected = "what it was when its clone was made"
+    return Mismatch(identifier, "metadata", expected, str(problem), "main")
 
 
 def _location(swap: Swap) -> str:

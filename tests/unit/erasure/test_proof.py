@@ -104,7 +104,9 @@ def test_columns_may_be_left_out_by_request() -> None:
         ("/w/s/people/metadata/v.metadata.json", json.dumps({"comment": EMAIL}).encode()),
         (
             "/w/s/people/metadata/v.gz.metadata.json",
-            gzip.compress(json.dumps([{"summary": {"partitions.customer_id=42": "1"}}]).encode()),
+            gzip.compress(
+                json.dumps([{"summary": {"partitions.customer_id=42": "1"}}]).encode(), mtime=0
+            ),
         ),
         ("/w/s/people/metadata/stats.puffin", b"PFA1\x00" + EMAIL.encode()),
         ("/w/server/server.log", f"select '{EMAIL}'".encode()),
