@@ -23,6 +23,10 @@ from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
+UNGATED = (
+    "somebody took the property write.wap.enabled off the table, so tests may have read main "
+    "instead of the branch; build it again, which puts the property back"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,11 @@ class NodeFact:
 
 @dataclass(frozen=True, slots=True)
 class TestFact:
-    """A test of the manifest. ``reads`` are the nodes whose rows it sees, views looked through."""
+    """A test of the manifest.
+
+    ``reads`` are the nodes whose rows it sees, views looked through; ``severity`` is dbt's, with
+    the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it.
+    """
 
     __test__ = False
 
@@ -82,11 +90,12 @@ class TestFact:
     kind: str
     reads: frozenset[str]
     severity: str
+    disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TestSeen:
-    """A result of this invocation."""
+    """A result of this invocation; ``status`` is dbt's, or one of :data:`sparkwap.gate.NOT_RUN`."""
 
     __test__ = False
 
@@ -147,6 +156,8 @@ class Run:
     :param run_id: dbt's invocation id.
     :param branch: the audit branch; may hold what an earlier run left there.
     :param command: dbt's command, ``build``, ``test``, ...
+    :param part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
+        built or tested so is no reason to publish anything, and is not published itself.
     """
 
     def __init__(
@@ -159,8 +170,10 @@ class Run:
         command: str,
         project: str,
         target_name: str,
+        part: Literal["empty", "sample"] | None = None,
     ) -> None:
         self.lake = lake
+        self.part = part
         self.run_id = run_id
         self.branch = branch
         self.settings = settings
@@ -378,6 +391,8 @@ class Run:
                 "other job writes to the table, this catalog does not keep Iceberg branches "
                 "apart, and sparkwap cannot protect it",
             )
+        if not _is_gated(state):
+            return replace(target, problem=UNGATED)
         head = state.refs.get(self.branch)
         if head is None:
             return replace(target, problem=f"its audit branch {self.branch} is gone")
@@ -415,18 +430,16 @@ class Run:
         # Failures that an earlier run on the branch has stored are among its nodes already.
         known = {node.node_id for node in built}
         failures = [node for node in self._failures_nodes(tests) if node.node_id not in known]
-        expected = [
-            AuditTest(t.test_id, t.name, t.reads, t.kind)
-            for t in tests
-            if t.reads & {n.node_id for n in built}
-        ]
+        accepted = self.settings.disabled_tests == "publish"
+        tests = [t for t in tests if not (t.disabled and accepted)]
+        read = [t for t in tests if t.reads & {n.node_id for n in built}]
         fresh = self._results(tests, seen, tokens)
-        decision = decide(
-            [*built, *failures],
-            expected,
-            [*fresh, *map(_result_of, earlier.tests)],
-            self.settings,
-        )
+        results = [*fresh, *map(_result_of, earlier.tests)]
+        former = _former_severities(ledger, read, results)
+        expected = [
+            AuditTest(t.test_id, t.name, t.reads, t.kind, former.get(t.test_id)) for t in read
+        ]
+        decision = decide([*built, *failures], expected, results, self.settings)
         closing = self._settle(ledger, decision, [*built, *failures], tests, fresh)
         now = {fact.node_id for fact in nodes}
         return replace(
@@ -478,14 +491,15 @@ class Run:
                 problem=f"the head of {self.branch} is {head.snapshot_id}, not the candidate "
                 f"{target.candidate} that the run left there: somebody else wrote to it",
             )
-        return target
+        return target if state and _is_gated(state) else replace(target, problem=UNGATED)
 
     def _node(self, fact: NodeFact) -> BuiltNode:
         key = self._built.get(fact.node_id)
         target = self._targets.get(key) if key else None
-        status = {"success": "built", "skipped": "skipped"}.get(fact.status, "failed")
+        # A view has the rows of what it reads; it was built empty if that was.
+        status = {"success": self.part or "built", "skipped": "skipped"}.get(fact.status, "failed")
         problem = target.problem if target else None
-        if status == "built" and target is None:
+        if fact.status == "success" and target is None:
             status, problem = "failed", "its materialization does not go through the gate"
         if status == "failed" and problem is None and fact.message:
             problem = fact.message
@@ -510,7 +524,7 @@ class Run:
                         test.test_id,
                         target.name,
                         "failures",
-                        "built",
+                        self.part or "built",
                         target.candidate,
                         target.problem,
                         test.reads,
@@ -518,21 +532,27 @@ class Run:
                 )
         return nodes
 
-    @staticmethod
     def _results(
-        tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
+        self, tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
     ) -> list[TestResult]:
-        reads = {test.test_id: test.reads for test in tests}
+        by_id = {test.test_id: test for test in tests}
+        disabled = [TestSeen(t.test_id, "disabled", None, None) for t in tests if t.disabled]
         return [
             TestResult(
                 one.test_id,
-                one.status,
+                self._status_of(one, by_id.get(one.test_id)),
                 one.failures,
                 one.message,
-                {n: tokens[n] for n in reads.get(one.test_id, frozenset()) if n in tokens},
+                {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
             )
-            for one in seen
+            for one in [*seen, *disabled]
         ]
+
+    def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
+        """The status of a result; one that saw none or a part of the rows has passed nothing."""
+        # A unit test reads rows of its own, whatever dbt was told of the tables.
+        partly = self.part is not None and not (test and test.kind == "unit")
+        return str(self.part) if partly and seen.status in ("pass", "warn") else seen.status
 
     def _settle(
         self,
@@ -646,6 +666,25 @@ class Run:
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
         }
+
+
+def _former_severities(
+    ledger: Ledger, tests: Sequence[TestFact], results: Sequence[TestResult]
+) -> dict[str, str]:
+    """The severity at the last publish of those tests that let rows through by another one now."""
+    lenient = {one.test_id for one in results if one.status == "warn" or one.failures}
+    now = {test.test_id: test.severity for test in tests if test.test_id in lenient}
+    # Most runs have none, and read nothing here.
+    before = ledger.published_severities(now) if now else {}
+    return {key: before[key] for key in before if before[key] != now[key]}
+
+
+def _is_gated(state: TableState) -> bool:
+    return state.properties.get("write.wap.enabled") == "true"
+
+
+def _reads(test: TestFact | None) -> frozenset[str]:
+    return test.reads if test is not None else frozenset()
 
 
 def _target_of(row: Mapping[str, Any]) -> Target:

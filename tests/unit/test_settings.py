@@ -13,7 +13,7 @@ def errors_of(variables: dict[str, object]) -> str:
 def test_defaults() -> None:
     assert GateSettings.from_vars({}) == GateSettings()
     assert GateSettings.from_vars({"landing": "x", "wapiti": 1}) == GateSettings()
-    assert GateSettings() == GateSettings("run", "publish", False, None, 90, True)
+    assert GateSettings() == GateSettings("run", "known", False, None, 90, True, "hold")
 
 
 def test_all_settings_are_read() -> None:
@@ -25,9 +25,10 @@ def test_all_settings_are_read() -> None:
             "wap_branch": "pr_7",
             "wap_tag_retention_days": 7,
             "wap_guard": False,
+            "wap_disabled_tests": "publish",
         }
     )
-    assert settings == GateSettings("lineage", "hold", True, "pr_7", 7, False)
+    assert settings == GateSettings("lineage", "hold", True, "pr_7", 7, False, "publish")
 
 
 def test_text_from_env_var_is_read() -> None:
@@ -52,7 +53,8 @@ def test_a_key_without_a_value() -> None:
         ("wap_publish", False, "run, lineage, never"),
         ("wap_publish", "", "run, lineage, never"),
         ("wap_publish", ["run"], "run, lineage, never"),
-        ("wap_warnings", "ignore", "publish, hold"),
+        ("wap_warnings", "ignore", "known, publish, hold"),
+        ("wap_disabled_tests", True, "hold, publish"),
         ("wap_require_tests", "yes", "true, false"),
         ("wap_require_tests", 1, "true, false"),
         ("wap_branch", "main", "a lower-case letter"),
@@ -76,8 +78,9 @@ def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
     assert "wap_publsh: there is no such setting; did you mean wap_publish?" in errors_of(
         {"wap_publsh": "run"}
     )
-    assert "wap_xyzzy: there is no such setting; legal: wap_branch, wap_guard" in errors_of(
-        {"wap_xyzzy": 1}
+    assert (
+        "wap_xyzzy: there is no such setting; legal: wap_branch, wap_disabled_tests, wap_guard"
+        in errors_of({"wap_xyzzy": 1})
     )
 
 

@@ -86,6 +86,10 @@ class Publisher:
             what = f"history of audit branch '{item.branch}'"
             expected = f"one that starts from {snapshot_words(item.base)}"
             raise Differs(item.identifier, what, expected, "one that does not")
+        gated = md.properties_of(document).get(md.WAP_ENABLED)
+        if gated != "true":
+            # Without it sessions read and write `main`, so nobody knows what the tests have seen.
+            raise Differs(item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated))
         edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
         edit.remove_ref(item.branch, base_tag(item.branch))
         edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})

@@ -7,6 +7,7 @@ texts) and ``_time`` (text of the event time).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from sparkwap.landing.entry import Entry, Layout
@@ -25,6 +26,11 @@ def quote(name: str) -> str:
 def text(value: str) -> str:
     """A text literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def has_controls(value: str) -> bool:
+    """Whether a name has characters that no line of text has: line ends, NUL, halves of others."""
+    return any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in value)
 
 
 def own(column: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import click
 import sqlparse
@@ -172,6 +172,13 @@ class SparkWapAdapter(SparkAdapter):
             return last.branch
         return names.audit_branch(run_id, settings.branch)
 
+    def _part(self) -> Literal["empty", "sample"] | None:
+        """Whether dbt was told to read no rows (``--empty``), or a part of them (``--sample``)."""
+        args = getattr(self.config, "args", None)
+        if getattr(args, "EMPTY", False):
+            return "empty"
+        return "sample" if getattr(args, "SAMPLE", None) is not None else None
+
     def _open_run(self) -> Run:
         settings = self._settings()
         run = Run(
@@ -182,6 +189,7 @@ class SparkWapAdapter(SparkAdapter):
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
+            part=self._part(),
         )
         run.warm_up()
         run.load_side_schemas()
@@ -405,10 +413,12 @@ class SparkWapAdapter(SparkAdapter):
             return {"lines": [], "failed": False}
         results = list(results)
         manifest = facts.Manifest(self.get_macro_resolver())
+        selected = {result.node.unique_id for result in results}
+        deferred = facts.deferred(self.get_macro_resolver(), self.config.args, selected)
         try:
             with _as_dbt_error():
                 closing = run.close(
-                    manifest.nodes(results), manifest.tests(), manifest.seen(results)
+                    manifest.nodes(results), manifest.tests(), manifest.seen(results, deferred)
                 )
         finally:
             self._run_settled = True
