@@ -28,6 +28,30 @@ def local_path(location: str) -> Path | None:
     return None if "://" in location else Path(location)
 
 
+def rights_of(warehouse: str | None) -> int:
+    """The rights that a folder in the warehouse may have: those of the warehouse itself.
+
+    All rights, for the umask to decide, where it is not local or not there yet.
+    """
+    path = local_path(warehouse) if warehouse else None
+    try:
+        return path.stat().st_mode & 0o777 if path is not None else 0o777
+    except OSError:
+        return 0o777
+
+
+def create_file(path: Path, rights: int) -> int:
+    """Make a new file, and the folders above it, with these rights; its descriptor.
+
+    Raises:
+        FileExistsError: There is one.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=rights, exist_ok=True)
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, rights & 0o666)
+
+
 def plain_location(location: str) -> str:
     """A location in one spelling, so that prefixes can be compared."""
     path = local_path(location)
@@ -69,9 +93,9 @@ class Files:
             with self.io(location).new_output(location).create(overwrite=False) as stream:
                 stream.write(data)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with path.open("xb") as file:
+            rights = rights_of(self._properties.get("warehouse"))
+            with os.fdopen(create_file(path, rights), "wb") as file:
                 file.write(data)
                 file.flush()
                 # The database is durable after its commit, so what it points to must be, too.

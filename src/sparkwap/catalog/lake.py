@@ -37,6 +37,7 @@ from sparkwap.catalog.rows import Row, Swap, side_objects
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.names import split_side_schema
+from sparkwap.redaction import remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,7 @@ class Lake:
         for key in ("uri", "warehouse"):
             if not properties.get(key):
                 raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
+        remember(properties)
         self.name = name
         self.properties = dict(properties)
         self._store = Store(name, properties)

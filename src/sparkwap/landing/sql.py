@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
+from sparkwap import sqltext
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.spark_types import decimal_digits, wider
 
@@ -18,14 +19,8 @@ _LONG_DIGITS = 19
 _MILLIS = "timestamp_millis(try_cast({0} as bigint))"
 
 
-def quote(name: str) -> str:
-    """A column's name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def text(value: str) -> str:
-    """A text literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+quote = sqltext.quote
+text = sqltext.literal
 
 
 def has_controls(value: str) -> bool:

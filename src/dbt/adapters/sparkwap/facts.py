@@ -9,6 +9,7 @@ from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
+from sparkwap.redaction import redact
 from sparkwap.run import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
@@ -184,7 +185,7 @@ def one_line(message: str | None) -> str | None:
     if message is None:
         return None
     text = _MACROS.split(message, maxsplit=1)[0]
-    short = _HEADINGS.sub("", " ".join(text.split()))
+    short = redact(_HEADINGS.sub("", " ".join(text.split())))
     return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
 
 

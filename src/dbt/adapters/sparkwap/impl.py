@@ -29,7 +29,7 @@ from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, names, overlay, summary
+from sparkwap import guard, names, overlay, sqltext, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -353,7 +353,7 @@ class SparkWapAdapter(SparkAdapter):
         state = self.lake.state((schema, name))
         if state is None or (state.kind == "table" and state.main is None):
             return None
-        quoted = f"`{schema}`.`{name}`"
+        quoted = f"{self.quote(schema)}.{self.quote(name)}"
         return quoted if state.kind == "view" else f"{quoted} version as of 'main'"
 
     @available.parse(lambda *a, **k: None)
@@ -634,6 +634,11 @@ class SparkWapAdapter(SparkAdapter):
             return None
         values = value if isinstance(value, list | tuple) else [value]
         return [str(one) for one in values if str(one).strip()]
+
+    @available
+    def quote(self, identifier: str) -> str:  # type: ignore[override]
+        """A name in backquotes, whatever it holds."""
+        return sqltext.quote(identifier)
 
     @available
     def wap_quoted(self, columns: Sequence[str]) -> list[str]:
