@@ -79,7 +79,7 @@ class AuditTest:
         nodes: Ids of the nodes it reads, built in this run or not.
         kind: `data` or `unit`.
         former: Its severity and thresholds when its rows were last published, such as `error`, if
-            they are others now; else None.
+            they are others now and that may matter; else None.
     """
 
     test_id: str
@@ -234,8 +234,7 @@ def _own_verdicts(
 
 def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSettings) -> Verdict:
     warned = [audit.text for audit in audits if audit.state == "warn"]
-    tolerated = [audit.text for audit in audits if audit.state == "tolerated"]
-    passed = sum(audit.state in ("pass", "warn", "tolerated") for audit in audits)
+    passed = sum(audit.state in ("pass", "warn") for audit in audits)
     verdict = Verdict("published", passed=passed, expected=len(audits))
     reasons = _build_faults(node) + [audit.text for audit in audits if audit.state == "bad"]
     if reasons:
@@ -249,7 +248,7 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
         reasons.append(UNTESTED)
     if reasons:
         return replace(verdict, outcome="held", reasons=_unique(reasons))
-    return replace(verdict, notices=_unique([*warned, *tolerated, *_thin_audit(audits)]))
+    return replace(verdict, notices=_unique(warned + _thin_audit(audits)))
 
 
 def _build_faults(node: BuiltNode) -> list[str]:
@@ -265,14 +264,14 @@ def _build_faults(node: BuiltNode) -> list[str]:
 
 
 def _changed_rules(audits: Sequence["_Audit"]) -> list[str]:
-    """Return a reason for each test that let rows through by another rule than the last time.
+    """Return a reason for each test that may have let rows through by another rule than before.
 
     A severity, or a threshold, may come from a variable of the command line.
     """
     return [
         f"{audit.text}, but its severity was '{audit.test.former}' {CHANGED_RULE}"
         for audit in audits
-        if audit.state in ("warn", "tolerated") and audit.test.former is not None
+        if audit.state in ("pass", "warn") and audit.test.former is not None
     ]
 
 
@@ -341,15 +340,14 @@ class _Audit:
 
     Attributes:
         test: The test.
-        state: `pass`, `tolerated` (it passed although rows failed: its thresholds allow that),
-            `warn`, `missing` (it did not audit them) or `bad` (a failure, an error, an unknown
-            status).
+        state: `pass`, `warn`, `missing` (it did not audit them) or `bad` (a failure, an error, an
+            unknown status).
         text: What to say about it. For `missing` without the test's name, so that tests with the
             same cause can share one reason.
     """
 
     test: AuditTest
-    state: Literal["pass", "tolerated", "warn", "missing", "bad"]
+    state: Literal["pass", "warn", "missing", "bad"]
     text: str
 
 
@@ -366,9 +364,7 @@ def _audit(
         return _Audit(test, "missing", NOT_RUN[worst.status])
     if severity > _SKIPPED:
         return _Audit(test, "bad", _said(test, worst))
-    if severity > 0:
-        return _Audit(test, "warn", _said(test, worst))
-    return _Audit(test, "tolerated" if worst.failures else "pass", _said(test, worst))
+    return _Audit(test, "pass" if severity == 0 else "warn", _said(test, worst))
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:
@@ -404,9 +400,8 @@ def _said(test: AuditTest, result: TestResult) -> str:
     verbs = {"pass": "passed", "warn": "warned", "fail": "failed", "error": "ended in an error"}
     verb = verbs.get(result.status, f"ended with the unknown status {result.status!r}")
     detail = _first_line(result.message)
-    if result.status in ("pass", "warn", "fail") and result.failures is not None:
+    if result.status in ("warn", "fail") and result.failures is not None:
         detail = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
-        detail += " within its thresholds" if result.status == "pass" else ""
     return f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
 
 

@@ -24,8 +24,8 @@ from sparkwap.settings import GateSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
 UNGATED = (
-    "somebody took the property write.wap.enabled off the table, so tests may have read main "
-    "instead of the branch; build it again, which puts the property back"
+    "somebody took the property write.wap.enabled off the table, without which writes go straight "
+    "to main; build it again, which puts the property back"
 )
 
 
@@ -671,9 +671,17 @@ class Run:
 def _former_severities(
     ledger: Ledger, tests: Sequence[TestFact], results: Sequence[TestResult]
 ) -> dict[str, str]:
-    """The severity at the last publish of those tests that let rows through by another one now."""
-    lenient = {one.test_id for one in results if one.status == "warn" or one.failures}
-    now = {test.test_id: test.severity for test in tests if test.test_id in lenient}
+    """The severity at the last publish of those tests that may let rows through by another now.
+
+    A test that passed has let none through, unless it has thresholds: dbt does not tell of rows
+    below them.
+    """
+    warned = {one.test_id for one in results if one.status == "warn"}
+    now = {
+        test.test_id: test.severity
+        for test in tests
+        if test.test_id in warned or "_if " in test.severity
+    }
     # Most runs have none, and read nothing here.
     before = ledger.published_severities(now) if now else {}
     return {key: before[key] for key in before if before[key] != now[key]}

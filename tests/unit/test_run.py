@@ -139,6 +139,36 @@ def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> No
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
+def test_a_build_that_left_nothing_beside_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_beside(("shop", "new"))
+    with pytest.raises(SparkwapError, match="left nothing in the side schema"):
+        run.built("model.new", ("shop", "new"), must_write=True)
+
+
+def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.drop_table(ORDERS)
+    with pytest.raises(SparkwapError, match="was dropped while the run was on"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).manage_snapshots().remove_branch(run.branch).commit()
+    with pytest.raises(SparkwapError, match="its audit branch dev is gone"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    with pytest.raises(SparkwapError, match="was already written on its branch"):
+        run.place_clone(ORDERS, ["column extra added"])
+
+
 def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:
     run = a_run(lake)
     with pytest.raises(SparkwapError, match="outside the gate"):
@@ -304,6 +334,18 @@ def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake)
     close(THIRD, 5, "warn", warnings="publish")
     close(SECOND, 6, "warn")
     assert live(lake) == [1, 2, 5, 6]
+
+
+def test_thresholds_that_have_changed_hold_until_somebody_accepts_them(lake: Lake) -> None:
+    def close(run_id: str, ids: int, severity: str) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}"), ids)
+        run.close([NODE], [replace(TEST, severity=severity)], [PASSED])
+
+    close(FIRST, 2, "error")
+    close(SECOND, 3, "error, error_if > 1000")
+    assert live(lake) == [1, 2]
+    close(THIRD, 4, "warn")
+    assert live(lake) == [1, 2, 4]
 
 
 def ungate(lake: Lake, value: str = "false") -> None:

@@ -223,5 +223,5 @@ def test_a_disabled_test_is_enabled_or_accepted() -> None:
     text = ended([node("a")], {"a": ["disabled"]})
     assert "test check_a_0 is disabled" in text
     assert "enable the test, and run it   dbt test" in text
-    accepted = "{wap_branch: wap_1a2b3c4d, wap_disabled_tests: publish}"
-    assert f"publish without it            dbt test --vars '{accepted}'" in text
+    accepted = "--args '{branch: wap_1a2b3c4d}' --vars 'wap_disabled_tests: publish'"
+    assert f"publish without it            dbt run-operation wap_publish {accepted}" in text

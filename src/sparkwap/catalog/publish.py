@@ -88,7 +88,7 @@ class Publisher:
             raise Differs(item.identifier, what, expected, "one that does not")
         gated = md.properties_of(document).get(md.WAP_ENABLED)
         if gated != "true":
-            # Without it sessions read and write `main`, so nobody knows what the tests have seen.
+            # Without it a session's writes go to `main`, so nobody knows what is where.
             raise Differs(item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated))
         edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
         edit.remove_ref(item.branch, base_tag(item.branch))
