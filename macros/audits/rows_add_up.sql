@@ -41,7 +41,7 @@ lost as (
     select log._file_path, log._row, 'a row that is neither kept nor superseded' as problem
     from log
     left anti join state
-        on {% for name in names %}log.`{{ name }}` = state.`{{ name }}` and {% endfor %}
+        on {% for name in names %}log.{{ adapter.quote(name) }} = state.{{ adapter.quote(name) }} and {% endfor %}
             log._sequence <= state._sequence
     where log._op <> 'truncate'
 

@@ -17,15 +17,15 @@
     {%- set parts = [] -%}
     {%- for column, wanted in columns.items() if wanted is not none -%}
         {%- set words = wanted.split(" as ") -%}
-        {%- set name = "`" ~ (words[1] if words | length > 1 else column) ~ "`" -%}
-        {%- set source = alias ~ "`" ~ column ~ "`" -%}
+        {%- set name = adapter.quote(words[1] if words | length > 1 else column) -%}
+        {%- set source = alias ~ adapter.quote(column) -%}
         {%- do parts.append(
             source ~ " as " ~ name if words[0] == "string"
             else "cast(" ~ source ~ " as " ~ words[0] ~ ") as " ~ name) -%}
     {%- endfor -%}
     {%- set known = [] -%}
     {%- for column in columns.keys() -%}
-        {%- do known.append("`" ~ column ~ "`") -%}
+        {%- do known.append(adapter.quote(column)) -%}
     {%- endfor -%}
     {%- do parts.append(
         alias ~ "* except (" ~ (known + cdc_columns()) | join(", ") ~ ")") -%}

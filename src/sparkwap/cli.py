@@ -19,6 +19,7 @@ from sparkwap import __version__
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.quarantine import register_quarantine
+from sparkwap.redaction import redact
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
 
@@ -163,8 +164,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from sparkwap.server import logs
+    from sparkwap.server import logs, status
 
+    status(arguments.lake)  # a running server's token is known from here on
     path = logs(arguments.lake)
     if not path.exists():
         raise SparkwapError(
@@ -173,7 +175,7 @@ def _logs(arguments: argparse.Namespace) -> int:
         )
     with path.open(errors="replace") as log:
         for text in _follow(log, path) if arguments.follow else log:
-            print(text, end="", flush=arguments.follow)
+            print(redact(text), end="", flush=arguments.follow)
     return 0
 
 

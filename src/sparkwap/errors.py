@@ -3,9 +3,17 @@
 Every message says what happened, what state things are in, and which command goes on.
 """
 
+from sparkwap.redaction import redact
+
 
 class SparkwapError(Exception):
-    """Base of all errors that sparkwap raises on purpose; its text is meant for the user."""
+    """Base of all errors that sparkwap raises on purpose; its text is meant for the user.
+
+    Secrets are taken out of it, as what others say of an error becomes part of it.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(str(message)))
 
 
 class ConfigError(SparkwapError):

@@ -19,7 +19,23 @@ RunOutcome = Literal["published", "partial", "held", "rejected", "nothing"]
 PUBLISHING_OFF = "publishing is off (wap_publish: never)"
 UNTESTED = "no test reads it, and wap_require_tests is true"
 HELD_WARNING = "and wap_warnings is hold"
+CHANGED_RULE = "when main was last published (wap_warnings: publish accepts it)"
 """Reasons, or their ends, that call for a command of their own."""
+
+PARTIAL = {
+    "empty": "it was built with --empty, without its rows",
+    "sample": "it was built with --sample, on a part of its rows",
+}
+"""Statuses of nodes that were built on fewer rows than there are: never to be published."""
+
+NOT_RUN = {
+    "skipped": "did not run (skipped)",
+    "disabled": "is disabled (wap_disabled_tests: publish accepts it)",
+    "empty": "ran with --empty, on no rows",
+    "sample": "ran with --sample, on a part of the rows",
+    "deferred": "read the tables of another state (--favor-state)",
+}
+"""Statuses of tests that saw nothing, or not what is to be published, in words."""
 
 _NAMES_SHOWN = 3
 
@@ -33,7 +49,8 @@ class BuiltNode:
         name: `schema.table`, for people.
         kind: `model`, `snapshot`, `seed`, or `failures` for the table of a test with
             `store_failures`.
-        status: `built`, `failed`, or `skipped` when dbt did not try. Any other text rejects.
+        status: `built`, `failed`, or `skipped` when dbt did not try; `empty` or `sample` for a
+            build on none or a part of the rows. Any other text rejects.
         candidate: A token that names exactly what the build left, and differs for every build;
             None when there is nothing.
         problem: An invariant that did not hold (`main` moved, the branch head did not move, the
@@ -61,12 +78,15 @@ class AuditTest:
         name: The test's name, for people.
         nodes: Ids of the nodes it reads, built in this run or not.
         kind: `data` or `unit`.
+        former: Its severity and thresholds when its rows were last published, such as `error`, if
+            they are others now and that may matter; else None.
     """
 
     test_id: str
     name: str
     nodes: frozenset[str]
     kind: str = "data"
+    former: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +95,7 @@ class TestResult:
 
     Attributes:
         test_id: dbt's unique id.
-        status: `pass`, `warn`, `fail`, `error` or `skipped`. Any other text rejects.
+        status: `pass`, `warn`, `fail`, `error`, or one of `NOT_RUN`. Any other text rejects.
         failures: Number of rows that failed; None where that is not known.
         message: dbt's message; None where there is none.
         audited: The candidate token that the test saw, by node id. A node that is missing was
@@ -219,9 +239,11 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
     reasons = _build_faults(node) + [audit.text for audit in audits if audit.state == "bad"]
     if reasons:
         return replace(verdict, outcome="rejected", reasons=_unique(reasons))
-    reasons = _missing(audits)
-    if settings.warnings != "publish":
+    reasons = [PARTIAL[node.status]] if node.status in PARTIAL else _missing(audits)
+    if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
+    if settings.warnings == "known":
+        reasons += _changed_rules(audits)
     if settings.require_tests and not audits:
         reasons.append(UNTESTED)
     if reasons:
@@ -233,12 +255,24 @@ def _build_faults(node: BuiltNode) -> list[str]:
     detail = f": {node.problem}" if node.problem else ""
     if node.status == "failed":
         return [f"build failed{detail}"]
-    if node.status != "built":
+    if node.status != "built" and node.status not in PARTIAL:
         return [f"build ended with the unknown status {node.status!r}{detail}"]
     if node.problem is not None:
         return [node.problem or "an invariant did not hold"]
     # An empty token cannot tell one build from another.
     return [] if node.candidate else ["build left no candidate"]
+
+
+def _changed_rules(audits: Sequence["_Audit"]) -> list[str]:
+    """Return a reason for each test that may have let rows through by another rule than before.
+
+    A severity, or a threshold, may come from a variable of the command line.
+    """
+    return [
+        f"{audit.text}, but its severity was '{audit.test.former}' {CHANGED_RULE}"
+        for audit in audits
+        if audit.state in ("pass", "warn") and audit.test.former is not None
+    ]
 
 
 def _thin_audit(audits: Sequence["_Audit"]) -> list[str]:
@@ -295,8 +329,8 @@ def _name_causes(
 
 # --- the tests ----------------------------------------------------------------------------------
 
-_SEVERITIES = {"pass": 0, "warn": 1, "skipped": 2, "fail": 3, "error": 4}
-_SKIPPED = _SEVERITIES["skipped"]
+_SKIPPED = 2
+_SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
 
 
@@ -327,7 +361,7 @@ def _audit(
     worst = max(valid, key=_severity)
     severity = _severity(worst)
     if severity == _SKIPPED:
-        return _Audit(test, "missing", "did not run (skipped)")
+        return _Audit(test, "missing", NOT_RUN[worst.status])
     if severity > _SKIPPED:
         return _Audit(test, "bad", _said(test, worst))
     return _Audit(test, "pass" if severity == 0 else "warn", _said(test, worst))
@@ -348,11 +382,12 @@ def _why_missing(results: Sequence[TestResult], read: Sequence[BuiltNode]) -> st
     absent = [node.name for node in read if node.status != "built" or not node.candidate]
     if absent:
         verb = "was" if len(absent) == 1 else "were"
-        return f"could not audit it, as {_some(absent)} {verb} not built"
+        partly = any(node.status in PARTIAL for node in read)
+        return f"could not audit it, as {_some(absent)} {verb} not {'wholly ' * partly}built"
     if not results:
         return "did not run"
     if all(_severity(result) == _SKIPPED for result in results):
-        return "did not run (skipped)"
+        return NOT_RUN[results[-1].status]
     seen = [(node, result.audited.get(node.node_id)) for result in results for node in read]
     stale = _unique(node.name for node, token in seen if token and token != node.candidate)
     if stale:
@@ -430,6 +465,7 @@ def _held(clean: Verdict, reason: str) -> Verdict:
 def _stored_failures(node: BuiltNode, *, complete: bool, settings: GateSettings) -> Verdict:
     """Return the verdict on a table of stored failures: it follows the run, and never stops it."""
     faults = ["not built: dbt skipped it"] if node.status == "skipped" else _build_faults(node)
+    faults = faults or ([PARTIAL[node.status]] if node.status in PARTIAL else [])
     if faults:
         return Verdict("held", tuple(faults))
     if settings.publish not in ("run", "lineage"):

@@ -246,6 +246,22 @@ class Ledger:
         """The rows that one run has left in a table."""
         return self._read(table, _ex.EqualTo("run_id", run_id))
 
+    def published_severities(self, test_ids: Iterable[str]) -> dict[str, str]:
+        """The severity of each test when what it read was last published; absent if never."""
+        published = [row for row in self._read("runs", None) if row["publish_id"]]
+        found = self._read("tests", _ex.In("test_id", set(test_ids)))
+        counted = [
+            row
+            for row in found
+            # A test's results may be published by a later run on its branch.
+            if any(
+                run["run_id"] == row["run_id"]
+                or (run["branch"] == row["branch"] and run["ended_at"] > row["executed_at"])
+                for run in published
+            )
+        ]
+        return {r["test_id"]: r["severity"] for r in _latest(counted, "test_id", "executed_at")}
+
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Rows of ``runs``, newest first, of one audit branch or of all."""
         condition = _ex.EqualTo("branch", branch) if branch else None

@@ -46,6 +46,12 @@ REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
 
 
+UNGATED = (
+    "somebody took the property write.wap.enabled off the table, without which writes go straight "
+    "to main; build it again, which puts the property back"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a node of this run is built.
@@ -96,7 +102,11 @@ class NodeFact:
 
 @dataclass(frozen=True, slots=True)
 class TestFact:
-    """A test of the manifest. ``reads`` are the nodes whose rows it sees, views looked through."""
+    """A test of the manifest.
+
+    ``reads`` are the nodes whose rows it sees, views looked through; ``severity`` is dbt's, with
+    the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it.
+    """
 
     __test__ = False
 
@@ -105,11 +115,12 @@ class TestFact:
     kind: str
     reads: frozenset[str]
     severity: str
+    disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TestSeen:
-    """A result of this invocation."""
+    """A result of this invocation; ``status`` is dbt's, or one of :data:`sparkwap.gate.NOT_RUN`."""
 
     __test__ = False
 
@@ -188,6 +199,8 @@ class Run:
     :param command: dbt's command, ``build``, ``test``, ...
     :param rebuild_of: the run that this one builds again for; None for a run of its own.
     :param repeats: this invocation has the vars and flags of those that filled the branch.
+    :param part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
+        built or tested so is no reason to publish anything, and is not published itself.
     """
 
     def __init__(
@@ -202,8 +215,10 @@ class Run:
         target_name: str,
         rebuild_of: str | None = None,
         repeats: bool = False,
+        part: Literal["empty", "sample"] | None = None,
     ) -> None:
         self.lake = lake
+        self.part = part
         self.run_id = run_id
         self.branch = branch
         self.settings = settings
@@ -514,6 +529,8 @@ class Run:
                 "other job writes to the table, this catalog does not keep Iceberg branches "
                 "apart, and sparkwap cannot protect it",
             )
+        if not _is_gated(state):
+            return replace(target, problem=UNGATED)
         head = state.refs.get(self.branch)
         if head is None:
             return replace(target, problem=f"its audit branch {self.branch} is gone")
@@ -589,18 +606,16 @@ class Run:
         # Failures that an earlier run on the branch has stored are among its nodes already.
         known = {node.node_id for node in built}
         failures = [node for node in self._failures_nodes(tests) if node.node_id not in known]
-        expected = [
-            AuditTest(t.test_id, t.name, t.reads, t.kind)
-            for t in tests
-            if t.reads & {n.node_id for n in built}
-        ]
+        accepted = self.settings.disabled_tests == "publish"
+        tests = [t for t in tests if not (t.disabled and accepted)]
+        read = [t for t in tests if t.reads & {n.node_id for n in built}]
         fresh = self._results(tests, seen, tokens)
-        decision = decide(
-            [*built, *failures, *leftovers],
-            expected,
-            [*fresh, *map(_result_of, earlier.tests)],
-            settings,
-        )
+        results = [*fresh, *map(_result_of, earlier.tests)]
+        former = _former_severities(ledger, read, results)
+        expected = [
+            AuditTest(t.test_id, t.name, t.reads, t.kind, former.get(t.test_id)) for t in read
+        ]
+        decision = decide([*built, *failures, *leftovers], expected, results, settings)
         now = {fact.node_id for fact in nodes}
         self._earlier_reads = {
             row["node_id"]: dict(row.get("reads") or {})
@@ -705,14 +720,15 @@ class Run:
                 problem=f"the head of {self.branch} is {head.snapshot_id}, not the candidate "
                 f"{target.candidate} that the run left there: somebody else wrote to it",
             )
-        return target
+        return target if state and _is_gated(state) else replace(target, problem=UNGATED)
 
     def _node(self, fact: NodeFact) -> BuiltNode:
         key = self._built.get(fact.node_id)
         target = self._targets.get(key) if key else None
-        status = {"success": "built", "skipped": "skipped"}.get(fact.status, "failed")
+        # A view has the rows of what it reads; it was built empty if that was.
+        status = {"success": self.part or "built", "skipped": "skipped"}.get(fact.status, "failed")
         problem = target.problem if target else None
-        if status == "built" and target is None:
+        if fact.status == "success" and target is None:
             status, problem = "failed", "its materialization does not go through the gate"
         if status == "failed" and problem is None and fact.message:
             problem = fact.message
@@ -737,7 +753,7 @@ class Run:
                         test.test_id,
                         target.name,
                         "failures",
-                        "built",
+                        self.part or "built",
                         target.candidate,
                         target.problem,
                         test.reads,
@@ -745,21 +761,27 @@ class Run:
                 )
         return nodes
 
-    @staticmethod
     def _results(
-        tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
+        self, tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
     ) -> list[TestResult]:
-        reads = {test.test_id: test.reads for test in tests}
+        by_id = {test.test_id: test for test in tests}
+        disabled = [TestSeen(t.test_id, "disabled", None, None) for t in tests if t.disabled]
         return [
             TestResult(
                 one.test_id,
-                one.status,
+                self._status_of(one, by_id.get(one.test_id)),
                 one.failures,
                 one.message,
-                {n: tokens[n] for n in reads.get(one.test_id, frozenset()) if n in tokens},
+                {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
             )
-            for one in seen
+            for one in [*seen, *disabled]
         ]
+
+    def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
+        """The status of a result; one that saw none or a part of the rows has passed nothing."""
+        # A unit test reads rows of its own, whatever dbt was told of the tables.
+        partly = self.part is not None and not (test and test.kind == "unit")
+        return str(self.part) if partly and seen.status in ("pass", "warn") else seen.status
 
     def _settle(
         self,
@@ -961,6 +983,33 @@ class Run:
             "built_at": now,
             "reads": self._reads.get(node.node_id) or self._earlier_reads.get(node.node_id, {}),
         }
+
+
+def _former_severities(
+    ledger: Ledger, tests: Sequence[TestFact], results: Sequence[TestResult]
+) -> dict[str, str]:
+    """The severity at the last publish of those tests that may let rows through by another now.
+
+    A test that passed has let none through, unless it has thresholds: dbt does not tell of rows
+    below them.
+    """
+    warned = {one.test_id for one in results if one.status == "warn"}
+    now = {
+        test.test_id: test.severity
+        for test in tests
+        if test.test_id in warned or "_if " in test.severity
+    }
+    # Most runs have none, and read nothing here.
+    before = ledger.published_severities(now) if now else {}
+    return {key: before[key] for key in before if before[key] != now[key]}
+
+
+def _is_gated(state: TableState) -> bool:
+    return state.properties.get("write.wap.enabled") == "true"
+
+
+def _reads(test: TestFact | None) -> frozenset[str]:
+    return test.reads if test is not None else frozenset()
 
 
 def _target_of(row: Mapping[str, Any]) -> Target:

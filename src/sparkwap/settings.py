@@ -3,17 +3,18 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast, get_args
 
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
 from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
 PublishMode = Literal["run", "lineage", "never"]
-WarningMode = Literal["publish", "hold"]
 ReadsMode = Literal["warn", "ignore", "strict"]
 SweepMode = Literal["never", "end_of_run"]
 LogMode = Literal["file", "dbt", "none"]
+WarningMode = Literal["known", "publish", "hold"]
+DisabledMode = Literal["hold", "publish"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -27,12 +28,14 @@ class GateSettings:
         publish: `run`: every table of the run or none. `lineage`: the tables that are clean and
             whose upstream tables, and those that a test reads beside them, publish too. `never`:
             all stays on the audit branch.
-        warnings: Whether a table publishes although one of its tests warned, or is held.
+        warnings: Whether a table publishes although one of its tests warned, or is held. `known`:
+            it publishes, unless the test was stricter when the table was last published.
         require_tests: Hold models, snapshots and seeds that no test reads.
         branch: The user's name for the audit branch; None for a branch of the run's own.
         tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
             None for ever.
         guard: Refuse statements that would harm a live table.
+        disabled_tests: Whether a table publishes although a test that would read it is disabled.
         rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
         rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
             give or take a half.
@@ -46,11 +49,12 @@ class GateSettings:
     """
 
     publish: PublishMode = "run"
-    warnings: WarningMode = "publish"
+    warnings: WarningMode = "known"
     require_tests: bool = False
     branch: str | None = None
     tag_retention_days: int | None = 90
     guard: bool = True
+    disabled_tests: DisabledMode = "hold"
     rebuilds: int = 2
     rebuild_wait: float = 2.0
     reads: ReadsMode = "warn"
@@ -62,10 +66,10 @@ class GateSettings:
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
-        The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
-        `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`, `wap_reads`,
-        `wap_log`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days` and
-        `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
+        The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
+        `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
+        `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`
+        and `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
         without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a value
         keeps tags for ever. Numbers and booleans may come as text, as they do from `env_var`.
         Keys without the prefix `wap_` are not looked at.
@@ -77,7 +81,10 @@ class GateSettings:
         days = reader.read("wap_tag_retention_days", _days, "a whole number of 1 or more, or null")
         settings = cls(
             publish=cast(PublishMode, reader.choice("wap_publish", ("run", "lineage", "never"))),
-            warnings=cast(WarningMode, reader.choice("wap_warnings", ("publish", "hold"))),
+            warnings=cast(WarningMode, reader.choice("wap_warnings", get_args(WarningMode))),
+            disabled_tests=cast(
+                DisabledMode, reader.choice("wap_disabled_tests", get_args(DisabledMode))
+            ),
             require_tests=bool(reader.flag("wap_require_tests", default=False)),
             branch=reader.read("wap_branch", _branch, BRANCH_RULE),
             tag_retention_days=days if "wap_tag_retention_days" in variables else 90,

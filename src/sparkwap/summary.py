@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sparkwap.gate import (
+    CHANGED_RULE,
     HELD_WARNING,
+    NOT_RUN,
+    PARTIAL,
     PUBLISHING_OFF,
     UNTESTED,
     BuiltNode,
@@ -210,11 +213,19 @@ def _ways_from_held(kept: Sequence[_Row], branch: str) -> Iterable[tuple[str, st
     on_branch = f"--vars 'wap_branch: {branch}'"
     reasons = {reason for _, _, verdict in kept for reason in verdict.reasons}
     missing = any(verdict.passed < verdict.expected for _, _, verdict in kept)
-    if missing:
+    if reasons & set(PARTIAL.values()):
+        nodes = [node for _, node, _ in kept if node.status in PARTIAL]
+        yield "build it whole", _build(nodes, on_branch)
+    elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
+        # `dbt test` does nothing, hooks included, where no other test is left.
+        publish = f"dbt run-operation wap_publish --args '{{branch: {branch}}}'"
+        yield "enable the test, and run it", f"dbt test {on_branch}"
+        yield "publish without it", f"{publish} --vars 'wap_disabled_tests: publish'"
+    elif missing:
         yield "run the tests, and publish", f"dbt test {on_branch}"
     if UNTESTED in reasons:
         yield "after adding tests", f"dbt test {on_branch}"
-    if any(reason.endswith(HELD_WARNING) for reason in reasons):
+    if any(reason.endswith((HELD_WARNING, CHANGED_RULE)) for reason in reasons):
         accepted = f"{{wap_branch: {branch}, wap_warnings: publish}}"
         yield "accept the warnings", f"dbt test --vars '{accepted}'"
     if PUBLISHING_OFF in reasons and not missing:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.errors import GateError
-from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, Verdict, decide
+from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, Verdict, decide
 from sparkwap.settings import GateSettings
 
 RUN = GateSettings()
@@ -83,6 +83,46 @@ def test_the_message_of_an_error_is_passed_on_in_one_line() -> None:
 def test_one_failed_row_is_a_row() -> None:
     assert of_one("fail", failures=1).reasons == ("test t_a failed (1 row)",)
     assert of_one("fail", failures=12000).reasons == ("test t_a failed (12,000 rows)",)
+
+
+@pytest.mark.parametrize(("status", "words"), NOT_RUN.items())
+def test_a_test_that_saw_nothing_or_something_else_holds(status: str, words: str) -> None:
+    assert of_one(status) == Verdict("held", (f"test t_a {words}",), (), 0, 1)
+
+
+@pytest.mark.parametrize("part", ["empty", "sample"])
+@pytest.mark.parametrize("status", ["pass", "fail", "empty", None])
+def test_what_was_built_on_fewer_rows_is_held_whatever_its_tests_say(
+    part: str, status: str | None
+) -> None:
+    built = replace(node("a"), status=part)
+    verdict = of_one(status, built=built)
+    assert (verdict.outcome, len(verdict.reasons)) == ("held", 1)
+    assert verdict.reasons[0].startswith(f"it was built with --{part}")
+    assert decide([built], [], [], RUN).publish == ()
+
+
+def test_no_test_audits_a_table_beside_one_that_was_built_empty() -> None:
+    both = test_of("a", "b")
+    beside = [node("a"), replace(node("b"), status="empty")]
+    decision = decide(beside, [both], [result(both)], LINEAGE)
+    assert outcomes(decision) == {"a": "held", "b": "held"}
+    assert decision.verdicts["a"].reasons == (
+        "test t_a_b could not audit it, as s.b was not wholly built",
+    )
+
+
+@pytest.mark.parametrize("status", ["pass", "warn"])
+def test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it(status: str) -> None:
+    test = replace(test_of("a"), former="error")
+
+    def verdict(gate: GateSettings, rows: int) -> Verdict:
+        return decide([node("a")], [test], [result(test, status, rows)], gate).verdicts["a"]
+
+    held = verdict(RUN, 3)
+    assert held.outcome == "held"
+    assert "but its severity was 'error' when main was last published" in held.reasons[0]
+    assert verdict(GateSettings(warnings="publish"), 3).outcome == "published"
 
 
 def test_warnings_publish_with_a_notice_or_hold() -> None:
@@ -382,7 +422,7 @@ def graphs(draw: st.DrawFn) -> list[BuiltNode]:
             key,
             key,
             draw(st.sampled_from(["model", "model", "snapshot", "seed", "failures"])),
-            draw(st.sampled_from(["built"] * 6 + ["failed", "skipped", "odd"])),
+            draw(st.sampled_from(["built"] * 6 + ["failed", "skipped", "odd", "empty", "sample"])),
             draw(st.sampled_from(["1"] * 6 + ["2", "", None])),
             draw(st.sampled_from([None] * 8 + ["", "main moved"])),
             frozenset(draw(st.sets(st.sampled_from([k for k in KEYS if k < key]))))
@@ -400,6 +440,7 @@ AUDITS = st.lists(
         st.just("t"),
         st.frozensets(st.sampled_from(KEYS), min_size=1, max_size=3),
         st.sampled_from(["data", "unit"]),
+        st.sampled_from([None, None, "error"]),
     ),
     max_size=5,
 )
@@ -407,7 +448,7 @@ RESULTS = st.lists(
     st.builds(
         TestResult,
         st.sampled_from(["t1", "t2", "t3", "t4", "other"]),
-        st.sampled_from(["pass"] * 8 + ["warn", "fail", "error", "skipped", "odd"]),
+        st.sampled_from(["pass"] * 8 + ["warn", "fail", "error", "odd", *NOT_RUN]),
         st.none() | st.integers(0, 9),
         st.none() | st.just("message"),
         st.just(dict.fromkeys(KEYS, "1"))
@@ -418,7 +459,7 @@ RESULTS = st.lists(
 GATES = st.builds(
     GateSettings,
     st.sampled_from(["run", "lineage", "never"]),
-    st.sampled_from(["publish", "hold"]),
+    st.sampled_from(["known", "publish", "hold"]),
     st.booleans(),
 )
 
@@ -436,18 +477,21 @@ def may_publish(
     mine = [test for test in tests if item.node_id in test.nodes]
     if gate.require_tests and not mine:
         return False
-    allowed = {"pass", "warn"} if gate.warnings == "publish" else {"pass"}
+    allowed = {"pass"} if gate.warnings == "hold" else {"pass", "warn"}
     for test in mine:
         read = [nodes[k] for k in test.nodes if k in nodes and nodes[k].kind != "failures"]
         if any(other.status != "built" or not other.candidate for other in read):
             return False
-        statuses = {
-            res.status
+        valid = [
+            res
             for res in results
             if res.test_id == test.test_id
             and all(res.audited.get(other.node_id) == other.candidate for other in read)
-        }
+        ]
+        statuses = {res.status for res in valid}
         if not statuses or not statuses <= allowed:
+            return False
+        if gate.warnings == "known" and test.former is not None:
             return False
     return True
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparkwap import landing
 from sparkwap.landing import LandingError, LandingFile, drift, sql
-from sparkwap.landing.files import Contents
+from sparkwap.landing.contents import Contents
 
 ENTRY: dict[str, Any] = {
     "entity": "policies",
@@ -294,7 +294,8 @@ def test_the_same_extract_in_another_month_is_news(tmp_path: Path) -> None:
 
 def look(root: Path, **entry: Any) -> Contents:
     parsed = landing.parse_entry({**ENTRY, **entry})
-    return landing.look_into(landing.list_files(root, parsed)[0], parsed)
+    file = landing.list_files(root, parsed)[0]
+    return landing.look_into(file.path, file.layout, parsed)
 
 
 def test_the_header_gives_the_order_of_the_columns(tmp_path: Path) -> None:
@@ -337,7 +338,7 @@ def test_the_columns_of_parquet_are_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "format_", "message"),
     [
-        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "UnicodeDecodeError"),
+        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is no UTF-8 (invalid start"),
         ("a_full.csv.gz", b"policy_id,state\n", "csv", "BadGzipFile"),
         ("a_full.csv.gz", gzip.compress(b"policy_id,state\n" * 99)[:-9], "json", "EOFError"),
         ("a_full.csv", b"policy_id,state\n", "parquet", "ArrowInvalid"),

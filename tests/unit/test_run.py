@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -39,7 +41,13 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def a_run(lake: Lake, run_id: str = FIRST, branch: str = "dev", **settings: object) -> Run:
+def a_run(
+    lake: Lake,
+    run_id: str = FIRST,
+    branch: str = "dev",
+    part: Literal["empty", "sample"] | None = None,
+    **settings: object,
+) -> Run:
     run = Run(
         lake,
         run_id=run_id,
@@ -48,6 +56,7 @@ def a_run(lake: Lake, run_id: str = FIRST, branch: str = "dev", **settings: obje
         command="build",
         project="shop",
         target_name="dev",
+        part=part,
     )
     run.load_side_schemas()
     return run
@@ -130,6 +139,36 @@ def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> No
     run.place_table(ORDERS, KEPT)
     with pytest.raises(SparkwapError, match="wrote nothing to the audit branch"):
         run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_build_that_left_nothing_beside_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_beside(("shop", "new"))
+    with pytest.raises(SparkwapError, match="left nothing in the side schema"):
+        run.built("model.new", ("shop", "new"), must_write=True)
+
+
+def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.drop_table(ORDERS)
+    with pytest.raises(SparkwapError, match="was dropped while the run was on"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).manage_snapshots().remove_branch(run.branch).commit()
+    with pytest.raises(SparkwapError, match="its audit branch dev is gone"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    with pytest.raises(SparkwapError, match="was already written on its branch"):
+        run.place_clone(ORDERS, ["column extra added"])
 
 
 def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:
@@ -321,6 +360,40 @@ def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> N
     assert live(lake) == [1]
 
 
+@pytest.mark.parametrize("part", ["empty", "sample"])
+def test_what_was_built_on_fewer_rows_is_never_published(
+    lake: Lake, part: Literal["empty", "sample"]
+) -> None:
+    run = a_run(lake, part=part)
+    build(run, 2)
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (
+        closing.decision.verdicts[NODE.node_id].reasons[0].startswith(f"it was built with --{part}")
+    )
+    assert not closing.decision.failed
+    # The ledger remembers it for whoever comes later.
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED]).published == 0
+    with pytest.raises(NotPublished, match=f"it was built with --{part}"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+    again = a_run(lake, SECOND)
+    build(again, 3)
+    again.close([NODE], [TEST], [PASSED])
+    assert live(lake) == [1, 3]
+
+
+def test_a_test_that_ran_on_fewer_rows_is_no_audit_of_what_was_built_whole(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    run.close([NODE], [TEST], [])
+    closing = a_run(lake, SECOND, part="empty").close([], [TEST], [PASSED])
+    assert closing.decision.verdicts[NODE.node_id].reasons == (
+        "test ids ran with --empty, on no rows",
+    )
+    with pytest.raises(NotPublished, match="ran with --empty"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
 def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
     for number in (5, 6):
         run = a_run(lake, FIRST)
@@ -341,3 +414,92 @@ def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
     lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
     assert look() == "unknown"
     assert run.watch(("shop", "nowhere"))() == "unknown"
+
+
+def test_a_unit_test_reads_rows_of_its_own(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    unit = replace(TEST, kind="unit")
+    run.close([NODE], [unit], [])
+    a_run(lake, SECOND, part="empty").close([], [unit], [PASSED])
+    assert live(lake) == [1, 2]
+
+
+def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    off = replace(TEST, disabled=True)
+    build(run := a_run(lake), 2)
+    closing = run.close([NODE], [off], [])
+    assert "test ids is disabled" in closing.decision.verdicts[NODE.node_id].reasons[0]
+    assert live(lake) == [1]
+    a_run(lake, SECOND, disabled_tests="publish").close([], [off], [])
+    assert live(lake) == [1, 2]
+
+
+def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    def close(run_id: str, ids: int, severity: str, **settings: object) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}", **settings), ids)
+        warned = TestSeen(TEST.test_id, "pass" if severity == "error" else "warn", 0, None)
+        run.close([NODE], [replace(TEST, severity=severity)], [warned])
+
+    close(FIRST, 2, "error")
+    close(SECOND, 3, "warn")
+    # A run that was held is no precedent.
+    close(THIRD, 4, "warn")
+    assert live(lake) == [1, 2]
+    close(THIRD, 5, "warn", warnings="publish")
+    close(SECOND, 6, "warn")
+    assert live(lake) == [1, 2, 5, 6]
+
+
+def test_thresholds_that_have_changed_hold_until_somebody_accepts_them(lake: Lake) -> None:
+    def close(run_id: str, ids: int, severity: str) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}"), ids)
+        run.close([NODE], [replace(TEST, severity=severity)], [PASSED])
+
+    close(FIRST, 2, "error")
+    close(SECOND, 3, "error, error_if > 1000")
+    assert live(lake) == [1, 2]
+    close(THIRD, 4, "warn")
+    assert live(lake) == [1, 2, 4]
+
+
+def ungate(lake: Lake, value: str = "false") -> None:
+    table = lake.catalog.load_table(ORDERS)
+    table.transaction().set_properties({"write.wap.enabled": value}).commit_transaction()
+
+
+def test_the_property_that_gates_a_table_is_missed_during_the_build(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
+    ungate(lake)
+    with pytest.raises(SparkwapError, match=r"took the property write.wap.enabled off"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_the_property_that_gates_a_table_is_missed_at_the_publish(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    ungate(lake)
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert "property write.wap.enabled: expected true, found false" in str(closing.refused)
+    assert live(lake) == [1]
+
+
+def test_the_property_that_gates_a_table_is_missed_by_a_later_run(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    run.close([NODE], [TEST], [])
+    ungate(lake)
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    assert "took the property write.wap.enabled off" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    lake.catalog.drop_table(ORDERS)
+    lake.catalog.create_table(ORDERS, rows(1).schema).append(rows(7))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert "main: expected snapshot" in str(closing.refused)
+    assert live(lake) == [7]
+    later = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    assert "no longer on the branch" in later.rejected()[NODE.node_id]
+    assert live(lake) == [7]

@@ -14,9 +14,7 @@ def errors_of(variables: dict[str, object]) -> str:
 def test_defaults() -> None:
     assert GateSettings.from_vars({}) == GateSettings()
     assert GateSettings.from_vars({"landing": "x", "wapiti": 1}) == GateSettings()
-    assert GateSettings() == GateSettings(
-        "run", "publish", False, None, 90, True, rebuilds=2, rebuild_wait=2.0, reads="warn"
-    )
+    assert GateSettings() == GateSettings("run", "known", False, None, 90, True, "hold")
 
 
 def test_all_settings_are_read() -> None:
@@ -35,10 +33,24 @@ def test_all_settings_are_read() -> None:
             "wap_sweep_after_days": 1,
             "wap_sweep_named_after_days": "2",
             "wap_sweep_files_after_days": 4,
+            "wap_disabled_tests": "publish",
+            "wap_log": "none",
         }
     )
     assert settings == GateSettings(
-        "lineage", "hold", True, "pr_7", 7, False, 5, 0.5, "strict", "end_of_run", Limits(1, 2, 4)
+        "lineage",
+        "hold",
+        True,
+        "pr_7",
+        7,
+        False,
+        disabled_tests="publish",
+        rebuilds=5,
+        rebuild_wait=0.5,
+        reads="strict",
+        sweep="end_of_run",
+        sweep_limits=Limits(1, 2, 4),
+        log="none",
     )
 
 
@@ -72,10 +84,11 @@ def test_a_key_without_a_value() -> None:
         ("wap_publish", False, "run, lineage, never"),
         ("wap_publish", "", "run, lineage, never"),
         ("wap_publish", ["run"], "run, lineage, never"),
-        ("wap_warnings", "ignore", "publish, hold"),
         ("wap_sweep", "always", "never, end_of_run"),
         ("wap_sweep_after_days", 0, "1 or more"),
         ("wap_sweep_files_after_days", "soon", "1 or more"),
+        ("wap_warnings", "ignore", "known, publish, hold"),
+        ("wap_disabled_tests", True, "hold, publish"),
         ("wap_require_tests", "yes", "true, false"),
         ("wap_require_tests", 1, "true, false"),
         ("wap_branch", "main", "a lower-case letter"),
@@ -108,8 +121,9 @@ def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
     assert "wap_publsh: there is no such setting; did you mean wap_publish?" in errors_of(
         {"wap_publsh": "run"}
     )
-    assert "wap_xyzzy: there is no such setting; legal: wap_branch, wap_guard" in errors_of(
-        {"wap_xyzzy": 1}
+    assert (
+        "wap_xyzzy: there is no such setting; legal: wap_branch, wap_disabled_tests, wap_guard"
+        in errors_of({"wap_xyzzy": 1})
     )
 
 

@@ -30,7 +30,7 @@ def node(name: str, *parents: str, status: str = "built", kind: str = "model") -
         f"insurance.{name}",
         kind,
         status,
-        "7" if status == "built" else None,
+        "7" if status in ("built", "empty") else None,
         None,
         frozenset(f"model.lake.{parent}" for parent in parents),
     )
@@ -52,7 +52,8 @@ def ended(
             test = AuditTest(f"{name}{number}", f"check_{name}_{number}", frozenset([item.node_id]))
             tests.append(test)
             if status is not None:
-                seen = TestResult(test.test_id, status, 1, None, {item.node_id: "7"})
+                rows = 0 if status == "pass" else 1
+                seen = TestResult(test.test_id, status, rows, None, {item.node_id: "7"})
                 results.append(seen)
     decision = decide(nodes, tests, results, gate or GateSettings())
     live = 0 if refused else len(decision.publish)
@@ -219,3 +220,18 @@ def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
     assert "Published 1 table by a journal, one after the other" in text
     assert "transaction" not in text
+
+
+def test_what_was_built_empty_has_to_be_built_whole() -> None:
+    text = ended([node("a", status="empty")], {"a": ["empty"]})
+    assert "held       insurance.a   it was built with --empty, without its rows" in text
+    assert "Next: build it whole   dbt build --select a+ --vars 'wap_branch: " in text
+    assert "dbt test" not in text
+
+
+def test_a_disabled_test_is_enabled_or_accepted() -> None:
+    text = ended([node("a")], {"a": ["disabled"]})
+    assert "test check_a_0 is disabled" in text
+    assert "enable the test, and run it   dbt test" in text
+    accepted = "--args '{branch: wap_1a2b3c4d}' --vars 'wap_disabled_tests: publish'"
+    assert f"publish without it            dbt run-operation wap_publish {accepted}" in text

@@ -17,7 +17,7 @@
         {%- call statement("add_columns") -%}
             alter table {{ relation.render() }} add columns (
                 {%- for column in columns %}
-                `{{ column.name }}` {{ column.dtype }}{{ "," if not loop.last }}
+                {{ adapter.quote(column.name) }} {{ column.dtype }}{{ "," if not loop.last }}
                 {%- endfor %}
             )
         {%- endcall -%}
@@ -75,8 +75,8 @@
     {%- for column in adapter.get_columns_in_relation(relation) -%}
         {%- set known = documented.get(column.name | lower) -%}
         {%- if known -%}
-            {%- do run_query("alter table " ~ relation.render() ~ " alter column `" ~ column.name
-                ~ "` comment " ~ wap_string(known["description"] or "")) -%}
+            {%- do run_query("alter table " ~ relation.render() ~ " alter column "
+                ~ adapter.quote(column.name) ~ " comment " ~ wap_string(known["description"] or "")) -%}
         {%- endif -%}
     {%- endfor -%}
 {% endmacro %}

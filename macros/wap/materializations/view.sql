@@ -19,7 +19,7 @@
     create or replace view {{ relation }}
     {%- if config.persist_column_docs() %} (
         {%- for column in wap_wanted_columns(wap_query_columns(sql)) %}
-        `{{ column["name"] }}`
+        {{ adapter.quote(column["name"]) }}
             {%- if column["doc"] %} comment {{ wap_string(column["doc"]) }}{% endif %}
             {%- if not loop.last %},{% endif %}
         {%- endfor %}

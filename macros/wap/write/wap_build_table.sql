@@ -76,7 +76,7 @@
 {% macro wap_create_table_ddl(relation, columns) %}
     create or replace table {{ relation }} (
         {%- for column in columns %}
-        `{{ column["name"] }}` {{ column["type"] }}
+        {{ adapter.quote(column["name"]) }} {{ column["type"] }}
             {%- if column["nullable"] is false %} not null{% endif %}
             {%- if column["doc"] %} comment {{ wap_string(column["doc"]) }}{% endif %}
             {%- if not loop.last %},{% endif %}

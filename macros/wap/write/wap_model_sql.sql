@@ -7,7 +7,7 @@
     {%- if model["language"] == "python" -%}
         {%- set view = model["alias"] ~ "__dbt_py" -%}
         {%- do adapter.wap_python_view(model, model["compiled_code"], view) -%}
-        {{ return("select * from `" ~ view ~ "`") }}
+        {{ return("select * from " ~ adapter.quote(view)) }}
     {%- endif -%}
     {{ return(model["compiled_code"]) }}
 {% endmacro %}

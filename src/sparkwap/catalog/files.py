@@ -39,6 +39,30 @@ def write_failed(location: str, error: OSError) -> CatalogError:
     )
 
 
+def rights_of(warehouse: str | None) -> int:
+    """The rights that a folder in the warehouse may have: those of the warehouse itself.
+
+    All rights, for the umask to decide, where it is not local or not there yet.
+    """
+    path = local_path(warehouse) if warehouse else None
+    try:
+        return path.stat().st_mode & 0o777 if path is not None else 0o777
+    except OSError:
+        return 0o777
+
+
+def create_file(path: Path, rights: int) -> int:
+    """Make a new file, and the folders above it, with these rights; its descriptor.
+
+    Raises:
+        FileExistsError: There is one.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=rights, exist_ok=True)
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, rights & 0o666)
+
+
 def plain_location(location: str) -> str:
     """A location in one spelling, so that prefixes can be compared."""
     path = local_path(location)
@@ -91,7 +115,7 @@ class Files:
             with self.io(location).new_output(location).create(overwrite=False) as stream:
                 stream.write(data)
         else:
-            _write_new(path, data, location)
+            _write_new(path, data, location, rights_of(self._properties.get("warehouse")))
         reached(METADATA_WRITTEN, file=location)
 
     def delete(self, location: str) -> None:
@@ -134,15 +158,14 @@ class Files:
             return self._ios[scheme]
 
 
-def _write_new(path: Path, data: bytes, location: str) -> None:
+def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
     """Write a file that is whole, and there for good, before anything can name it.
 
     The database is durable after its commit, so what it points to must be, too: the content, and
     the entry in the folder, and the folder's own.
     """
     made = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
+    with os.fdopen(create_file(path, rights), "wb") as file:
         try:
             file.write(data[: len(data) // 2])
             file.flush()

@@ -97,6 +97,12 @@ class Publisher:
             what = f"base of audit branch '{item.branch}'"
             found = "no tag of it" if tag is None else snapshot_words(tag.snapshot_id)
             raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
+        gated = md.properties_of(document).get(md.WAP_ENABLED)
+        if gated != "true":
+            # Without it a session's writes go to `main`, so nobody knows what is where.
+            raise Differs(
+                item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
+            )
         edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
         edit.remove_ref(item.branch, base_tag(item.branch))
         edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})

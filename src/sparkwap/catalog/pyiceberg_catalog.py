@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import PY_IO_IMPL
 from sqlalchemy import Engine
+
+_FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
 
 
 class SharedSqlCatalog(SqlCatalog):
@@ -17,6 +20,6 @@ class SharedSqlCatalog(SqlCatalog):
     """
 
     def __init__(self, name: str, engine: Engine, properties: Mapping[str, str]) -> None:
-        MetastoreCatalog.__init__(self, name, **properties)
+        MetastoreCatalog.__init__(self, name, **{PY_IO_IMPL: _FILE_IO, **properties})
         self.engine = engine
         self._schema_version = "v1"

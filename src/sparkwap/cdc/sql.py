@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sparkwap.sqltext import quote as quote
+
 PLACE = "struct(_sequence, _file_path, _row, _part)"
 """Where an event stands in the order of all events of its table."""
 
@@ -11,11 +13,6 @@ PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part:
 
 EVENT = ("_op", "_sequence", "_event_time", "_load_date", "_file_path", "_row", "_part", "_batch")
 """The log's columns that a state keeps, of the last event of a key."""
-
-
-def quote(name: str) -> str:
-    """A column name between backticks."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def quoted(names: Iterable[str]) -> str:

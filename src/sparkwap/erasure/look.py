@@ -21,7 +21,6 @@ from sparkwap.erasure.plan import (
     derived,
     key_texts,
     places,
-    quote,
     with_columns,
 )
 from sparkwap.erasure.proof import Proof
@@ -30,6 +29,7 @@ from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, liter
 from sparkwap.erasure.search import Search
 from sparkwap.errors import ConfigError
 from sparkwap.ledger import NAMESPACE
+from sparkwap.sqltext import quote
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
 

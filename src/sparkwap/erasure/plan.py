@@ -23,6 +23,7 @@ from typing import Any, Literal
 from sparkwap.catalog.model import Identifier
 from sparkwap.erasure.search import Search, text_of
 from sparkwap.errors import ConfigError
+from sparkwap.sqltext import quote
 
 RAW_TEXT = "_raw"
 FILE_ROWS = "_file_rows"
@@ -255,8 +256,3 @@ class Conditions:
             found += [self.is_in(column, cells) for column in columns]
         parts = [part for part in found if part != "false"]
         return "(" + " or ".join(parts) + ")" if parts else "false"
-
-
-def quote(name: str) -> str:
-    """A column's name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"

@@ -38,6 +38,7 @@ A row that cannot be split or typed goes to quarantine with its text and the rea
 cannot be read as a whole (broken archive, not UTF-8) fails its table, and no other.
 """
 
+from sparkwap.landing.contents import look_into
 from sparkwap.landing.entry import (
     FORMATS,
     KINDS,
@@ -53,7 +54,6 @@ from sparkwap.landing.files import (
     choose,
     copies,
     list_files,
-    look_into,
     parse_until,
     pending,
 )

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.sql import has_controls
+
+_MOST_COLUMNS = 2_000
+_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def map_columns(
     hidden = [c for c in unknown if c.startswith("_")]
     news = [c for c in unknown if not c.startswith("_")]
     faults = _faults(entry, layout, published, [*known, *news], rows_differ)
+    if entry.on_new_columns == "append":
+        faults += _unusable(news, len(known))
     if not rows_differ:
         faults += _twice([named[c] for c in present])
     if news and entry.on_new_columns == "fail":
@@ -107,6 +113,20 @@ def _faults(
         ]
         faults += [f"no column '{c}', which the changes need" for c in needed
                    if c not in there and c not in published]  # fmt: skip
+    return faults
+
+
+def _unusable(news: Sequence[str], known: int) -> list[str]:
+    """Faults of new columns that a table cannot have: files come from others."""
+    bad = [c for c in news if not c or len(c) > _LONGEST_NAME or has_controls(c)]
+    faults = [f"columns {', '.join(f'{c[:40]!r}' for c in bad[:3])} have no usable names"] * bool(
+        bad
+    )
+    if known + len(news) > _MOST_COLUMNS:
+        faults.append(
+            f"{len(news):,} new columns, and a table has {_MOST_COLUMNS:,} at most; set "
+            "on_new_columns to 'ignore', or name those to keep in 'columns'"
+        )
     return faults
 
 

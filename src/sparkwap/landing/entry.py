@@ -33,6 +33,11 @@ It is ``config.meta.landing`` of the model:
 ``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values hold line breaks (CSV), or a file is one JSON document
 ``delimiter``       of CSV; default a comma
+``max_bytes``       the largest file, and the most text that one may inflate to; default 5 GB
+``max_ratio``       how many times its size a file of more than 64 MB of text may inflate to;
+                    default 250
+``max_row_bytes``   the longest row: a line, a record with line breaks, a JSON document; default
+                    32 MB
 =================== ===============================================================================
 """
 
@@ -56,10 +61,11 @@ ON_NEW_COLUMNS = ("append", "ignore", "fail")
 ON_WIDER_TYPES = ("widen", "quarantine")
 DEBEZIUM_CODES = {"r": "load", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
 
+_LIMITS = {"max_bytes": 5_000_000_000, "max_ratio": 250, "max_row_bytes": 32_000_000}
 _KNOWN = (
     "entity", "kind", "format", "path", "load_date", "columns", "key", "sequence", "event_time",
     "files", "operation", "codes", "partial", "renames", "on_new_columns", "on_wider_types",
-    "rules", "threshold", "multiline", "delimiter",
+    "rules", "threshold", "multiline", "delimiter", *_LIMITS,
 )  # fmt: skip
 _NEEDED = ("entity", "kind", "columns", "key", "files")
 _LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes")
@@ -108,6 +114,9 @@ class Entry:
     threshold: int | float = 0
     multiline: bool = False
     delimiter: str = ","
+    max_bytes: int = _LIMITS["max_bytes"]
+    max_ratio: int = _LIMITS["max_ratio"]
+    max_row_bytes: int = _LIMITS["max_row_bytes"]
 
     @property
     def service_columns(self) -> frozenset[str]:
@@ -181,6 +190,9 @@ def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
         threshold=_read_threshold(raw.get("threshold", 0), faults),
         multiline=bool(raw.get("multiline", False)),
         delimiter=str(raw.get("delimiter", ",")),
+        **{
+            name: _read_limit(name, raw.get(name, usual), faults) for name, usual in _LIMITS.items()
+        },
     )
 
 
@@ -279,6 +291,13 @@ def _read_threshold(value: Any, faults: list[str]) -> int | float:
     return float(value) if value % 1 else int(value)
 
 
+def _read_limit(name: str, value: Any, faults: list[str]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    faults.append(f"{name} '{value}' is not a whole number of 1 or more")
+    return _LIMITS[name]
+
+
 def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
     """Faults between settings."""
     faults = [f"key column '{k}' is not among the columns" for k in entry.key
@@ -299,6 +318,8 @@ def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
         faults.append("kind 'extract' is ordered by load date; remove 'sequence'")
     if entry.load_date is not None:
         faults += _pattern_faults(entry.load_date)
+    if ".." in entry.path.split("/"):
+        faults.append(f"path '{entry.path}' leads out of the landing folder")
     if len(entry.delimiter) != 1:
         faults.append(f"delimiter '{entry.delimiter}' is not one character")
     return faults

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import json
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO
 
+from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.sql import has_controls
 
 _FOLDER = re.compile(r"load_date=(\d{4}-\d{2}-\d{2})")
 _GLOB = re.compile(r"[*?\[]")
 _CHUNK = 1 << 20
-# What Spark's CSV reader takes for blank: Java's String.trim().
-_BLANK = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True)
@@ -39,18 +34,6 @@ class LandingFile:
     layout: Layout
     sha256: str
     bytes: int
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a look at all of a file's text has found.
-
-    ``columns`` are the published names in order, empty where each row has its own (JSON);
-    ``rows`` is the number of rows, header and blank lines not counted.
-    """
-
-    columns: tuple[str, ...]
-    rows: int
 
 
 # ---------------------------------------------------------------- what is there
@@ -149,16 +132,37 @@ def _landing_file(root: Path, path: Path, load_date: date | None, entry: Entry) 
             f"{path} is not a file that the landing entry of '{entry.entity}' knows ({patterns}). "
             "Nothing was read. Add it to 'files' of the entry, or move it away."
         )
+    name = _require_inside(root, path)
     digest, size = hashlib.sha256(), 0
     try:
+        require_size(path, path.stat().st_size, entry)
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
     except OSError as error:
-        raise unreadable(path, error) from error
-    name = path.relative_to(root).as_posix()
+        raise unreadable(path, f"{type(error).__name__}: {error}") from error
     return LandingFile(path, name, load_date, layout, digest.hexdigest(), size)
+
+
+def _require_inside(root: Path, path: Path) -> str:
+    """The name of a file: its path below the landing folder.
+
+    Raises:
+        LandingError: a link leads out of the landing folder, or the name is no text.
+    """
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise LandingError(
+            f"{path} is a link that leads out of the landing folder, to {path.resolve()}. Nothing "
+            "was read. Put a copy of the file there, or set LANDING to the folder that it is in."
+        )
+    name = path.relative_to(root).as_posix()
+    if has_controls(name):
+        raise LandingError(
+            f"The name {name!r} in the landing folder has line ends, or other characters that no "
+            "name should have. Nothing was read. Give the file another name, then: dbt retry"
+        )
+    return name
 
 
 def layout_of(name: str, entry: Entry) -> Layout | None:
@@ -257,77 +261,3 @@ def parse_until(value: object) -> date | None:
             f"landing_until is '{value}', which is not a date. Nothing was read. "
             "Use --vars '{landing_until: 2024-01-31}'."
         ) from None
-
-
-# ---------------------------------------------------------------- a look into a file
-
-
-def look_into(file: LandingFile, entry: Entry) -> Contents:
-    """The columns and the number of rows of a file, after a look at all of its text.
-
-    Spark replaces bytes that are not UTF-8 without a word, so they are looked for here, in
-    constant memory; and the rows are counted independently of Spark, which `files_add_up` then
-    checks Spark's rows against. A file of 0 bytes has no header and is read as no rows: whether
-    that is acceptable is for the audits to say.
-
-    Raises:
-        LandingError: broken archive, no access, not UTF-8, no Parquet.
-    """
-    if entry.format == "parquet":
-        return _look_into_parquet(file.path)
-    try:
-        opener = gzip.open if file.path.suffix == ".gz" else open
-        # As Spark does, a line ends with a line feed, a carriage return, or both.
-        newline = "" if entry.multiline else None
-        with opener(file.path, "rt", encoding="utf-8-sig", newline=newline) as stream:
-            if entry.format == "csv":
-                return _look_into_csv(stream, file.layout, entry)
-            if entry.multiline:
-                return Contents((), _documents(stream.read(), file.path))
-            return Contents((), sum(bool(line.strip(_BLANK)) for line in stream))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise unreadable(file.path, error) from error
-
-
-def _look_into_csv(stream: IO[str], layout: Layout, entry: Entry) -> Contents:
-    columns: tuple[str, ...] = ()
-    if layout.header:
-        columns = tuple(next(csv.reader([stream.readline()], delimiter=entry.delimiter), []))
-    if not columns:
-        columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
-    if entry.multiline:
-        return Contents(
-            columns, sum(bool(r) for r in csv.reader(stream, delimiter=entry.delimiter))
-        )
-    return Contents(columns, sum(bool(line.strip(_BLANK)) for line in stream))
-
-
-def _documents(text: str, path: Path) -> int:
-    if not text.strip():
-        return 0
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise unreadable(path, error) from error
-    return len(document) if isinstance(document, list) else 1
-
-
-def _look_into_parquet(path: Path) -> Contents:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.stat().st_size:
-        return Contents((), 0)
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error
-    return Contents(tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows)
-
-
-def unreadable(path: Path, error: Exception) -> LandingError:
-    """The error for a file that cannot be read as a whole."""
-    return LandingError(
-        f"{path} cannot be read: {type(error).__name__}: {error}. Nothing was read from this drop; "
-        "main is as it was. Put a good file in its place, then: dbt retry"
-    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap import node
 from sparkwap.landing import drift, formats, log
+from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import Entry, Layout, parse_entry
 from sparkwap.landing.files import (
@@ -19,7 +20,6 @@ from sparkwap.landing.files import (
     copies,
     layout_of,
     list_files,
-    look_into,
     parse_until,
     pending,
 )
@@ -159,7 +159,7 @@ class Reader:
         for file, first in again.items():
             self.here.tell(f"{file.name} is {first} once more: skipped")
         fresh = [f for f in files if f not in again]
-        looks = {file: look_into(file, self.entry) for file in fresh}
+        looks = {file: look_into(file.path, file.layout, self.entry) for file in fresh}
         published = {file: looks[file].columns for file in fresh}
         if self.entry.format in ("json", "debezium"):
             published = self._columns_of_rows(fresh)

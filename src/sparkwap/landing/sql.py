@@ -7,8 +7,10 @@ texts) and ``_time`` (text of the event time).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
+from sparkwap import sqltext
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.spark_types import decimal_digits, wider
 
@@ -17,14 +19,13 @@ _LONG_DIGITS = 19
 _MILLIS = "timestamp_millis(try_cast({0} as bigint))"
 
 
-def quote(name: str) -> str:
-    """A column's name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
+quote = sqltext.quote
+text = sqltext.literal
 
 
-def text(value: str) -> str:
-    """A text literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def has_controls(value: str) -> bool:
+    """Whether a name has characters that no line of text has: line ends, NUL, halves of others."""
+    return any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in value)
 
 
 def own(column: str) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from sparkwap.errors import CatalogError, ConfigError
+from sparkwap.redaction import is_secret
 from sparkwap.server.config import Layout, ServerConfig
 
 CATALOG_NAME = "lake"
@@ -134,11 +135,14 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
         return {"uri": f"jdbc:sqlite:{config.layout.sqlite}?busy_timeout={busy_ms}"}
     url = _postgres_url(config.catalog_uri)
     host = url.host or "localhost"
-    query = urlencode({**IDLE_CONNECTION, **url.query}, quote_via=quote)
+    secret = {key: str(value) for key, value in url.query.items() if is_secret(key)}
+    given = {key: value for key, value in url.query.items() if key not in secret}
+    query = urlencode({**IDLE_CONNECTION, **given}, quote_via=quote)
     settings = {
         "uri": f"jdbc:postgresql://{host}:{url.port or 5432}/{url.database}?{query}",
         "retryable_status_codes": _IDLE_CONNECTION_ENDED,
     }
+    settings |= {f"jdbc.{key}": value for key, value in secret.items()}
     if url.username:
         settings["jdbc.user"] = url.username
     if url.password:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkwap.errors import ConfigError
+from sparkwap.redaction import remember
 
 LOOPBACK = "127.0.0.1"
 
 # A lake's path ends up in a class path, in Hadoop globs and in URIs, each with characters of its
 # own that cannot be escaped in the others.
 _UNUSABLE_IN_PATH = re.compile(r"[:*?#%\[\]{}\\\n\r\t\"']")
+_KEY = re.compile(r"spark\.[\w.$-]+", re.ASCII)
 _MEMORY = re.compile(r"^[1-9][0-9]*[mgMG]$")
 
 
@@ -44,12 +46,13 @@ class ServerConfig:
     memory: str = "2g"
     cores: int | None = None
     idle_minutes: float = 60
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    catalog_uri: str | None = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    catalog_uri: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         lake = resolve_lake(self.lake)
         object.__setattr__(self, "lake", lake)
+        remember(self.spark_conf, {"uri": self.catalog_uri})
         problems = list(self._problems())
         if problems:
             raise ConfigError("The server's settings are not usable: " + "; ".join(problems))
@@ -69,9 +72,9 @@ class ServerConfig:
         if self.idle_minutes < 0:
             found.append(f"idle_minutes is {self.idle_minutes}, legal is 0 (never) or more")
         found += [
-            f"spark_conf has {key!r}, keys must begin with 'spark.'"
+            f"spark_conf has {key!r}, keys must begin with 'spark.', and have no blanks in them"
             for key in self.spark_conf
-            if not key.startswith("spark.")
+            if not _KEY.fullmatch(key)
         ]
         return found
 
@@ -96,8 +99,11 @@ class Endpoint:
     host: str
     thrift_port: int
     connect_port: int
-    token: str
+    token: str = field(repr=False)
     pid: int
+
+    def __post_init__(self) -> None:
+        remember(self.token)
 
     @property
     def connect_url(self) -> str:

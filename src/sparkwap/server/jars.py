@@ -163,6 +163,7 @@ def _resolve(
             stdout=sink,
             stderr=subprocess.STDOUT,
             cwd=work,
+            umask=0o077,
             env={**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": LOOPBACK},
         )
         try:
@@ -241,7 +242,8 @@ def _telling(output: str) -> list[str]:
 
 @contextmanager
 def _locked(directory: Path, progress: Progress) -> Iterator[None]:
-    with (directory / ".lock").open("w") as lock:
+    descriptor = os.open(directory / ".lock", os.O_CREAT | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import secrets
@@ -179,7 +180,8 @@ def _settings(config: ServerConfig) -> dict[str, str]:
         "catalog": "sqlite" if config.catalog_uri is None else _without_password(config),
         "memory": config.memory,
         "cores": str(config.cores or "all"),
-        "spark_conf": str(sorted(config.spark_conf.items())),
+        # A digest, as keys of an object store may be among them.
+        "spark_conf": hashlib.sha256(str(sorted(config.spark_conf.items())).encode()).hexdigest(),
     }
 
 

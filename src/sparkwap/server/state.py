@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -45,7 +45,7 @@ class State:
     created: float
     thrift_port: int
     connect_port: int
-    token: str
+    token: str = field(repr=False)
     watchdog_pid: int
     settings: dict[str, str]
     ready: bool = False

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -40,7 +40,7 @@ class Launch:
     idle_seconds: float
     thrift_port: int
     connect_port: int
-    token: str
+    token: str = field(repr=False)
     settings: dict[str, str]
 
     def write(self, path: Path) -> None:

@@ -32,7 +32,10 @@ SCHEMA = fixtures.model_schema_yml.replace("text", "string")
 class _SparkTypes:
     # The YAML has tests of models that are not there. dbt drops them with a warning; the gate would
     # reject what they may have read.
-    changes: ClassVar = {"data_tests": {"+enabled": False}}
+    changes: ClassVar = {
+        "data_tests": {"+enabled": False},
+        "vars": {"wap_disabled_tests": "publish"},
+    }
 
     @pytest.fixture
     def string_type(self):
@@ -90,7 +93,10 @@ class TestIncrementalColumnsEqual(_SparkTypes, BaseIncrementalConstraintsColumns
 
 class _Rollback:
     # The classes attach tests and never run them, so the gate would hold the table.
-    changes: ClassVar = {"data_tests": {"+enabled": False}}
+    changes: ClassVar = {
+        "data_tests": {"+enabled": False},
+        "vars": {"wap_disabled_tests": "publish"},
+    }
 
     @pytest.fixture(scope="class")
     def expected_error_messages(self):

@@ -188,7 +188,10 @@ class TestSimpleCopy(SimpleCopyBase):
 class TestSimpleCopyUppercase(BaseSimpleCopyUppercase):
     # Its YAML has tests of models that are not there by that (lower-case) name. dbt drops them with
     # a warning; the gate would reject the seed that they may have read.
-    changes: ClassVar = {"data_tests": {"+enabled": False}}
+    changes: ClassVar = {
+        "data_tests": {"+enabled": False},
+        "vars": {"wap_disabled_tests": "publish"},
+    }
 
     @pytest.fixture(scope="class")
     def dbt_profile_target(self, lake_dir) -> dict[str, Any]:

@@ -181,7 +181,10 @@ class _AnyOwner:
 class _Untested:
     """The base classes attach tests and never run them, so the gate would hold the tables."""
 
-    changes: ClassVar = {"data_tests": {"+enabled": False}}
+    changes: ClassVar = {
+        "data_tests": {"+enabled": False},
+        "vars": {"wap_disabled_tests": "publish"},
+    }
 
     @pytest.fixture(scope="class")
     def profile_user(self):

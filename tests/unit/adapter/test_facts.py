@@ -7,7 +7,7 @@ from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
-from dbt.adapters.sparkwap.facts import Manifest, mark_rejected, one_line
+from dbt.adapters.sparkwap.facts import Manifest, deferred, mark_rejected, one_line
 
 
 def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
@@ -117,3 +117,56 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
 def test_messages_are_one_short_line() -> None:
     assert one_line(None) is None
     assert "\n" not in str(one_line("Database Error\n  no\n  such table"))
+
+
+def test_a_disabled_test_is_known_with_what_it_would_have_read() -> None:
+    generic = node("test", "generic", refs=["newest"], enabled=False)
+    generic.attached_node = "model.p.newest"
+    singular = node("test", "singular", refs=["orders", "gone"], enabled=False)
+    unit = SimpleNamespace(
+        unique_id="unit_test.p.u", name="u", resource_type="unit_test", model="orders"
+    )
+    found = manifest(TABLE, VIEW, disabled=(generic, singular, unit)).tests()
+    assert {fact.test_id: (fact.kind, fact.reads) for fact in found if fact.disabled} == {
+        "test.p.generic": ("data", {"model.p.newest", "model.p.orders"}),
+        "test.p.singular": ("data", {"model.p.orders"}),
+        "unit_test.p.u": ("unit", {"model.p.orders"}),
+    }
+
+
+def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
+    plain = node("test", "plain", "orders", warn_if="!= 0", error_if="!= 0")
+    lax = node("test", "lax", "orders", severity="warn", warn_if="> 5", fail_calc="max(n)")
+    found = {fact.name: fact.severity for fact in manifest(TABLE, plain, lax).tests()}
+    assert found == {"plain": "error", "lax": "warn, warn_if > 5, fail_calc max(n)"}
+
+
+def test_a_test_with_limit_0_cannot_fail() -> None:
+    blind = node("test", "blind", "orders", limit=0)
+    seen = manifest(TABLE, blind).seen([result(blind, TestStatus.Pass)])
+    assert [(one.status, one.message) for one in seen][1:] == [
+        ("error", "its config has `limit: 0`, by which it cannot fail")
+    ]
+
+
+def test_what_favor_state_reads_elsewhere_is_no_audit() -> None:
+    def args(**given: bool) -> SimpleNamespace:
+        return SimpleNamespace(**{"defer": True, "favor_state": True, **given})
+
+    def state(schema: str) -> SimpleNamespace:
+        return SimpleNamespace(schema=schema, alias="orders")
+
+    table = node("model", "orders")
+    test = node("test", "t", "orders")
+    whole = SimpleNamespace(nodes={table.unique_id: table, test.unique_id: test})
+    table.defer_relation = state("production")
+    assert deferred(whole, args(), {test.unique_id}) == {table.unique_id}
+    assert deferred(whole, args(), {table.unique_id}) == frozenset()
+    assert deferred(whole, args(favor_state=False), ()) == frozenset()
+    assert deferred(whole, args(defer=False), ()) == frozenset()
+    seen = manifest(table, test).seen([result(test, TestStatus.Pass)], {table.unique_id})
+    assert [one.status for one in seen] == ["deferred"]
+    seen = manifest(table, test).seen([result(test, TestStatus.Fail)], {table.unique_id})
+    assert [one.status for one in seen] == ["fail"]
+    table.defer_relation = state("s")
+    assert deferred(whole, args(), ()) == frozenset()

@@ -3,7 +3,7 @@ import re
 from datetime import date, datetime
 from decimal import Decimal
 
-from dbt.adapters.sparkwap.seeds import ROWS_PER_TEXT, column_types, literal, seed_sql
+from dbt.adapters.sparkwap.seeds import ROWS_PER_TEXT, column_types, seed_sql
 
 
 def test_rows_travel_as_json_and_are_cast_to_their_types() -> None:
@@ -31,7 +31,3 @@ def test_many_rows_are_several_texts_and_no_rows_are_none() -> None:
 def test_given_types_win_whatever_their_case() -> None:
     types = column_types(["Id", "day"], ["bigint", "date"], {"ID": "string"})
     assert types == [("Id", "string"), ("day", "date")]
-
-
-def test_a_literal_cannot_be_left() -> None:
-    assert literal("a'; drop table t; --\\") == "'a\\'; drop table t; --\\\\'"

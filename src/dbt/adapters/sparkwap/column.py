@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 from dbt.adapters.spark.column import SparkColumn
 
+from sparkwap.sqltext import quote
+
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "bigint", "long", "short", "byte"})
 _FLOATS = frozenset({"float", "double", "real"})
 
 
 @dataclass
 class SparkWapColumn(SparkColumn):
+    @property
+    def quoted(self) -> str:
+        return quote(self.column)
+
     def _base_type(self) -> str:
         return self.dtype.lower().partition("(")[0].strip()
 

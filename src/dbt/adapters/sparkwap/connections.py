@@ -30,6 +30,7 @@ from dbt.adapters.sparkwap.sessions import (
 )
 from sparkwap import server
 from sparkwap.errors import SparkwapError
+from sparkwap.redaction import redact
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -79,7 +80,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except Exception as error:
             logger.debug(f"Error while running:\n{sql}\n{error}")
             reply = getattr(error.args[0], "status", None) if error.args else None
-            raise DbtDatabaseError(getattr(reply, "errorMessage", None) or str(error)) from error
+            told = getattr(reply, "errorMessage", None) or str(error)
+            raise DbtDatabaseError(redact(told)) from error
 
     def cleanup_all(self) -> None:
         super().cleanup_all()
@@ -129,8 +131,9 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except Exception as error:
             raise FailedToConnectError(
                 f"The Spark server of this lake (pid {endpoint.pid}, port {endpoint.thrift_port}) "
-                f"does not answer: {error}. See `sparkwap server status` and `sparkwap server "
-                "logs`; `sparkwap server stop` and the command again start a new one."
+                f"does not answer: {redact(str(error))}. See `sparkwap server status` and "
+                "`sparkwap server logs`; `sparkwap server stop` and the command again start a new "
+                "one."
             ) from error
         return self._thrift(handle)
 

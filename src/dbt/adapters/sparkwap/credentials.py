@@ -10,6 +10,7 @@ from typing import Any
 from dbt.adapters.spark.connections import SparkConnectionMethod, SparkCredentials
 from dbt_common.exceptions import DbtRuntimeError
 
+from sparkwap.redaction import remember
 from sparkwap.server import ServerConfig, catalog_properties
 
 EMBEDDED = "embedded"
@@ -76,6 +77,10 @@ class SparkWapCredentials(SparkCredentials):
                 "`catalog: {type: sql, uri: postgresql+psycopg2://..., warehouse: s3://...}`. "
                 "The gate moves table pointers there."
             )
+        remember(
+            self.password, self.token, self.catalog, self.spark_conf, parameters,
+            {"uri": self.catalog_uri, "connect": self.connect_url},
+        )  # fmt: skip
         super().__post_init__()
         if embedded:
             self.method = EMBEDDED
@@ -86,6 +91,10 @@ class SparkWapCredentials(SparkCredentials):
             )
         # dbt-spark switches ANSI mode off here; Spark 4's own default stands unless asked.
         self.server_side_parameters = {str(k): str(v) for k, v in parameters.items()}
+
+    def __repr__(self) -> str:
+        # The fields have passwords and keys, and whoever logs a profile would log them.
+        return f"SparkWapCredentials({self.method}, {self.unique_field}, {self.schema})"
 
     @property
     def type(self) -> str:

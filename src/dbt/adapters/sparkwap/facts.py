@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
 from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
+from sparkwap.redaction import redact
 from sparkwap.run import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
@@ -24,6 +25,8 @@ DROPPED = (
     "or disable the test"
 )
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
+BLIND = "its config has `limit: 0`, by which it cannot fail"
+_THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 _HEADINGS = re.compile(
     r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
@@ -46,7 +49,8 @@ class Manifest:
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
         disabled = getattr(manifest, "disabled", {})
         self._known = {node.name for node in self._nodes.values()}
-        self._disabled = {node.name for nodes in disabled.values() for node in nodes}
+        self._disabled_nodes = [node for nodes in disabled.values() for node in nodes]
+        self._disabled = {node.name for node in self._disabled_nodes}
         self._reads = cache(self._reads_of)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
@@ -98,13 +102,7 @@ class Manifest:
     def tests(self) -> list[TestFact]:
         """All tests that are expected: those that are enabled, and those that dbt has dropped."""
         data = [
-            TestFact(
-                node.unique_id,
-                node.name,
-                "data",
-                self._tested(node),
-                str(node.config.severity).lower(),
-            )
+            TestFact(node.unique_id, node.name, "data", self._tested(node), _severity(node))
             for node in self._nodes.values()
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
         ]
@@ -112,21 +110,63 @@ class Manifest:
             TestFact(test.unique_id, test.name, "unit", frozenset({_tested(test)}), "error")
             for test in self._unit_tests.values()
         ]
-        return data + unit
+        return [*data, *unit, *self._disabled_tests()]
 
-    def seen(self, results: Iterable[Any]) -> list[TestSeen]:
-        """The test results of this invocation; an error for each test that dbt has dropped."""
+    def _disabled_tests(self) -> list[TestFact]:
+        """The tests that are switched off, with what they would have read."""
+        return [
+            TestFact(
+                test.unique_id,
+                test.name,
+                "unit" if str(test.resource_type) == "unit_test" else "data",
+                self._closure(self._named(test)),
+                "",
+                disabled=True,
+            )
+            for test in self._disabled_nodes
+            if str(test.resource_type) in TEST_TYPES
+        ]
+
+    def _named(self, disabled: Any) -> set[str]:
+        """The nodes that a disabled test names; dbt has not looked them up."""
+        names = {ref.name for ref in getattr(disabled, "refs", ())}
+        names.add(getattr(disabled, "model", None))
+        attached = getattr(disabled, "attached_node", None)
+        found = {key for key, node in self._nodes.items() if node.name in names}
+        return found | ({attached} if attached in self._nodes else set())
+
+    def seen(self, results: Iterable[Any], deferred: Collection[str] = ()) -> list[TestSeen]:
+        """The test results of this invocation; an error for each test that dbt has dropped.
+
+        :param deferred: ids of nodes for which dbt read the tables of another state.
+        """
+        ran = [r for r in results if str(r.node.resource_type) in TEST_TYPES]
         seen = [
-            TestSeen(r.node.unique_id, str(r.status), r.failures, one_line(r.message))
-            for r in results
-            if str(r.node.resource_type) in TEST_TYPES
+            TestSeen(
+                r.node.unique_id,
+                self._status(r, deferred),
+                r.failures,
+                one_line(r.message),
+            )
+            for r in ran
         ]
         dropped = [
             TestSeen(node.unique_id, "error", None, DROPPED)
             for node in self._nodes.values()
             if self._is_dropped(node)
         ]
-        return seen + dropped
+        blind = [
+            TestSeen(r.node.unique_id, "error", None, BLIND)
+            for r in ran
+            if getattr(r.node.config, "limit", None) == 0
+        ]
+        return [*seen, *dropped, *blind]
+
+    def _status(self, result: Any, deferred: Collection[str]) -> str:
+        passed = str(result.status) in PASSED and str(result.node.resource_type) == "test"
+        if passed and deferred and self._closure(_depends_on(result.node)) & set(deferred):
+            return "deferred"
+        return str(result.status)
 
     def _tested(self, node: Any) -> frozenset[str]:
         node_ids = _depends_on(node)
@@ -176,8 +216,37 @@ def one_line(message: str | None) -> str | None:
     if message is None:
         return None
     text = _MACROS.split(message, maxsplit=1)[0]
-    short = _HEADINGS.sub("", " ".join(text.split()))
+    short = redact(_HEADINGS.sub("", " ".join(text.split())))
     return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
+
+
+def _severity(test: Any) -> str:
+    """A test's severity, with the thresholds that are not dbt's own: `warn, error_if > 10`."""
+    given = {name: str(getattr(test.config, name, usual)) for name, usual in _THRESHOLDS.items()}
+    changed = [f"{name} {given[name]}" for name, usual in _THRESHOLDS.items()
+               if given[name] != usual]  # fmt: skip
+    return ", ".join([str(test.config.severity).lower(), *changed])
+
+
+def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[str]:
+    """The nodes for which dbt reads the tables of another state: `--defer --favor-state`.
+
+    :param manifest: dbt's own.
+    :param args: those of the command line.
+    :param selected: ids of the nodes that this invocation runs.
+    """
+    if not (getattr(args, "defer", False) and getattr(args, "favor_state", False)):
+        return frozenset()
+    return frozenset(
+        key
+        for key, node in manifest.nodes.items()
+        if key not in selected and _is_elsewhere(node, getattr(node, "defer_relation", None))
+    )
+
+
+def _is_elsewhere(node: Any, other: Any) -> bool:
+    # The same name is the same table: it is read on the branch.
+    return other is not None and (other.schema, other.alias) != (node.schema, node.alias)
 
 
 def _materialized(node: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import click
 import sqlparse
@@ -30,7 +30,18 @@ from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, lease, names, overlay, rebuilding, state, steplog, steps, summary
+from sparkwap import (
+    guard,
+    lease,
+    names,
+    overlay,
+    rebuilding,
+    sqltext,
+    state,
+    steplog,
+    steps,
+    summary,
+)
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -186,6 +197,13 @@ class SparkWapAdapter(SparkAdapter):
             return last.branch
         return names.audit_branch(run_id, settings.branch)
 
+    def _part(self) -> Literal["empty", "sample"] | None:
+        """Whether dbt was told to read no rows (``--empty``), or a part of them (``--sample``)."""
+        args = getattr(self.config, "args", None)
+        if getattr(args, "EMPTY", False):
+            return "empty"
+        return "sample" if getattr(args, "SAMPLE", None) is not None else None
+
     def _open_run(self) -> Run:
         settings = self._settings()
         rebuilt = again.rebuilt_branch()
@@ -200,6 +218,7 @@ class SparkWapAdapter(SparkAdapter):
             rebuild_of=None if rebuilt is None else rebuilt[1],
             # A retried test has vars too, but they need not be those of the build.
             repeats=self._is_retry and self._command != "test",
+            part=self._part(),
         )
         self._start_log(settings)
         for line in self.lake.recover():
@@ -433,7 +452,7 @@ class SparkWapAdapter(SparkAdapter):
         state = self.lake.state((schema, name))
         if state is None or (state.kind == "table" and state.main is None):
             return None
-        quoted = f"`{schema}`.`{name}`"
+        quoted = f"{self.quote(schema)}.{self.quote(name)}"
         return quoted if state.kind == "view" else f"{quoted} version as of 'main'"
 
     @available.parse(lambda *a, **k: None)
@@ -520,7 +539,9 @@ class SparkWapAdapter(SparkAdapter):
         manifest = facts.Manifest(self.get_macro_resolver())
         nodes = manifest.nodes(results)
         try:
-            closing = run.close(nodes, manifest.tests(), manifest.seen(results))
+            selected = {result.node.unique_id for result in results}
+            deferred = facts.deferred(self.get_macro_resolver(), self.config.args, selected)
+            closing = run.close(nodes, manifest.tests(), manifest.seen(results, deferred))
         except Exception as error:
             # dbt knows of nothing wrong with them, and a retry would pass them by.
             facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
@@ -783,6 +804,11 @@ class SparkWapAdapter(SparkAdapter):
             return None
         values = value if isinstance(value, list | tuple) else [value]
         return [str(one) for one in values if str(one).strip()]
+
+    @available
+    def quote(self, identifier: str) -> str:  # type: ignore[override]
+        """A name in backquotes, whatever it holds."""
+        return sqltext.quote(identifier)
 
     @available
     def wap_quoted(self, columns: Sequence[str]) -> list[str]:

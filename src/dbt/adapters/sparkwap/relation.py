@@ -16,9 +16,10 @@ from dbt.adapters.contracts.relation import ComponentName
 from dbt.adapters.spark import SparkRelation
 
 from sparkwap import overlay
+from sparkwap.sqltext import quote
 
 # Any other name (`seed.with.dots`) means something else without its quotes, or nothing.
-_PLAIN = re.compile(r"\w+|`.*`")
+_PLAIN = re.compile(r"\w+|`(?:[^`]|``)+`", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +33,9 @@ class SparkWapRelation(SparkRelation):
             if part is not None and not _PLAIN.fullmatch(part):
                 part = self.quoted(part)
             yield key, part
+
+    def quoted(self, identifier: str) -> str:
+        return quote(identifier)
 
     def __hash__(self) -> int:
         # The rendered name changes while a run goes on; the hash must not.

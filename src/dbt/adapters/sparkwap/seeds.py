@@ -13,6 +13,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from sparkwap import sqltext
+
 ROWS_PER_TEXT = 5000
 
 
@@ -25,9 +27,9 @@ def seed_sql(
     :param rows: Python values; None is null.
     :param quote: whether the names are put in backquotes.
     """
-    mark = "`" if quote else ""
     casts = ", ".join(
-        f"cast(c{i} as {kind}) as {mark}{name}{mark}" for i, (name, kind) in enumerate(columns)
+        f"cast(c{i} as {kind}) as {sqltext.quote(name) if quote else name}"
+        for i, (name, kind) in enumerate(columns)
     )
     fields = ", ".join(f"c{i}: string" for i in range(len(columns)))
     schema = f"array<struct<{fields}>>"
@@ -41,15 +43,9 @@ def seed_sql(
         )
         for start in range(0, len(rows), ROWS_PER_TEXT)
     ] or ["[]"]
-    parts = [f"select inline(from_json({literal(text)}, '{schema}'))" for text in texts]
+    parts = [f"select inline(from_json({sqltext.literal(text)}, '{schema}'))" for text in texts]
     union = "\nunion all\n".join(parts)
     return f"select {casts} from (\n{union}\n)"
-
-
-def literal(text: str) -> str:
-    """Any text as a Spark string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _text(value: Any) -> str:

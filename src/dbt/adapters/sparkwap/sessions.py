@@ -24,12 +24,24 @@ from dbt.adapters.spark.connections import (
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
 from sparkwap import guard, steps, transient
+from sparkwap.redaction import redact
 from sparkwap.steps import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = AdapterLogger("Sparkwap")
+
+class _Logger(AdapterLogger):
+    """dbt's log, which secrets do not reach."""
+
+    def debug(self, msg: str, *args: Any) -> None:
+        super().debug(redact(msg), *args)
+
+    def info(self, msg: str, *args: Any) -> None:
+        super().info(redact(msg), *args)
+
+
+logger = _Logger("Sparkwap")
 
 # Server-side parameters reach a session of Spark's Thrift server only under this prefix; without
 # it they are dropped without a word.
@@ -54,7 +66,7 @@ def short_error(message: str) -> str:
     """A Spark error without what the server wraps it in, and the Java stack trace behind it."""
     if "StatusCode.UNAVAILABLE" in message:  # what gRPC says when Spark Connect is gone
         return LOST
-    return _WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip()
+    return redact(_WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip())
 
 
 class ConnectCursor:

@@ -1,0 +1,245 @@
+"""A look at all of a file's text, in bounded memory, before Spark reads it.
+
+Spark replaces bytes that are not UTF-8 without a word, inflates whatever it is given, and holds a
+line in memory however long it is. So that is looked for here: a file that cannot be read as a whole
+is an error of its table, and reaches no other.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.errors import LandingError
+
+_CHUNK = 1 << 20
+# What Spark's CSV reader takes for blank: Java's String.trim().
+_BLANK = bytes(range(0x21))
+_BOM = codecs.BOM_UTF8
+_OTHER_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+# Texts have few NULs, if any; ASCII in UTF-16 is half of them, and is valid UTF-8.
+_NULS_OF_UTF16 = 0.3
+# Small files inflate by a lot without harm.
+_RATIO_COUNTS_FROM = 64 << 20
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a look at all of a file's text has found.
+
+    ``columns`` are the published names in order, empty where each row has its own (JSON);
+    ``rows`` is the number of rows, header and blank lines not counted.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+
+
+def look_into(path: Path, layout: Layout, entry: Entry) -> Contents:
+    """The columns and the number of rows of a file.
+
+    The rows are counted independently of Spark, which `files_add_up` then checks Spark's rows
+    against. A file of 0 bytes has no header and is read as no rows: whether that is acceptable is
+    for the audits to say. Memory is bounded by a few times ``max_row_bytes`` of the entry.
+
+    Raises:
+        LandingError: broken archive, no access, not UTF-8, no Parquet, or beyond the limits of
+            the entry: too much text, too much of it for the size of the archive, a row too long.
+    """
+    if entry.format == "parquet":
+        return _look_into_parquet(path, entry)
+    try:
+        with path.open("rb") as file:
+            packed = path.suffix == ".gz"
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+            return _look(_Text(stream, path, entry), layout, entry)
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise unreadable(path, f"{type(error).__name__}: {error}") from error
+
+
+def require_size(path: Path, size: int, entry: Entry) -> None:
+    """Check the size of a file before anything of it is read.
+
+    Raises:
+        LandingError: it is beyond ``max_bytes`` of the entry.
+    """
+    if size > entry.max_bytes:
+        raise _beyond(path, f"it has {size:,} bytes", "max_bytes", entry.max_bytes)
+
+
+def unreadable(path: Path, why: str) -> LandingError:
+    """The error for a file that cannot be read as a whole."""
+    return LandingError(
+        f"{path} cannot be read: {why}. Nothing was read from this drop; main is as it was. Put a "
+        "good file in its place, then: dbt retry"
+    )
+
+
+def _beyond(path: Path, what: str, setting: str, limit: int) -> LandingError:
+    return LandingError(
+        f"{path} is refused: {what}, more than {setting} of the landing entry allows ({limit:,}). "
+        f"Nothing was read from this drop; main is as it was. If the file is right, set {setting} "
+        "in the entry, else put a good file in its place; then: dbt retry"
+    )
+
+
+# ---------------------------------------------------------------- text
+
+
+class _Text:
+    """The bytes of a text, checked while they are read."""
+
+    def __init__(self, stream: BinaryIO, path: Path, entry: Entry) -> None:
+        self.path = path
+        self.entry = entry
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._size = 0
+        self._packed = path.stat().st_size
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, without a byte order mark; none at the end."""
+        chunk = self._stream.read(size)
+        if not self._size:
+            self._require_utf8_mark(chunk)
+        self._require_utf8(chunk)
+        chunk_start, self._size = self._size, self._size + len(chunk)
+        self._require_limits()
+        return chunk.removeprefix(_BOM) if not chunk_start else chunk
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines with their ends; as for Spark, a line feed, a carriage return, or both."""
+        rest = b""
+        while chunk := self.read(_CHUNK):
+            # Splits at those ends only; a carriage return at the end may be half of one.
+            found = (rest + chunk).splitlines(keepends=True)
+            rest = found.pop() if not found[-1].endswith(b"\n") else b""
+            for line in found:
+                self.require_row(len(line))
+                yield line
+            self.require_row(len(rest))
+        if rest:
+            yield rest
+
+    def whole(self) -> bytes:
+        """All of it: one row."""
+        text = self.read(self.entry.max_row_bytes + 1)
+        self.require_row(len(text))
+        return text + self.read(1)
+
+    def require_row(self, size: int) -> None:
+        limit = self.entry.max_row_bytes
+        if size > limit:
+            raise _beyond(self.path, f"a row has more than {limit:,} bytes", "max_row_bytes", limit)
+
+    def _require_utf8_mark(self, start: bytes) -> None:
+        for mark, name in _OTHER_BOMS.items():
+            if start.startswith(mark):
+                raise unreadable(self.path, f"it begins with the mark of {name}, and is no UTF-8")
+        if start[:4096].count(0) > _NULS_OF_UTF16 * len(start[:4096]):
+            raise unreadable(self.path, "it is full of NULs, as UTF-16 is, and is no UTF-8 text")
+
+    def _require_utf8(self, chunk: bytes) -> None:
+        try:
+            self._decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            at = self._size + error.start
+            why = f"it is no UTF-8 ({error.reason} at byte {at:,})"
+            raise unreadable(self.path, why) from error
+
+    def _require_limits(self) -> None:
+        most, ratio = self.entry.max_bytes, self.entry.max_ratio
+        if self._size > most:
+            raise _beyond(self.path, f"its text has more than {most:,} bytes", "max_bytes", most)
+        if self._size > max(_RATIO_COUNTS_FROM, self._packed * ratio):
+            what = f"it inflates to more than {ratio:,} times its size of {self._packed:,} bytes"
+            raise _beyond(self.path, what, "max_ratio", ratio)
+
+
+def _look(text: _Text, layout: Layout, entry: Entry) -> Contents:
+    if entry.format == "csv":
+        return _look_into_csv(text, layout, entry)
+    if entry.multiline:
+        return Contents((), _documents(text))
+    return Contents((), _count(text.lines()))
+
+
+def _count(lines: Iterable[bytes]) -> int:
+    return sum(bool(line.strip(_BLANK)) for line in lines)
+
+
+def _look_into_csv(text: _Text, layout: Layout, entry: Entry) -> Contents:
+    # Its own limit is 128 KB, of the whole process; a longer row is found by its size here.
+    csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
+    lines = text.lines()
+    columns: tuple[str, ...] = ()
+    if layout.header:
+        first = next(lines, b"").decode()
+        columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
+    if not columns:
+        columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
+    return Contents(columns, _records(text, lines, entry) if entry.multiline else _count(lines))
+
+
+def _records(text: _Text, lines: Iterable[bytes], entry: Entry) -> int:
+    """The number of records that are not blank; a record may have many lines."""
+    size = count = 0
+
+    def fed() -> Iterator[str]:
+        nonlocal size
+        for line in lines:
+            size += len(line)
+            text.require_row(size)
+            yield line.decode()
+
+    for record in csv.reader(fed(), delimiter=entry.delimiter):
+        count += bool(record)
+        size = 0
+    return count
+
+
+def _documents(text: _Text) -> int:
+    whole = text.whole().decode()
+    if not whole.strip():
+        return 0
+    try:
+        document = json.loads(whole)
+    except RecursionError:
+        raise unreadable(text.path, "its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise unreadable(text.path, f"{type(error).__name__}: {error}") from error
+    return len(document) if isinstance(document, list) else 1
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+def _look_into_parquet(path: Path, entry: Entry) -> Contents:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed = path.stat().st_size
+    if not packed:
+        return Contents((), 0)
+    try:
+        metadata = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, f"{type(error).__name__}: {error}") from error
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    # A row is a byte at least, though a file may say a billion times "the same again" in a few.
+    if max(size, metadata.num_rows) > entry.max_bytes:
+        what = f"it holds {metadata.num_rows:,} rows of {size:,} bytes"
+        raise _beyond(path, what, "max_bytes", entry.max_bytes)
+    if size > max(_RATIO_COUNTS_FROM, packed * entry.max_ratio):
+        what = f"it inflates to more than {entry.max_ratio:,} times its size of {packed:,} bytes"
+        raise _beyond(path, what, "max_ratio", entry.max_ratio)
+    return Contents(tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows)

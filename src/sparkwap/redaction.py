@@ -1,0 +1,75 @@
+"""Secrets stay out of messages, logs and the ledger: one function that every text goes through.
+
+Two nets: values that are known to be secret (`remember`), and the shapes that secrets come in (the
+password of a URI, ``password=...``), for texts of others that name what nobody has told us of.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+HIDDEN = "***"
+
+_SHORTEST = 5
+"""A shorter value would be cut out of texts that have nothing to do with it."""
+
+_WORDS = (
+    r"(?:password|passwd|pwd|secret|token|credential|signature"
+    r"|(?:access|account|api|private|session)[-_.]?key(?![-_.]?id))"
+)
+_SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
+_IN_URI = re.compile(r"(?P<head>\w://[^\s/:@'\"]*:)(?P<secret>[^\s@'\"]+)(?=@)")
+_ASSIGNED = re.compile(
+    # password=x, password = 'x', "password": "x", ;token=x
+    rf"(?P<head>[\w.\-]*{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?)(?P<secret>[^\s'\",;&)}}\]]+)",
+    re.IGNORECASE,
+)
+
+_known: set[str] = set()
+_lock = threading.Lock()
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting of this name holds a secret."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def remember(*values: object) -> None:
+    """Keep values out of every text from now on; a mapping stands for those of it that are secret.
+
+    Of a URI it is the password.
+    """
+    found = {text for value in values for text in _secrets_in(value)}
+    with _lock:
+        _known.update(text for text in found if len(text) >= _SHORTEST)
+
+
+def redact(text: str) -> str:
+    """The text with `HIDDEN` in the place of secrets."""
+    with _lock:
+        known = sorted(_known, key=len, reverse=True)
+    for secret in known:
+        text = text.replace(secret, HIDDEN)
+    for pattern in (_IN_URI, _ASSIGNED):
+        text = pattern.sub(rf"\g<head>{HIDDEN}", text)
+    return text
+
+
+def _secrets_in(value: object) -> set[str]:
+    if isinstance(value, Mapping):
+        settings = {str(key): str(one) for key, one in value.items() if one is not None}
+        secret = {one for key, one in settings.items() if is_secret(key)}
+        return secret.union(*(_passwords(one) for one in settings.values()))
+    if value is None:
+        return set()
+    return _passwords(str(value)) or {str(value)}
+
+
+def _passwords(text: str) -> set[str]:
+    found = {match["secret"] for match in _IN_URI.finditer(text)}
+    if "://" in text:
+        found |= {match["secret"] for match in _ASSIGNED.finditer(text)}
+    return found | {unquote(one) for one in found}

@@ -1,0 +1,49 @@
+"""Files of a lake have no more rights than its warehouse, whatever the umask of the caller."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkwap.catalog import LedgerRows
+
+from .conftest import BRANCH, RUN, TAG, Bench
+
+
+@pytest.fixture(autouse=True)
+def generous() -> Iterator[None]:
+    before = os.umask(0o000)
+    yield
+    os.umask(before)
+
+
+def rights(folder: Path) -> set[int]:
+    """The rights of all files and folders in a folder, as far as they are of others."""
+    return {stat.S_IMODE(path.lstat().st_mode) & 0o077 for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(("mode", "others"), [(0o700, {0}), (0o750, {0o050, 0o040})])
+def test_files_are_made_with_the_rights_of_the_warehouse(
+    tmp_path: Path, mode: int, others: set[int]
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    warehouse.chmod(mode)
+    bench = Bench(tmp_path)
+    bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    bench.lake.publish(
+        [item],
+        run_id=RUN,
+        tag=TAG,
+        tag_max_age_ms=None,
+        branch=BRANCH,
+        appends=[LedgerRows("runs", [{"run_id": RUN, "branch": BRANCH}])],
+    )
+    found = {path.suffix for path in warehouse.rglob("*") if path.is_file()}
+    assert {".json", ".avro", ".parquet"} <= found
+    assert rights(warehouse) == others

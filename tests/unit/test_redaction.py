@@ -1,0 +1,109 @@
+"""Secrets do not leave: what is taken out of texts, and what is left in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from sparkwap import redaction
+from sparkwap.errors import CatalogError
+from sparkwap.redaction import is_secret, redact, remember
+from sparkwap.server import Endpoint, ServerConfig, catalog_properties
+from sparkwap.server.catalog import spark_catalog
+
+SECRET = "hunter2-%41&x"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(redaction, "_known", set())
+    yield
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("postgresql://lake:pw@db/lake is down", "postgresql://lake:***@db/lake is down"),
+        ("postgresql+psycopg2://u:p%40ss@h:5/d", "postgresql+psycopg2://u:***@h:5/d"),
+        ("amqp://:pw@h", "amqp://:***@h"),
+        ("sc://localhost:15002/;token=abc-_9 failed", "sc://localhost:15002/;token=*** failed"),
+        (
+            "jdbc:postgresql://h/d?user=u&password=a1b2&x=1",
+            "jdbc:postgresql://h/d?user=u&password=***&x=1",
+        ),
+        ("spark.hadoop.fs.s3a.secret.key=AbC/9+ next", "spark.hadoop.fs.s3a.secret.key=*** next"),
+        ("{'s3.secret-access-key': 'AbC', 'b': 1}", "{'s3.secret-access-key': '***', 'b': 1}"),
+        ('{"password": "x y"}', '{"password": "*** y"}'),
+        ("fs.s3a.session.token = T0k", "fs.s3a.session.token = ***"),
+        ("PASSWORD='x'", "PASSWORD='***'"),
+        ("fs.azure.account.key=Zm9v==", "fs.azure.account.key=***"),
+    ],
+)
+def test_shapes_of_secrets(text: str, left: str) -> None:
+    assert redact(text) == left
+    assert str(CatalogError(text)) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near token: 'selec'",
+        "s3://bucket/path@2/key=1/file.parquet",
+        "the primary key = id",
+        "http://localhost:8080/a b@c",
+        "column password is not there",
+        "fs.s3a.access.key.id is set",
+        "Secret names are not told",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_known_values_go_wherever_they_stand() -> None:
+    remember(
+        SECRET, None, "abc", {"s3.secret-access-key": "AKIA-secret", "s3.region": "eu-north-1"}
+    )
+    text = f"x{SECRET}y AKIA-secret eu-north-1 abcabc"
+    assert redact(text) == "x***y *** eu-north-1 abcabc"
+
+
+def test_of_a_uri_the_password_is_known_in_both_spellings() -> None:
+    remember({"uri": "postgresql://lake:p%40ssw%3Ard@db/lake?application_name=app"})
+    assert redact("p%40ssw%3Ard p@ssw:rd lake application") == "*** *** lake application"
+
+
+@pytest.mark.parametrize(
+    "key", ["password", "S3.Secret-Access-Key", "fs.s3a.session.token", "aws.credential"]
+)
+def test_names_of_secrets(key: str) -> None:
+    assert is_secret(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["uri", "s3.access-key-id", "fs.s3a.endpoint", "primary_key", "user"]
+)
+def test_names_of_other_things(key: str) -> None:
+    assert not is_secret(key)
+
+
+def test_configurations_and_endpoints_do_not_show_theirs(tmp_path: Path) -> None:
+    uri = f"postgresql+psycopg2://lake:{quote(SECRET)}@db/lake?sslpassword=other-secret"
+    config = ServerConfig(
+        tmp_path, catalog_uri=uri, spark_conf={"spark.hadoop.fs.s3a.secret.key": "s3-secret"}
+    )
+    endpoint = Endpoint("127.0.0.1", 1, 2, "connect-token", 3)
+    shown = f"{config!r} {endpoint!r}"
+    for secret in (SECRET, "other-secret", "s3-secret", "connect-token"):
+        assert secret not in shown
+        assert redact(f"so {secret} it is") == "so *** it is"
+    # Spark gets it as a setting of its own, not in the address that it tells in its errors.
+    settings = spark_catalog(config)
+    assert "other-secret" not in settings["spark.sql.catalog.lake.uri"]
+    assert settings["spark.sql.catalog.lake.jdbc.password"] == SECRET
+    assert settings["spark.sql.catalog.lake.jdbc.sslpassword"] == "other-secret"
+    assert catalog_properties(config)["uri"] == uri
