@@ -93,7 +93,7 @@ _MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_sche
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
 
 STEPS: dict[str, Step] = {}
-"""All steps by name, in the order in which a run passes them."""
+"""All steps by name, roughly in the order in which a run passes them."""
 
 
 def _step(

@@ -9,7 +9,7 @@ HEAD = """| step | what has happened | readers of `main` see | goes on |
 
 
 def table() -> str:
-    """All steps, in the order in which a run passes them."""
+    """All steps."""
     sees = {"before": "what was before", "after": "all of it"}
     lines = [f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in STEPS.values()]
     return "\n".join([HEAD, *lines])

@@ -29,7 +29,7 @@ from sqlalchemy import text
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone, table_row
-from sparkwap.catalog.files import local_path, plain_location
+from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.rows import Row, Rows, Swap
 from sparkwap.catalog.store import Staged
@@ -367,7 +367,9 @@ def content(lake: Lake, location: str) -> bytes:
     """A file as it is, still compressed where it is."""
     path = local_path(location)
     if path is not None:
-        return path.read_bytes()
+        database = lake.store.rows.engine.url.database
+        # The database itself, and the index of its log beside it.
+        return read_apart(path) if str(path).startswith(str(database)) else path.read_bytes()
     with lake.store.files.io(location).new_input(location).open() as stream:
         return stream.read()
 

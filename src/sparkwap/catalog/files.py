@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,6 +158,18 @@ class Files:
             if scheme not in self._ios:
                 self._ios[scheme] = load_file_io(self._properties, location)
             return self._ios[scheme]
+
+
+def read_apart(path: Path) -> bytes:
+    """The content of a SQLite file, read by a process of its own.
+
+    POSIX gives up all locks of a process on a file when any of its descriptors is closed: a plain
+    read here would leave the connections that are open on it unprotected.
+    """
+    read = "import pathlib, sys; sys.stdout.buffer.write(pathlib.Path(sys.argv[1]).read_bytes())"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", read, str(path)], check=True, stdout=subprocess.PIPE
+    ).stdout
 
 
 def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from urllib.parse import quote, urlencode
 
 from sqlalchemy.engine import URL, make_url
@@ -97,8 +97,11 @@ def prepare(config: ServerConfig) -> None:
 
 def _create_sqlite(layout: Layout) -> None:
     try:
-        # Made with the owner's rights before SQLite would make it with the world's.
-        os.close(os.open(layout.sqlite, os.O_CREAT | os.O_RDWR, 0o600))
+        # Made with the owner's rights before SQLite would make it with the world's. Never opened if
+        # it is there: closing it would take the locks of all connections of this process with it,
+        # and another process could remove the log that they go on writing to.
+        with suppress(FileExistsError):
+            os.close(os.open(layout.sqlite, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(layout.sqlite, timeout=BUSY_SECONDS)) as database:
             # Readers do not block the writer, nor the other way round; kept in the file itself.
             database.execute("pragma journal_mode = wal")
