@@ -41,6 +41,13 @@ def check(sql: str, is_live: IsLive, is_stray: IsLive = lambda name: False) -> N
         _refuse_stray(_written_name(sql), is_stray)
 
 
+def written_table(sql: str) -> str | None:
+    """Return the table that a statement writes rows to, named as for `check`; None for others."""
+    head = _Head(sql)
+    head.skip_ctes()
+    return (_written_name(sql) or None) if head.next() in _WRITES else None
+
+
 def session_changes(sql: str) -> str | None:
     """Return the statement that undoes what `sql` changes in its session.
 

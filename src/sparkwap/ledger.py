@@ -7,7 +7,9 @@ are only ever appended to.
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,11 +20,16 @@ from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.errors import CatalogError
+from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
+from sparkwap.transient import TRIES, rule_of, wait_seconds
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -48,6 +55,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "outcome": _TEXT,
             "message": _TEXT,
             "publish_id": _TEXT,
+            "tries": _ID,
+            "waited_seconds": pa.float64(),
+            "rebuild_of": _TEXT,
         }
     ),
     "nodes": pa.schema(
@@ -69,6 +79,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "verdict": _TEXT,
             "reason": _TEXT,
             "built_at": _TIME,
+            "refusal": _TEXT,
+            "reads": pa.map_(_TEXT, _TEXT),
         }
     ),
     "tests": pa.schema(
@@ -83,6 +95,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "message": _TEXT,
             "audited": pa.map_(_TEXT, _TEXT),
             "executed_at": _TIME,
+            "reads": pa.map_(_TEXT, _TEXT),
         }
     ),
     "publishes": pa.schema(
@@ -121,12 +134,15 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
-the nodes it reads; ``tests.audited`` maps a node's id to the candidate that the test saw;
-``publishes.action`` is ``publish`` or ``rollback``; of a rollback, ``undone_metadata`` is what
-stood there until then, and ``undone_by`` the publish that was to be undone, which is another one
-where a forced rollback takes later publishes with it; ``sweeps.what`` is ``branch``, ``tag``,
-``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a table that went with a
-branch."""
+the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
+node's publish; ``reads`` maps tables that were only read to what they were then (see
+`sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
+under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
+the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
+``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
+undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
+is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
+table that went with a branch."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -183,13 +199,13 @@ class Ledger:
 
         Raises:
             ValueError: A table or a column is not one of the ledger's.
-            CatalogError: The catalog failed; nothing was appended.
+            CatalogError: The catalog failed, or the disk; nothing was appended.
         """
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
         self.ensure({append.table for append in merged})
         if merged:
-            self._lake.store.commit(lambda: self.stage(merged))
+            self._lake.store.commit(lambda: self.stage(merged), "ledger")
 
     def branch_history(self, branch: str) -> BranchHistory:
         """The latest rows of an audit branch, from the last discard of that name on."""
@@ -200,6 +216,10 @@ class Ledger:
                 self._of_branch("tests", branch, "executed_at", since), "test_id", "executed_at"
             ),
         )
+
+    def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
+        """The rows that one run has left in a table."""
+        return self._read(table, _ex.EqualTo("run_id", run_id))
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Rows of ``runs``, newest first, of one audit branch or of all."""
@@ -258,7 +278,16 @@ class Ledger:
         for name in sorted(tables):
             if name in standing and name in self._checked:
                 continue
-            self._ensure_one(name, new=name not in standing)
+            try:
+                self._ensure(name, new=name not in standing)
+            except OSError as error:
+                raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The catalog's database failed: {error.orig}. The ledger could not be made, "
+                    "so nothing was changed. Check the database (space, rights, connection), then "
+                    "run the same command again."
+                ) from error
             with self._lock:
                 self._checked.add(name)
 
@@ -273,6 +302,9 @@ class Ledger:
         try:
             for append in appends:
                 self._stage_one(append, swaps, files, obsolete)
+        except OSError as error:
+            self._lake.store.delete(files)
+            raise write_failed(f"The ledger ({NAMESPACE})", error) from error
         except BaseException:
             self._lake.store.delete(files)
             raise
@@ -297,10 +329,23 @@ class Ledger:
         obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
         obsolete.extend(dropped)
 
+    def _ensure(self, name: str, *, new: bool) -> None:
+        """Try again while another run, which begins to use the ledger too, is faster."""
+        for tried in range(1, TRIES + 1):
+            try:
+                self._ensure_one(name, new=new)
+                return
+            except Exception as error:
+                if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
+                    raise
+                time.sleep(wait_seconds(tried, random.random()))
+                new = name not in self._lake.relations(NAMESPACE)
+
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
         if new:
             self._lake.ensure_schema(NAMESPACE)
+            reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
             warehouse = self._lake.properties["warehouse"].rstrip("/")
             table = catalog.create_table_if_not_exists(
                 (NAMESPACE, name),
@@ -308,6 +353,7 @@ class Ledger:
                 location=f"{warehouse}/{NAMESPACE}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
+            reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
         else:
             table = catalog.load_table((NAMESPACE, name))
         present = {field.name for field in table.schema().fields}

@@ -29,6 +29,7 @@ from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.run import Run, TestFact
 from sparkwap.settings import GateSettings
+from sparkwap.state import LastRun, published_and_died
 from sparkwap.sweep import Limits
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
@@ -58,6 +59,7 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
 }
 """The arguments of each operation, with their legal values in words."""
 
+_REWRITTEN = "rejected: written anew since its run, by one that did not come to its end"
 _SHOWN = 10
 _SELECTED = 3
 
@@ -74,6 +76,7 @@ class Operations:
     """The operations on one lake.
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
+    :param unfinished: the last run of this working copy, if it has not come to its end.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Operations:
         project: str,
         target_name: str,
         tests: Callable[[], Sequence[TestFact]],
+        unfinished: LastRun | None = None,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
@@ -92,6 +96,7 @@ class Operations:
         self._project = project
         self._target_name = target_name
         self._tests = tests
+        self._unfinished = unfinished
         self._leases: dict[str, tuple[Lease, bool]] = {}
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -114,6 +119,8 @@ class Operations:
         found = self._lake.open_branches()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
+        else:
+            yield from self._tell_last()
         now, leases = self._lake.leases.now(), self._lake.leases.all()
         self._leases = {
             lease.branch: (lease, leasing.alive(lease, now))
@@ -127,6 +134,22 @@ class Operations:
             yield from self._tell_branch(one, whole=branch is not None)
         if branch is None:
             yield "See one whole:  dbt run-operation wap_status --args '{branch: <name>}'"
+
+    def _tell_last(self) -> Iterable[str]:
+        """What became of the last run, if it has not said so itself."""
+        last = self._unfinished
+        if last is None:
+            return
+        done = [p for p in self._lake.ledger.publish(last.run_id) if not p.rolled_back]
+        if done:
+            yield published_and_died(last, done)
+        else:
+            yield (
+                f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
+                "not come to its end: it is still on, or it died. Nothing of it is published. "
+                "If it died:  dbt retry"
+            )
+        yield ""
 
     def _tell_branch(self, one: OpenBranch, *, whole: bool) -> Iterable[str]:
         history = self._lake.ledger.branch_history(one.branch)
@@ -158,8 +181,9 @@ class Operations:
         for table in one.tables:
             moved = "" if table.main_now == table.base else f", and main is at {table.main_now} now"
             row = reasons.get(table.identifier)
+            known = row is None or row["candidate_snapshot"] in (None, table.head)
             yield (
-                f"    {'.'.join(table.identifier)}   {_verdict(row)}",
+                f"    {'.'.join(table.identifier)}   {_verdict(row) if known else _REWRITTEN}",
                 f"        base {table.base}, candidate {table.head}{moved}",
             )
 

@@ -159,7 +159,7 @@ def _property_changes(
     current: Mapping[str, str], wanted: Mapping[str, object] | None
 ) -> Iterable[str]:
     for key, value in (wanted or {}).items():
-        if key in _OWN_FIELDS or value is None:
+        if key in _OWN_FIELDS or value is None or key.startswith(_IN_PLACE):
             continue
         before, after = current.get(key), _property_text(value)
         if before != after:
@@ -177,6 +177,21 @@ def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
     if desired.location is not None and not _same_folder(current.location, desired.location):
         yield f"location: {current.location} -> {desired.location}"
 
+
+def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
+    """Return those properties that may be set on the live table before anything is audited.
+
+    How long a writer insists on its commit (`commit.retry.*`) changes nothing for a reader, and
+    nothing of what a writer may do; and the run's own writes need it from the first one on.
+    """
+    return {
+        key: _property_text(value)
+        for key, value in (properties or {}).items()
+        if key.startswith(_IN_PLACE) and value is not None
+    }
+
+
+_IN_PLACE = "commit.retry."
 
 # Spark takes these as properties, but Iceberg keeps them elsewhere.
 _OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "owner"})

@@ -7,22 +7,41 @@ module, macros write the data, and the catalog is reached without a JVM.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Literal
 
-from sparkwap import names, overlay
-from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, SideItem, TableState
+from sparkwap import names, overlay, rebuild, steps
+from sparkwap.catalog import (
+    BranchItem,
+    CommitUnknown,
+    Difference,
+    Identifier,
+    Lake,
+    LedgerRows,
+    Mismatch,
+    PublishRefused,
+    PublishUnverified,
+    Read,
+    SideItem,
+    TableState,
+)
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.ledger import SCHEMAS, BranchHistory, Ledger
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
+from sparkwap.steps import reached
+from sparkwap.transient import Fate, fate
 
+LEFTOVER = "leftover"
+LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
 DAY_MS = 24 * 60 * 60 * 1000
+REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
+"""dbt's commands that may build again what main moved away under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,7 @@ class Target:
         candidate: token of what the build left (a snapshot id, or the metadata file of a side
             object); None until the build is done.
         problem: an invariant that did not hold; None if all did.
+        since: snapshot that stood there before this run wrote; None where there was none.
     """
 
     identifier: Identifier
@@ -49,6 +69,7 @@ class Target:
     changes: tuple[str, ...] = ()
     candidate: str | None = None
     problem: str | None = None
+    since: int | None = None
 
     @property
     def name(self) -> str:
@@ -108,6 +129,12 @@ class Closing:
         seconds: time the publish took.
         earlier: ids of those nodes that earlier runs on the branch have built, not this one.
         notices: what the builds of nodes had to tell, by node id.
+        refusals: what the catalog found different, by the id of the node that it stopped.
+        rebuild: what has to be built again on main as it is now; None where nothing has, or where
+            it would not help: ``gave_up`` then says why, if it has to be said.
+        tries: how often this was done; ``waited`` is how long it waited for it, in seconds.
+        rebuilt: names of the tables that were built again.
+        rebuilt_by: id of the run that did so last.
     """
 
     decision: Decision
@@ -117,6 +144,13 @@ class Closing:
     seconds: float
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refusals: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
+    rebuild: rebuild.Rebuild | None = None
+    gave_up: str = ""
+    tries: int = 0
+    waited: float = 0.0
+    rebuilt: tuple[str, ...] = ()
+    rebuilt_by: str | None = None
 
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
@@ -147,6 +181,8 @@ class Run:
     :param run_id: dbt's invocation id.
     :param branch: the audit branch; may hold what an earlier run left there.
     :param command: dbt's command, ``build``, ``test``, ...
+    :param rebuild_of: the run that this one builds again for; None for a run of its own.
+    :param repeats: this invocation has the vars and flags of those that filled the branch.
     """
 
     def __init__(
@@ -159,6 +195,8 @@ class Run:
         command: str,
         project: str,
         target_name: str,
+        rebuild_of: str | None = None,
+        repeats: bool = False,
     ) -> None:
         self.lake = lake
         self.run_id = run_id
@@ -167,12 +205,16 @@ class Run:
         self.command = command
         self.project = project
         self.target_name = target_name
+        self.rebuild_of = rebuild_of
+        self.repeats = repeats
         self.started_at = datetime.now(UTC)
         self.overlay = overlay.Overlay()
         self._targets: dict[Identifier, Target] = {}
         self._built: dict[str, Identifier] = {}
         self._begun: set[str] = set()
         self._notices: dict[str, list[str]] = {}
+        self._reads: dict[str, dict[str, str]] = {}
+        self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
 
@@ -209,9 +251,31 @@ class Run:
         if not first:
             return False
         with self._place(identifier):
+            self._reached(steps.NODE_BEGINS, identifier, node_id=node_id)
             found = self.lake.forget(identifier, self.branch)
             self.overlay.remove(identifier)
+            self._reached(steps.NODE_BEGUN, identifier, node_id=node_id)
             return found
+
+    def read(self, reader: str, identifiers: Iterable[Identifier]) -> None:
+        """Record what a node or test is about to read from ``main``, as it is now.
+
+        What this run builds is left out: that is compared with its own base and candidate.
+
+        :param reader: the node's or test's id.
+        :param identifiers: tables and views that it reads, directly or through views.
+        """
+        if self.settings.reads == "ignore":
+            return
+        outside = [
+            one
+            for one in identifiers
+            if self.target(one) is None and self.overlay.side_schema(one) is None
+        ]
+        if outside:
+            tokens = {".".join(one.identifier): one.token for one in self.lake.read(outside)}
+            with self._lock:
+                self._reads[reader] = tokens
 
     def tell(self, node_id: str, notice: str) -> None:
         """Keep what a node's build has to tell, one line, for the summary."""
@@ -220,10 +284,16 @@ class Run:
 
     # -- placing ---------------------------------------------------------------------------------
 
-    def place_table(self, identifier: Identifier, desired: Desired) -> Target:
+    def place_table(
+        self,
+        identifier: Identifier,
+        desired: Desired,
+        in_place: Mapping[str, str] | None = None,
+    ) -> Target:
         """Decide where a table is built, and make the branch, the clone or the side schema.
 
         :param desired: what the table shall look like; see :class:`sparkwap.plan.Desired`.
+        :param in_place: properties to set at once; see :func:`sparkwap.plan.in_place`.
         """
         with self._place(identifier):
             known = self.target(identifier)
@@ -237,8 +307,8 @@ class Run:
             # and what an earlier run has in the side schema would hide a branch.
             beside = self.overlay.side_schema(identifier) is not None
             if plan.where == "branch" and current.main is not None and not beside:
-                return self._branch(identifier, current)
-            return self._clone(identifier, current, plan.changes)
+                return self._branch(identifier, current, in_place)
+            return self._clone(identifier, current, plan.changes, in_place)
 
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Target:
         """Build ``identifier`` on a clone, as its schema will change.
@@ -270,8 +340,8 @@ class Run:
         """
         target = self.place_beside(identifier)
         beside = (str(target.side_schema), identifier[1])
-        self.lake.copy(source, beside, self.location(identifier))
-        return target
+        copied = self.lake.copy(source, beside, self.location(identifier))
+        return self._keep(replace(target, since=copied.main))
 
     def target(self, identifier: Identifier) -> Target | None:
         """Where ``identifier`` is built in this run; None if it is not."""
@@ -291,8 +361,19 @@ class Run:
         self._targets[_key(target.identifier)] = target
         return target
 
-    def _branch(self, identifier: Identifier, current: TableState) -> Target:
-        opened = self.lake.open_branch(identifier, self.branch)
+    def _reached(self, step: steps.Step, identifier: Identifier, **facts: Any) -> None:
+        name = ".".join(identifier)
+        reached(step, run_id=self.run_id, branch=self.branch, table=name, **facts)
+
+    def _branch(
+        self,
+        identifier: Identifier,
+        current: TableState,
+        in_place: Mapping[str, str] | None,
+    ) -> Target:
+        self._reached(steps.NODE_PLACING, identifier)
+        opened = self.lake.open_branch(identifier, self.branch, in_place)
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -300,19 +381,26 @@ class Run:
                 base=opened.base,
                 base_metadata=current.metadata_location,
                 candidate=None if opened.head is None else str(opened.head),
+                since=opened.head,
             )
         )
 
     def _clone(
-        self, identifier: Identifier, current: TableState, changes: tuple[str, ...]
+        self,
+        identifier: Identifier,
+        current: TableState,
+        changes: tuple[str, ...],
+        in_place: Mapping[str, str] | None = None,
     ) -> Target:
         side = names.side_schema(identifier[0], self.branch)
         standing = self.lake.state((side, identifier[1]))
         if standing is not None and standing.uuid != current.uuid:
             # Left by an earlier run from before the live table was made; the build replaces it.
             return self._beside(identifier, current)
-        clone = self.lake.clone(identifier, side)
+        self._reached(steps.NODE_PLACING, identifier)
+        clone = self.lake.clone(identifier, side, in_place)
         self.overlay.add(identifier, side)
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -321,13 +409,17 @@ class Run:
                 base=clone.main,
                 base_metadata=current.metadata_location,
                 changes=changes,
+                since=clone.main,
             )
         )
 
     def _beside(self, identifier: Identifier, current: TableState | None) -> Target:
         side = names.side_schema(identifier[0], self.branch)
+        self._reached(steps.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)
         self.overlay.add(identifier, side)
+        standing = self.lake.state((side, identifier[1]))
+        self._reached(steps.NODE_PLACED, identifier)
         return self._keep(
             Target(
                 identifier,
@@ -335,8 +427,34 @@ class Run:
                 side_schema=side,
                 base=current.main if current else None,
                 base_metadata=current.metadata_location if current else None,
+                since=standing.main if standing else None,
             )
         )
+
+    def watch(self, identifier: Identifier) -> Callable[[], Fate]:
+        """Look at a table before a write is sent to it.
+
+        :param identifier: the table as the statement names it; a side object in its side schema.
+        :return: tells, after an error, what became of the write.
+        """
+        beside = names.split_side_schema(identifier[0], self.branch) is not None
+        ref = "main" if beside else self.branch
+        if self.lake.state(identifier) is None:
+            # What cannot be looked at must not be sent again.
+            return lambda: "unknown"
+        before = self.lake.head(identifier, ref)
+
+        def look() -> Fate:
+            now = self.lake.head(identifier, ref)
+            return fate(
+                before.snapshot_id if before else None,
+                now.snapshot_id if now else None,
+                now.parent if now else None,
+                now.run_id if now else None,
+                self.run_id,
+            )
+
+        return look
 
     # -- checking what a build left --------------------------------------------------------------
 
@@ -354,24 +472,28 @@ class Run:
                 "published. A custom materialization has to call wap_place_table before it "
                 "writes and wap_built after it."
             )
+        self._reached(steps.NODE_CHECKING, identifier, node_id=node_id)
         done = self._checked(target, must_write=must_write)
         with self._lock:
             self._built[node_id] = _key(identifier)
         self._keep(done)
+        self._reached(steps.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
             raise SparkwapError(f"{target.name}: {done.problem}")
         return done
 
     def _checked(self, target: Target, *, must_write: bool) -> Target:
         if target.how == "side":
-            state = self.lake.state((str(target.side_schema), target.identifier[1]))
+            beside = (str(target.side_schema), target.identifier[1])
+            state = self.lake.state(beside)
             if state is None:
                 return replace(target, problem="its build left nothing in the side schema")
-            return replace(target, candidate=state.metadata_location)
+            strangers = self._strangers(beside, state.main, target.since) if state.main else None
+            return replace(target, candidate=state.metadata_location, problem=strangers)
         state = self.lake.state(target.identifier)
         if state is None:
             return replace(target, problem="the table was dropped while the run was on")
-        if state.main != target.base:
+        if state.main != target.base and not self._moved_by_others(target, state):
             return replace(
                 target,
                 problem=f"main moved from {target.base} to {state.main} during the build. If no "
@@ -386,7 +508,33 @@ class Run:
             return replace(
                 target, problem="the build wrote nothing to the audit branch; where did it write?"
             )
-        return replace(target, candidate=candidate)
+        strangers = self._strangers(target.identifier, head.snapshot_id, target.since)
+        return replace(target, candidate=candidate, problem=strangers)
+
+    def _strangers(self, identifier: Identifier, head: int, since: int | None) -> str | None:
+        """A problem if a statement of another run wrote to what this one has begun anew.
+
+        A server goes on with a statement for a while when its client was killed, and may commit it
+        to the branch that a retry is writing to.
+        """
+        others = self.lake.writers(identifier, head, since) - {self.run_id}
+        if not others:
+            return None
+        ids = ", ".join(names.short_run_id(one) for one in sorted(others))
+        return (
+            f"a statement of run {ids}, which was still on at the server, wrote to its audit "
+            "branch during the build"
+        )
+
+    def _moved_by_others(self, target: Target, state: TableState) -> bool:
+        """Whether ``main`` was moved by another writer, which the publish will find out again."""
+        head = state.refs.get(self.branch)
+        wrote = False
+        if head is not None and head.snapshot_id != target.base:
+            written = self.lake.snapshot_summary(target.identifier, head.snapshot_id)
+            wrote = written.get("wap_run") == self.run_id
+        summaries = self.lake.summaries(target.identifier, target.base, state.main)
+        return rebuild.moved_by_others(summaries, self.run_id, wrote_to_branch=wrote)
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -405,12 +553,24 @@ class Run:
         tests: Sequence[TestFact],
         seen: Sequence[TestSeen],
     ) -> Closing:
-        """Let the gate decide, publish what it lets through, and write the ledger."""
+        """Let the gate decide, publish what it lets through, and write the ledger.
+
+        :raises CommitUnknown: nobody can say whether the publish was made; the ledger will, as its
+            rows are part of it. It says nothing of this run if it was not.
+        :raises PublishUnverified: it was made, and what stands there now is something else.
+        """
+        facts = {"run_id": self.run_id, "branch": self.branch}
+        reached(steps.CLOSING, **facts)
         ledger = self.lake.ledger
         # Nobody has written to a branch of the run's own before.
         own = self.branch == names.audit_branch(self.run_id, None)
         earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
         built = self._all_nodes(nodes, earlier.nodes)
+        settings = self.settings
+        leftovers = [] if own else self._leftovers(built)
+        if leftovers and settings.publish == "lineage":
+            # Which nodes have read them is not known.
+            settings = replace(settings, publish="run")
         tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
         # Failures that an earlier run on the branch has stored are among its nodes already.
         known = {node.node_id for node in built}
@@ -422,18 +582,71 @@ class Run:
         ]
         fresh = self._results(tests, seen, tokens)
         decision = decide(
-            [*built, *failures],
+            [*built, *failures, *leftovers],
             expected,
             [*fresh, *map(_result_of, earlier.tests)],
-            self.settings,
+            settings,
         )
-        closing = self._settle(ledger, decision, [*built, *failures], tests, fresh)
         now = {fact.node_id for fact in nodes}
+        self._earlier_reads = {
+            row["node_id"]: dict(row.get("reads") or {})
+            for row in earlier.nodes
+            if row["node_id"] not in now
+        }
+        reads = self._all_reads(decision, tests, earlier.tests)
+        reached(steps.DECIDED, **facts)
+        decided = [*built, *failures, *leftovers]
+        closing = self._settle(ledger, decision, decided, tests, fresh, reads, frozenset(now))
+        reached(steps.CLOSED, **facts)
         return replace(
             closing,
-            earlier=frozenset(n.node_id for n in built) - now,
+            earlier=frozenset(n.node_id for n in [*built, *leftovers]) - now,
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def _leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
+        """What a run that did not come to its end has left on the branch, and nobody built since.
+
+        Reads of the branch have seen it, so nothing may be published beside it.
+        """
+        known = {node.name.lower() for node in built} | {
+            ".".join(key) for key in (*self._targets, *self._built.values())
+        }
+        left: set[str] = set()
+        for one in self.lake.open_branches():
+            if one.branch == self.branch:
+                left |= {".".join(t.identifier) for t in one.tables if t.head != t.base}
+                left |= {
+                    f"{names.split_side_schema(s.identifier[0], self.branch)}.{s.identifier[1]}"
+                    for s in one.side
+                }
+        return [
+            BuiltNode(f"{LEFTOVER}.{name}", name, LEFTOVER, "failed", None, LEFT)
+            for name in sorted(left)
+            if name.lower() not in known
+        ]
+
+    def _all_reads(
+        self,
+        decision: Decision,
+        tests: Sequence[TestFact],
+        history: Iterable[Mapping[str, Any]],
+    ) -> dict[Read, set[str]]:
+        """What was read from ``main`` for what is published -> the nodes that it was read for."""
+        by_reader = {row["test_id"]: dict(row.get("reads") or {}) for row in history}
+        by_reader |= self._earlier_reads
+        by_reader |= self._reads
+        publish = set(decision.publish)
+        read_for = {node_id: {node_id} for node_id in publish}
+        read_for |= {test.test_id: set(test.reads) & publish for test in tests}
+        found: dict[Read, set[str]] = {}
+        for reader, tokens in by_reader.items():
+            for name, token in tokens.items():
+                schema, _, table = name.partition(".")
+                nodes = read_for.get(reader)
+                if nodes and _key((schema, table)) not in self._targets:
+                    found.setdefault(Read((schema, table), token), set()).update(nodes)
+        return found
 
     def _all_nodes(
         self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
@@ -541,30 +754,105 @@ class Run:
         nodes: Sequence[BuiltNode],
         tests: Sequence[TestFact],
         results: Sequence[TestResult],
+        reads: Mapping[Read, Collection[str]],
+        now: frozenset[str],
     ) -> Closing:
         started = datetime.now(UTC)
         items = [self._item(self._targets[self._built[n]]) for n in decision.publish]
         rows = self._rows(decision, nodes, tests, results)
-        refused = None
+        refused: str | None = None
+        refusals: dict[str, tuple[Difference, ...]] = {}
+        plan: rebuild.Rebuild | rebuild.GiveUp = rebuild.GiveUp()
         if items:
             days = self.settings.tag_retention_days
             try:
-                self.lake.publish(
+                receipt = self.lake.publish(
                     items,
                     run_id=self.run_id,
                     tag=names.publish_tag(self.run_id),
                     tag_max_age_ms=None if days is None else days * DAY_MS,
                     branch=self.branch,
                     appends=rows,
+                    read=list(reads),
+                    strict_reads=self.settings.reads == "strict",
                 )
+                self._tell_moved(receipt.moved_reads, reads)
+            except (CommitUnknown, PublishUnverified):
+                raise
             except SparkwapError as error:
                 refused = str(error)
-                ledger.append(_refused(rows, refused))
+                if isinstance(error, PublishRefused):
+                    refusals = self._stopped(error.mismatches, reads)
+                    plan = self._plan_rebuild(refusals, nodes, now)
+                # The run goes on with a rebuild, and its own row waits for the end of that.
+                goes_on = isinstance(plan, rebuild.Rebuild)
+                told = _refused(rows, refused, refusals, goes_on=goes_on)
+                refused = self._record_refusal(ledger, told, refused)
         elif nodes:
             ledger.append(rows)
         seconds = (datetime.now(UTC) - started).total_seconds()
         published = 0 if refused else len(items)
-        return Closing(decision, tuple(nodes), published, refused, seconds)
+        return Closing(
+            decision,
+            tuple(nodes),
+            published,
+            refused,
+            seconds,
+            refusals=refusals,
+            rebuild=plan if isinstance(plan, rebuild.Rebuild) else None,
+            gave_up=plan.reason if isinstance(plan, rebuild.GiveUp) else "",
+        )
+
+    def _plan_rebuild(
+        self,
+        refusals: Mapping[str, Collection[Difference]],
+        nodes: Sequence[BuiltNode],
+        now: frozenset[str],
+    ) -> rebuild.Rebuild | rebuild.GiveUp:
+        if self.rebuild_of is not None or self.command not in REBUILDING:
+            # A rebuild is tried again by the run that it is of; an operation builds nothing.
+            return rebuild.GiveUp()
+        buildable = {node.node_id for node in nodes} if self.repeats else now
+        tries = self.settings.rebuilds
+        return rebuild.decide(refusals, nodes, buildable, tried=0, tries=tries)
+
+    def _stopped(
+        self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]
+    ) -> dict[str, tuple[Difference, ...]]:
+        """Node id -> what the catalog found different that concerns it."""
+        of_table = {key: node_id for node_id, key in self._built.items()}
+        found: dict[str, set[Difference]] = {}
+        for mismatch in mismatches:
+            if mismatch.kind == "read":
+                readers = (
+                    ns for read, ns in reads.items() if read.identifier == mismatch.identifier
+                )
+                stopped = {node_id for nodes in readers for node_id in nodes}
+            else:
+                stopped = {of_table.get(_key(mismatch.identifier), ".".join(mismatch.identifier))}
+            for node_id in stopped:
+                found.setdefault(node_id, set()).add(mismatch.kind)
+        return {node_id: tuple(sorted(kinds)) for node_id, kinds in found.items()}
+
+    def _tell_moved(self, moved: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]) -> None:
+        for one in moved:
+            nodes = {
+                n for read, ns in reads.items() if read.identifier == one.identifier for n in ns
+            }
+            self.tell(
+                min(nodes),
+                f"{'.'.join(one.identifier)} was read at {one.expected}, and is at {one.found} now "
+                "(wap_reads: strict would have built on that)",
+            )
+
+    @staticmethod
+    def _record_refusal(ledger: Ledger, rows: Sequence[LedgerRows], refused: str) -> str:
+        try:
+            ledger.append(rows)
+        except SparkwapError as error:
+            # What stopped the publish, a full disk say, may stop the ledger as well.
+            return f"{refused}\nThe ledger does not know of it: {error}"
+        return refused
 
     def _item(self, target: Target) -> BranchItem | SideItem:
         if target.how == "branch":
@@ -587,20 +875,12 @@ class Run:
     ) -> list[LedgerRows]:
         now = datetime.now(UTC)
         by_id = {test.test_id: test for test in tests}
-        run = {
-            "run_id": self.run_id,
-            "branch": self.branch,
-            "command": self.command,
-            "project": self.project,
-            "target": self.target_name,
-            "started_at": self.started_at,
-            "ended_at": now,
-            "outcome": decision.outcome,
-            "message": None,
-        }
         return [
-            LedgerRows("runs", [run]),
-            LedgerRows("nodes", [self._node_row(decision, node, now) for node in nodes]),
+            LedgerRows("runs", [self.run_row(decision.outcome)]),
+            LedgerRows(
+                "nodes",
+                [self._node_row(decision, node, now) for node in nodes if node.kind != LEFTOVER],
+            ),
             LedgerRows(
                 "tests",
                 [
@@ -615,11 +895,30 @@ class Run:
                         "message": one.message,
                         "audited": dict(one.audited),
                         "executed_at": now,
+                        "reads": self._reads.get(one.test_id, {}),
                     }
                     for one in results
                 ],
             ),
         ]
+
+    def run_row(self, outcome: str, **more: Any) -> dict[str, Any]:
+        """The row of this run in the ledger's ``runs``, which ends it."""
+        return {
+            "run_id": self.run_id,
+            "branch": self.branch,
+            "command": self.command,
+            "project": self.project,
+            "target": self.target_name,
+            "started_at": self.started_at,
+            "ended_at": datetime.now(UTC),
+            "outcome": outcome,
+            "message": None,
+            "tries": 0,
+            "waited_seconds": 0.0,
+            "rebuild_of": self.rebuild_of,
+            **more,
+        }
 
     def _node_row(self, decision: Decision, node: BuiltNode, now: datetime) -> dict[str, Any]:
         key = self._built.get(node.node_id)
@@ -645,6 +944,7 @@ class Run:
             "verdict": verdict.outcome,
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
+            "reads": self._reads.get(node.node_id) or self._earlier_reads.get(node.node_id, {}),
         }
 
 
@@ -684,10 +984,18 @@ def _result_of(row: Mapping[str, Any]) -> TestResult:
     )
 
 
-def _refused(rows: Sequence[LedgerRows], message: str) -> list[LedgerRows]:
+def _refused(
+    rows: Sequence[LedgerRows],
+    message: str,
+    refusals: Mapping[str, Sequence[Difference]],
+    *,
+    goes_on: bool,
+) -> list[LedgerRows]:
     """The ledger's rows of a run whose publish the catalog refused."""
     changed = []
     for one in rows:
+        if one.table == "runs" and goes_on:
+            continue
         if one.table == "runs":
             one = LedgerRows(
                 "runs", [{**row, "outcome": "rejected", "message": message} for row in one.rows]
@@ -696,7 +1004,12 @@ def _refused(rows: Sequence[LedgerRows], message: str) -> list[LedgerRows]:
             one = LedgerRows(
                 "nodes",
                 [
-                    {**row, "verdict": "rejected", "reason": message}
+                    {
+                        **row,
+                        "verdict": "rejected",
+                        "reason": message,
+                        "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
+                    }
                     if row["verdict"] == "published"
                     else row
                     for row in one.rows

@@ -11,6 +11,7 @@ from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
 PublishMode = Literal["run", "lineage", "never"]
 WarningMode = Literal["publish", "hold"]
+ReadsMode = Literal["warn", "ignore", "strict"]
 SweepMode = Literal["never", "end_of_run"]
 
 _T = TypeVar("_T")
@@ -31,6 +32,12 @@ class GateSettings:
         tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
             None for ever.
         guard: Refuse statements that would harm a live table.
+        rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
+        rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
+            give or take a half.
+        reads: What to do when a table that was only read has moved when the run publishes:
+            `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
+            rebuild.
         sweep: Whether a run sweeps the lake when it has ended.
         sweep_limits: How old things must be before a sweep takes them.
     """
@@ -41,6 +48,9 @@ class GateSettings:
     branch: str | None = None
     tag_retention_days: int | None = 90
     guard: bool = True
+    rebuilds: int = 2
+    rebuild_wait: float = 2.0
+    reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
 
@@ -49,11 +59,12 @@ class GateSettings:
         """Read the settings from dbt's vars.
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_branch`,
-        `wap_tag_retention_days`, `wap_guard`, `wap_sweep`, `wap_sweep_after_days`,
-        `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A key that is absent takes
-        its default, and so does one without a value (`wap_branch:`), except that a
-        `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
-        as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
+        `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`, `wap_reads`,
+        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days` and
+        `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
+        without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a value
+        keeps tags for ever. Numbers and booleans may come as text, as they do from `env_var`. Keys
+        without the prefix `wap_` are not looked at.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message that lists them all.
@@ -67,6 +78,13 @@ class GateSettings:
             branch=reader.read("wap_branch", _branch, BRANCH_RULE),
             tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
             guard=bool(reader.flag("wap_guard", default=True)),
+            rebuilds=_given(
+                reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"), 2
+            ),
+            rebuild_wait=_given(
+                reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
+            ),
+            reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(
                 reader.days("wap_sweep_after_days", RUN_DAYS),
@@ -135,6 +153,31 @@ class _Reader:
         close = get_close_matches(key, self._known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(sorted(self._known))}"
         return f"{key}: there is no such setting; {hint}"
+
+
+def _given(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    if not str(value).strip().isdecimal():
+        raise ValueError
+    return int(value)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ValueError from None
+    # Neither NaN nor infinity is a pause.
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
 
 
 def _days(value: object) -> int:

@@ -44,7 +44,7 @@ class Closing(Protocol):
     def notices(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
-def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
+def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] = ()) -> list[str]:
     """Return the summary of a run, line by line, as plain text.
 
     Args:
@@ -54,6 +54,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
             `notices` is what their builds had to tell, such as a column that is new in a file.
         run_id: dbt's invocation id.
         branch: The audit branch.
+        remarks: What else there is to tell of how it came to this, behind the totals.
 
     Returns:
         One line for each of up to 20 tables of each outcome, up to 20 notices, the totals, and the
@@ -71,6 +72,7 @@ def lines(closing: Closing, *, run_id: str, branch: str) -> list[str]:
     text += _totals(closing, rows)
     if closing.refused is not None:
         text += (f"{_INDENT}{line}" for line in closing.refused.splitlines())
+    text += (f"{_INDENT}{line}" for line in remarks)
     text += _next(_ways_on(rows, branch, closing))
     return text
 
@@ -144,7 +146,9 @@ def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
     else:
         what = _counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
         tail = "" if live == total else "; the others stay on the branch, out of readers' sight"
-        yield f"{_INDENT}Published {what} in one transaction ({closing.seconds:.2f} s){tail}."
+        # Of a publish by another run it is not known.
+        took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
+        yield f"{_INDENT}Published {what} in one transaction{took}{tail}."
 
 
 def _counted(count: int, noun: str, *, number: bool = True) -> str:

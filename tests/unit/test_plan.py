@@ -2,7 +2,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sparkwap.plan import BuildPlan, Desired, decide_build, partition_term, sort_term, stored_type
+from sparkwap.plan import (
+    BuildPlan,
+    Desired,
+    decide_build,
+    in_place,
+    partition_term,
+    sort_term,
+    stored_type,
+)
 
 
 @dataclass(frozen=True)
@@ -185,3 +193,14 @@ def test_the_case_of_struct_fields_is_kept() -> None:
         Desired(columns=(("s", "struct<a:int>", None, None),)),
     )
     assert plan.changes == ("column s: struct<A:int> -> struct<a:int>",)
+
+
+def test_commit_retries_need_no_clone() -> None:
+    wanted: dict[str, object] = {"commit.retry.num-retries": 20, "write.merge.mode": "x", "b": None}
+    assert in_place(wanted) == {"commit.retry.num-retries": "20"}
+    assert in_place(None) == {}
+    assert decide_build(Table(), Desired(properties=in_place(wanted))) == BuildPlan("branch")
+    # What a writer may do is for a publish to change.
+    isolation: dict[str, object] = {"write.merge.isolation-level": "snapshot"}
+    assert in_place(isolation) == {}
+    assert decide_build(Table(), Desired(properties=isolation)).where == "clone"

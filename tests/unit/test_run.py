@@ -7,15 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import Lake
+from sparkwap.catalog import CommitUnknown, Lake
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
+from sparkwap.state import LastRun, require_unpublished
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
 SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
+THIRD = "3c4d5e6f-0000-4000-8000-000000000000"
 KEPT = Desired()
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
@@ -63,7 +65,7 @@ def live(lake: Lake) -> list[int]:
     return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
-def operations(lake: Lake) -> Operations:
+def operations(lake: Lake, last: LastRun | None = None) -> Operations:
     return Operations(
         lake,
         run_id=SECOND,
@@ -71,6 +73,7 @@ def operations(lake: Lake) -> Operations:
         project="shop",
         target_name="dev",
         tests=lambda: [TEST],
+        unfinished=last,
     )
 
 
@@ -230,3 +233,111 @@ def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:
     build(a_run(lake, FIRST, "other"), 5)
     assert "Discarded other" in operations(lake).call("wap_discard", {"branch": "other"})[0]
     assert "No audit branch is open" in operations(lake).call("wap_status", {})[0]
+
+
+def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
+    dead, again = a_run(lake, FIRST), a_run(lake, SECOND)
+    build(dead, 2)
+    again.begin(NODE.node_id, ORDERS)
+    again.place_table(ORDERS, KEPT)
+    # The server has gone on with what it was told by the run that was killed.
+    for run, row in ((dead, 2), (again, 3)):
+        stamp = {"wap_run": run.run_id}
+        lake.catalog.load_table(ORDERS).append(rows(row), branch="dev", snapshot_properties=stamp)
+    with pytest.raises(SparkwapError, match=r"statement of run 1a2b3c4d, which was still on"):
+        again.built(NODE.node_id, ORDERS, must_write=True)
+    assert again.close([NODE], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1]
+
+
+def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
+    # It built one table and died; the next run builds another one, and has read the first.
+    other = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
+    lake.catalog.create_table(other.identifier, rows(1).schema).append(rows(1))
+    build(a_run(lake, FIRST), 2)
+    for publish in ("run", "lineage"):
+        run = a_run(lake, SECOND, publish=publish)
+        run.begin(other.node_id, other.identifier)
+        run.place_table(other.identifier, KEPT)
+        lake.catalog.load_table(other.identifier).append(rows(2), branch="dev")
+        run.built(other.node_id, other.identifier, must_write=True)
+        closing = run.close([other], [], [])
+        assert closing.published == 0
+        (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
+        assert "left by a run that did not come to its end" in reason[0]
+    # Built again, it holds up nothing.
+    build(third := a_run(lake, THIRD), 2)
+    assert third.close([NODE], [TEST], [PASSED]).published == 2
+    assert live(lake) == [1, 2]
+
+
+def test_an_unknown_commit_leaves_the_ledger_alone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(lake)
+    build(run, 2)
+
+    def publish(*_args: object, **_options: object) -> None:
+        raise CommitUnknown("nobody knows")
+
+    monkeypatch.setattr(Lake, "publish", publish)
+    with pytest.raises(CommitUnknown):
+        run.close([NODE], [TEST], [PASSED])
+    assert lake.ledger.runs() == []
+
+
+def test_a_run_that_has_published_is_not_retried(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    last = LastRun(FIRST, "dev", "open")
+    require_unpublished(lake.ledger, last)
+    run.close([NODE], [TEST], [PASSED])
+    with pytest.raises(SparkwapError, match=r"Run 1a2b3c4d.* has published 1 table on dev"):
+        require_unpublished(lake.ledger, last)
+
+
+def test_status_tells_what_became_of_the_last_run(lake: Lake) -> None:
+    last = LastRun(FIRST, "dev", "open")
+    run = a_run(lake)
+    build(run, 2)
+    told = operations(lake, last).call("wap_status", {})
+    assert told[0].startswith("Run 1a2b3c4d on dev, the last one here, has not come to its end")
+    run.close([NODE], [TEST], [PASSED])
+    told = operations(lake, last).call("wap_status", {})
+    assert told[0].startswith("Run 1a2b3c4d, the last one here, has published 1 table on dev")
+    assert "last one here" not in "".join(operations(lake).call("wap_status", {}))
+
+
+def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    build(a_run(lake, SECOND), 3)
+    told = "\n".join(operations(lake).call("wap_status", {}))
+    assert "written anew since its run, by one that did not come to its end" in told
+    # And it is not published by what the ledger says of the first.
+    with pytest.raises(NotPublished):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
+def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
+    for number in (5, 6):
+        run = a_run(lake, FIRST)
+        target = run.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
+        assert target.how == "branch"
+        state = lake.states([ORDERS])[ORDERS]
+        assert state.properties["commit.retry.num-retries"] == str(number)
+
+
+def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    look = run.watch(ORDERS)
+    assert look() == "not made"
+    table = lake.catalog.load_table(ORDERS)
+    table.append(rows(2), branch="dev", snapshot_properties={"wap_run": FIRST})
+    assert look() == "made"
+    lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
+    assert look() == "unknown"
+    assert run.watch(("shop", "nowhere"))() == "unknown"

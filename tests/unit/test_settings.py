@@ -14,7 +14,9 @@ def errors_of(variables: dict[str, object]) -> str:
 def test_defaults() -> None:
     assert GateSettings.from_vars({}) == GateSettings()
     assert GateSettings.from_vars({"landing": "x", "wapiti": 1}) == GateSettings()
-    assert GateSettings() == GateSettings("run", "publish", False, None, 90, True)
+    assert GateSettings() == GateSettings(
+        "run", "publish", False, None, 90, True, rebuilds=2, rebuild_wait=2.0, reads="warn"
+    )
 
 
 def test_all_settings_are_read() -> None:
@@ -26,6 +28,9 @@ def test_all_settings_are_read() -> None:
             "wap_branch": "pr_7",
             "wap_tag_retention_days": 7,
             "wap_guard": False,
+            "wap_rebuilds": 5,
+            "wap_rebuild_wait": 0.5,
+            "wap_reads": "strict",
             "wap_sweep": "end_of_run",
             "wap_sweep_after_days": 1,
             "wap_sweep_named_after_days": "2",
@@ -33,15 +38,24 @@ def test_all_settings_are_read() -> None:
         }
     )
     assert settings == GateSettings(
-        "lineage", "hold", True, "pr_7", 7, False, "end_of_run", Limits(1, 2, 4)
+        *("lineage", "hold", True, "pr_7", 7, False, 5, 0.5, "strict"),
+        *("end_of_run", Limits(1, 2, 4)),
     )
 
 
 def test_text_from_env_var_is_read() -> None:
     settings = GateSettings.from_vars(
-        {"wap_require_tests": "True", "wap_tag_retention_days": "30", "wap_branch": ""}
+        {
+            "wap_require_tests": "True",
+            "wap_tag_retention_days": "30",
+            "wap_branch": "",
+            "wap_rebuilds": "0",
+            "wap_rebuild_wait": "0",
+        }
     )
-    assert settings == GateSettings(require_tests=True, tag_retention_days=30)
+    assert settings == GateSettings(
+        require_tests=True, tag_retention_days=30, rebuilds=0, rebuild_wait=0.0
+    )
 
 
 def test_a_key_without_a_value() -> None:
@@ -68,6 +82,15 @@ def test_a_key_without_a_value() -> None:
         ("wap_branch", "main", "a lower-case letter"),
         ("wap_branch", 123, "a lower-case letter"),
         ("wap_tag_retention_days", 0, "1 or more"),
+        ("wap_rebuilds", -1, "a whole number"),
+        ("wap_rebuilds", 1.5, "a whole number"),
+        ("wap_rebuilds", True, "a whole number"),
+        ("wap_rebuild_wait", -0.1, "seconds, 0 or more"),
+        ("wap_rebuild_wait", "nan", "seconds, 0 or more"),
+        ("wap_rebuild_wait", float("inf"), "seconds, 0 or more"),
+        ("wap_rebuild_wait", True, "seconds, 0 or more"),
+        ("wap_rebuild_wait", "soon", "seconds, 0 or more"),
+        ("wap_reads", "maybe", "warn, ignore, strict"),
         ("wap_tag_retention_days", True, "1 or more"),
         ("wap_tag_retention_days", 1.5, "1 or more"),
         ("wap_tag_retention_days", "ever", "1 or more"),

@@ -1,7 +1,13 @@
 import json
 from pathlib import Path
 
-from sparkwap.state import LastRun, RetryRecord
+from sparkwap.state import (
+    UNFINISHED,
+    LastRun,
+    RetryRecord,
+    is_unfinished,
+    unfinished_run,
+)
 
 
 def results(folder: Path, run_id: str) -> Path:
@@ -46,3 +52,23 @@ def test_the_record_of_a_closed_run_or_of_another_invocation_is_left(tmp_path: P
     results(tmp_path, "newer run")
     record.put_back("other")
     assert json.loads(path.read_text())["metadata"]["invocation_id"] == "newer run"
+
+
+def test_a_run_is_unfinished_until_dbt_has_recorded_its_end(tmp_path: Path) -> None:
+    assert unfinished_run(tmp_path) is None
+    LastRun("r1", "dev", "open").write(tmp_path)
+    assert unfinished_run(tmp_path) == LastRun("r1", "dev", "open")
+    # It has closed, and died before dbt wrote its record over ours.
+    LastRun("r1", "dev", "closed").write(tmp_path)
+    path = results(tmp_path, "r1")
+    record = json.loads(path.read_text()) | {"results": [{"message": UNFINISHED}]}
+    path.write_text(json.dumps(record))
+    assert unfinished_run(tmp_path) == LastRun("r1", "dev", "closed")
+    # Looking around does not take it away.
+    kept = RetryRecord(tmp_path)
+    results(tmp_path, "r2")
+    kept.put_back("r2")
+    assert is_unfinished(path)
+    # What dbt writes in the end does.
+    results(tmp_path, "r1")
+    assert unfinished_run(tmp_path) is None

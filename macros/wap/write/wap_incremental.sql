@@ -59,7 +59,11 @@
 
 {#- Partitions and properties of a table that is only added to stay as they were created. -#}
 {% macro _wap_kept_layout() %}
-    {{ return({"comment": model.description or ""} if config.persist_relation_docs() else {}) }}
+    {%- set layout = {"given": _wap_properties()} -%}
+    {%- if config.persist_relation_docs() -%}
+        {%- do layout.update({"comment": model.description or ""}) -%}
+    {%- endif -%}
+    {{ return(layout) }}
 {% endmacro %}
 
 {% macro wap_write_increment(strategy, relation, increment, columns) %}

@@ -3,6 +3,7 @@
     {%- set layout = {
         "partition_by": _wap_partitions(),
         "properties": _wap_properties(),
+        "given": _wap_properties(),
         "format_version": config.get("format_version"),
     } -%}
     {#- An order that nobody configured may have been set for maintenance; it is left alone. -#}

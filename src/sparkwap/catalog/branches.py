@@ -63,8 +63,10 @@ def table_row(store: Store, identifier: Identifier) -> Row:
     return row
 
 
-def open_branch(store: Store, identifier: Identifier, branch: str) -> Staged[OpenedBranch]:
-    """Stage the audit branch of a table, with its base tag and ``write.wap.enabled``."""
+def open_branch(
+    store: Store, identifier: Identifier, branch: str, wanted: Mapping[str, str]
+) -> Staged[OpenedBranch]:
+    """Stage the audit branch of a table, with its base tag and properties that it needs."""
     row = table_row(store, identifier)
     document = store.load(row.location)
     refs, properties = md.refs_of(document), md.properties_of(document)
@@ -74,7 +76,10 @@ def open_branch(store: Store, identifier: Identifier, branch: str) -> Staged[Ope
         _require_ours(identifier, branch, head, opened=tag is not None or was_empty)
     base = tag.snapshot_id if tag else None
     edit = md.Edit(document, row.location)
-    changes: dict[str, str | None] = {} if _is_on(document) else {md.WAP_ENABLED: "true"}
+    changes: dict[str, str | None] = {
+        key: value for key, value in wanted.items() if properties.get(key) != value
+    }
+    changes |= {} if _is_on(document) else {md.WAP_ENABLED: "true"}
     # What an earlier run left on a base that `main` has moved away from could never be published,
     # so the branch starts anew.
     if main is not None and (head is None or base != main.snapshot_id):

@@ -116,7 +116,7 @@ def sweep_branch(lake: Lake, identifier: Identifier, branch: str, run_id: str) -
         files = [*live.files, *lake.store.write({location: edit.build()})]
         return Staged(head, [Swap(row, Row(identifier, "table", location))], files)
 
-    return lake.store.commit(stage)
+    return lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
 
 def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
@@ -152,7 +152,7 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
         files = [*(live.files if live else ()), *lake.store.write({location: forgotten})]
         return Staged(expired, [Swap(row, Row(identifier, "table", location))], files)
 
-    expired = lake.store.commit(stage)
+    expired = lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
     forget_previous(lake, identifier)
     return expired
 

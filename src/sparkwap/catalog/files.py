@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.errors import CatalogError
+from sparkwap.steps import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, reached
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
@@ -26,6 +29,14 @@ def local_path(location: str) -> Path | None:
         rest = location[len("file:") :]
         return Path("/" + rest.lstrip("/"))
     return None if "://" in location else Path(location)
+
+
+def write_failed(location: str, error: OSError) -> CatalogError:
+    """What is told when a file of the lake cannot be written before a commit."""
+    return CatalogError(
+        f"{location} cannot be written: {error.strerror or error}. Nothing was changed. Check the "
+        "space and the rights there, then run the same command again (`dbt retry` for a build)."
+    )
 
 
 def plain_location(location: str) -> str:
@@ -61,26 +72,27 @@ class Files:
         return gzip.decompress(data) if location.endswith(_GZIP_SUFFIX) else data
 
     def write(self, location: str, data: bytes) -> None:
-        """Write a new file, durably where it is local; never replaces one."""
+        """Write a new file, durably where it is local; never replaces one.
+
+        Raises:
+            CatalogError: It cannot be written: no space, no rights. Nothing is left of it.
+        """
+        try:
+            self._write(location, data)
+        except OSError as error:
+            raise write_failed(location, error) from error
+
+    def _write(self, location: str, data: bytes) -> None:
         if location.endswith(_GZIP_SUFFIX):
             data = gzip.compress(data)
         path = local_path(location)
+        reached(METADATA_WRITING, file=location)
         if path is None:
             with self.io(location).new_output(location).create(overwrite=False) as stream:
                 stream.write(data)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("xb") as file:
-                file.write(data)
-                file.flush()
-                # The database is durable after its commit, so what it points to must be, too.
-                os.fsync(file.fileno())
-        except FileExistsError:
-            raise
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+        else:
+            _write_new(path, data, location)
+        reached(METADATA_WRITTEN, file=location)
 
     def delete(self, location: str) -> None:
         """Delete a file if it is there; a failure only leaves an orphan, so it is not an error."""
@@ -120,3 +132,36 @@ class Files:
             if scheme not in self._ios:
                 self._ios[scheme] = load_file_io(self._properties, location)
             return self._ios[scheme]
+
+
+def _write_new(path: Path, data: bytes, location: str) -> None:
+    """Write a file that is whole, and there for good, before anything can name it.
+
+    The database is durable after its commit, so what it points to must be, too: the content, and
+    the entry in the folder, and the folder's own.
+    """
+    made = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        try:
+            file.write(data[: len(data) // 2])
+            file.flush()
+            reached(METADATA_HALF, file=location)
+            file.write(data[len(data) // 2 :])
+            file.flush()
+            os.fsync(file.fileno())
+            for folder in (path.parent, *(folder.parent for folder in made)):
+                _sync_folder(folder)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _sync_folder(folder: Path) -> None:
+    # Not every file system can; those that cannot have no entry to lose either.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap import names
-from sparkwap.catalog import branches, sparksql
+from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import (
     Discarded,
+    Head,
     Identifier,
     Item,
     LedgerRows,
@@ -25,6 +27,8 @@ from sparkwap.catalog.model import (
     PublishedEntry,
     PublishReceipt,
     PublishRefused,
+    PublishUnverified,
+    Read,
     RollbackReceipt,
     RollbackRefused,
     SideItem,
@@ -39,6 +43,7 @@ from sparkwap.catalog.rows import Row, Rows, Swap, side_objects
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.errors import CatalogError, ConfigError
 from sparkwap.names import split_side_schema
+from sparkwap.steps import COMMIT_STEPS, PUBLISH_VERIFIED, Operation, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +55,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PUBLISH_TRIES = 5
+_PUBLISH_TRIES = 10
 _RUN_BRANCH_PREFIX = "wap_"
 
 
@@ -167,6 +172,42 @@ class Lake:
             snapshot = before
         return None
 
+    def read(self, identifiers: Iterable[Identifier]) -> list[Read]:
+        """What these tables and views are to a reader of ``main`` now, in one statement.
+
+        For `publish`, which can tell later whether they still are. Names that mean nothing are
+        among them: something may come to stand there.
+        """
+        wanted = sorted(set(identifiers))
+        rows = self._store.rows.find(wanted) if wanted else {}
+        return [Read(name, reads.token(rows.get(name), self._store.load)) for name in wanted]
+
+    def head(self, identifier: Identifier, branch: str) -> Head | None:
+        """The head of a table's branch, from the catalog; None where there is none.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        ref = md.refs_of(document).get(branch)
+        found = md.snapshot(document, ref.snapshot_id) if ref else None
+        if found is None:
+            return None
+        parent = found.get("parent-snapshot-id")
+        return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
+
+    def summaries(
+        self, identifier: Identifier, old: int | None, new: int | None
+    ) -> list[Mapping[str, str]]:
+        """The summaries of the snapshots of a table from ``new`` back to ``old``, without that.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        return sameness.between(self._store.load(row.location), old, new)
+
     # Schemas
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
@@ -198,12 +239,14 @@ class Lake:
             return Staged(members, swaps, drop_schemas=[schema])
 
         folders = self._own_folders(self._store.rows.members(schema)) if purge else set()
-        self._store.commit(stage)
-        self._purge(folders, [schema])
+        self._store.commit(stage, "drop_schema", schema=schema)
+        self._purge("drop_schema", folders, [schema])
 
     # Writing on an audit branch
 
-    def open_branch(self, identifier: Identifier, branch: str) -> OpenedBranch:
+    def open_branch(
+        self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
+    ) -> OpenedBranch:
         """Make sure that a table is gated and has the audit branch, started at ``main``.
 
         One metadata commit: property ``write.wap.enabled``, the branch, and the tag
@@ -212,10 +255,20 @@ class Lake:
         base ``main`` has moved away from starts anew at ``main``: what was built on the old base
         can never be published.
 
+        Args:
+            identifier: The live table.
+            branch: The audit branch.
+            properties: Table properties to set in the same commit. They are the table's, so they
+                are there for all writers and at once.
+
         Raises:
             CatalogError: There is no such table, or other writers were faster each time.
         """
-        return self._store.commit(lambda: branches.open_branch(self._store, identifier, branch))
+        return self._store.commit(
+            lambda: branches.open_branch(self._store, identifier, branch, properties or {}),
+            "open_branch",
+            **_facts(identifier, branch),
+        )
 
     def clone(
         self, identifier: Identifier, side_schema: str, properties: Mapping[str, str] | None = None
@@ -238,7 +291,9 @@ class Lake:
         self._store.rows.ensure_schema(side_schema, branch)
         return self._state(
             self._store.commit(
-                lambda: branches.clone(self._store, identifier, side_schema, properties or {})
+                lambda: branches.clone(self._store, identifier, side_schema, properties or {}),
+                "clone",
+                **_facts(identifier, branch),
             )
         )
 
@@ -259,7 +314,11 @@ class Lake:
             CatalogError: There is no such table, or other writers were faster each time.
         """
         return self._state(
-            self._store.commit(lambda: branches.copy(self._store, source, target, location))
+            self._store.commit(
+                lambda: branches.copy(self._store, source, target, location),
+                "copy",
+                table=".".join(target),
+            )
         )
 
     # Publish and rollback
@@ -274,6 +333,8 @@ class Lake:
         branch: str,
         appends: Sequence[LedgerRows] = (),
         publish_id: str | None = None,
+        read: Collection[Read] = (),
+        strict_reads: bool = False,
     ) -> PublishReceipt:
         """Publish tables and views, all in one database transaction or none.
 
@@ -292,10 +353,16 @@ class Lake:
             appends: More rows for the ledger, of its other tables, in the same transaction; rows
                 of ``runs`` get the id of the publish.
             publish_id: Id of the publish; one is made up if none is given.
+            read: Tables and views that the items were built from or audited with, as they were
+                then; those that are others now are told in the receipt.
+            strict_reads: Refuse the publish instead, and hold their rows in its transaction.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
-            CatalogError: Other writers were faster each time, or the database failed.
+            PublishUnverified: It was committed, and is not what the catalog holds now.
+            CommitUnknown: The database did not say whether it has committed.
+            CatalogError: Other writers were faster each time, or the database failed; nothing has
+                changed.
         """
         _require_distinct([item.identifier for item in items])
         publish_id = publish_id or str(uuid.uuid4())
@@ -307,18 +374,28 @@ class Lake:
 
         def stage() -> Staged[PublishReceipt]:
             schemas.update(self._side_schemas(branch, items))
-            rows = self._store.rows.find(_names(items))
+            rows = self._store.rows.find(_names(items) | {one.identifier for one in read})
+            differ = self._moved(read, rows)
             folders.update(self._own_folders(_side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
-            plans = self._plan(publisher.plan, items, PublishRefused)
+            refused = differ if strict_reads else []
+            plans = self._plan(publisher.plan, items, PublishRefused, refused)
             entries = tuple(plan.entry for plan in plans)
-            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries)
+            receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries, tuple(differ))
             recorded = _publish_rows("publish", publish_id, run_id, branch, now, entries)
-            return self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            staged = self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
+            if not strict_reads:
+                return staged
+            return replace(
+                staged, requires={one.identifier: rows.get(one.identifier) for one in read}
+            )
 
-        receipt = self._store.commit(stage, _PUBLISH_TRIES)
-        self._verify(receipt)
-        self._purge(folders, schemas)
+        receipt = self._store.commit(
+            stage, "publish", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+        )
+        self._look_again(receipt)
+        reached(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
+        self._purge("publish", folders, schemas, run_id=run_id, branch=branch)
         return receipt
 
     def rollback(
@@ -366,7 +443,9 @@ class Lake:
             recorded = _rollback_rows(undone, publish_id, run_id, now, rows)
             return self._staged(receipt, plans, [*appends, *recorded])
 
-        return self._store.commit(stage, _PUBLISH_TRIES)
+        return self._store.commit(
+            stage, "rollback", _PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+        )
 
     def reopen(
         self,
@@ -413,7 +492,7 @@ class Lake:
             return self._staged(found, extended, record(found))
 
         try:
-            return self._store.commit(stage, _PUBLISH_TRIES)
+            return self._store.commit(stage, "reopen", _PUBLISH_TRIES, branch=branch)
         except RollbackRefused:
             self._store.rows.apply([], drop_if_empty=schemas)
             raise
@@ -462,8 +541,8 @@ class Lake:
             swaps += [Swap(row, None) for row in side]
             return self._recorded(discarded, swaps, files, schemas, run_id)
 
-        discarded = self._store.commit(stage)
-        self._purge(folders, discarded.schemas)
+        discarded = self._store.commit(stage, "discard", run_id=run_id, branch=branch)
+        self._purge("discard", folders, discarded.schemas, run_id=run_id, branch=branch)
         return discarded
 
     def forget(self, identifier: Identifier, branch: str) -> bool:
@@ -498,9 +577,29 @@ class Lake:
                 swaps.append(Swap(live, Row(identifier, "table", location)))
             return Staged(bool(swaps), swaps, files)
 
-        found = self._store.commit(stage)
-        self._purge(folders)
+        facts = _facts(identifier, branch)
+        found = self._store.commit(stage, "forget", **facts)
+        self._purge("forget", folders, **facts)
         return found
+
+    def writers(self, identifier: Identifier, head: int | None, since: int | None) -> set[str]:
+        """The runs that wrote a line of snapshots, as far as the snapshots say it (``wap_run``).
+
+        Args:
+            identifier: The table, of a side schema or not.
+            head: The last snapshot of the line.
+            since: The snapshot after which the line is looked at; None for all of it.
+        """
+        row = branches.table_row(self._store, identifier)
+        document = self._store.load(row.location)
+        found = set()
+        while head is not None and head != since:
+            snapshot = md.snapshot(document, head)
+            if snapshot is None:
+                break
+            found.add(str((snapshot.get("summary") or {}).get("wap_run") or ""))
+            head = snapshot.get("parent-snapshot-id")
+        return found - {""}
 
     def open_branches(self) -> list[OpenBranch]:
         """All audit branches that were neither published nor discarded, by name.
@@ -551,8 +650,9 @@ class Lake:
         planner: Callable[[T], Plan],
         things: Sequence[T],
         refusal: Callable[[Sequence[Mismatch]], Exception],
+        more: Sequence[Mismatch] = (),
     ) -> list[Plan]:
-        """The plans of all; if any differs, a refusal that names every one that does."""
+        """The plans of all; if any differs, a refusal that names every one that does, and more."""
 
         def one(thing: T) -> Plan | Mismatch:
             try:
@@ -561,10 +661,14 @@ class Lake:
                 return differs.mismatch
 
         planned = self._store.map(one, things)
-        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)]
+        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
         return [plan for plan in planned if isinstance(plan, Plan)]
+
+    def _moved(self, read: Collection[Read], rows: Mapping[Identifier, Row]) -> list[Mismatch]:
+        found = [reads.moved(one, rows.get(one.identifier), self._store.load) for one in read]
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def _staged(
         self,
@@ -621,6 +725,19 @@ class Lake:
             obsolete=ledger.obsolete,
         )
 
+    def _look_again(self, receipt: PublishReceipt) -> None:
+        try:
+            self._verify(receipt)
+        except PublishUnverified:
+            raise
+        except Exception as error:
+            # Never one of the errors that say "nothing was changed".
+            raise PublishUnverified(
+                f"The publish {receipt.publish_id} was committed, and could not be read again: "
+                f"{error} Once the catalog answers, `dbt run-operation wap_status` shows what is "
+                "still open."
+            ) from error
+
     def _verify(self, receipt: PublishReceipt) -> None:
         """Read all refs again: a catalog that says yes and does no must not go unseen."""
         rows = self._store.rows.find({entry.identifier for entry in receipt.entries})
@@ -642,7 +759,7 @@ class Lake:
         found = [name for name in self._store.map(wrong, receipt.entries) if name]
         if found:
             names = ", ".join(".".join(name) for name in found)
-            raise CatalogError(
+            raise PublishUnverified(
                 f"The publish {receipt.publish_id} was committed, but these are not as published: "
                 f"{names}. Another writer replaced them at once, or the catalog does not keep its "
                 "word. See them with `dbt run-operation wap_status`; undo the publish with "
@@ -682,12 +799,24 @@ class Lake:
                 folders.add(str(document["location"]).rstrip("/"))
         return folders
 
-    def _purge(self, folders: Collection[str], schemas: Collection[str] = ()) -> None:
+    def _purge(
+        self,
+        operation: Operation,
+        folders: Collection[str],
+        schemas: Collection[str] = (),
+        **facts: Any,
+    ) -> None:
         """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
         if not folders:
             return
+        reached(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.properties["warehouse"].rstrip("/")
-        used = [plain_location(row.location) for row in self._store.rows.all()]
+        try:
+            used = [plain_location(row.location) for row in self._store.rows.all()]
+        except CatalogError:
+            # What it follows is committed, so this must not look like its failure; the folders
+            # are orphans now.
+            return
         used.append(f"{plain_location(warehouse)}/")
         for folder in folders:
             inside = f"{plain_location(folder)}/"
@@ -695,12 +824,18 @@ class Lake:
                 self._store.files.delete_tree(folder)
         for schema in schemas:
             self._store.files.delete_empty(f"{warehouse}/{schema}")
+        reached(COMMIT_STEPS[operation]["purged"], **facts)
 
     def _prepare_ledger(self, appends: Sequence[LedgerRows], publishes: bool) -> None:
         tables = {append.table for append in appends}
         if "publishes" in tables:
             raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
         self.ledger.ensure(tables | ({"publishes"} if publishes else set()))
+
+
+def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
+    """What the steps of a commit on one table are about."""
+    return {"table": ".".join(identifier), "branch": branch}
 
 
 def _names(items: Sequence[Item]) -> set[Identifier]:

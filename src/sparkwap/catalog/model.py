@@ -15,6 +15,14 @@ Identifier = tuple[str, str]
 Kind = Literal["table", "view"]
 How = Literal["branch", "clone", "new", "view", "replace"]
 
+Difference = Literal[
+    "main", "table", "definition", "standing", "read", "branch", "side", "history", "tag", "other"
+]
+"""What is not as it was. Of readers' side: ``main`` is elsewhere, the ``table`` is another one or
+none, its ``definition`` changed, something else is ``standing`` under the name, a table that was
+only ``read`` moved. Of the audit's side: the ``branch`` head, the ``side`` object, the ``history``
+of the branch, the ``tag`` of the receipt."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnState:
@@ -74,6 +82,14 @@ class TableState:
     properties: Mapping[str, str]
     format_version: int
     comment: str | None
+
+
+class Head(NamedTuple):
+    """The snapshot that a branch is at, its parent, and the run that wrote it, as far as known."""
+
+    snapshot_id: int
+    parent: int | None
+    run_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +237,25 @@ class PublishedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """A table or view that was read, not built, and what it was then.
+
+    Attributes:
+        identifier: The name that it was read by.
+        token: What stood there, see `sparkwap.catalog.reads.token`.
+    """
+
+    identifier: Identifier
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishReceipt:
-    """What a publish did, for people, the ledger and a rollback."""
+    """What a publish did, for people, the ledger and a rollback.
+
+    ``moved_reads`` are those of the tables read that are no longer what they were, where the
+    publish was not told to be strict about them.
+    """
 
     publish_id: str
     run_id: str
@@ -230,6 +263,7 @@ class PublishReceipt:
     tag: str
     published_at: datetime
     entries: tuple[PublishedEntry, ...]
+    moved_reads: tuple[Mismatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +297,17 @@ class Mismatch:
 
     Attributes:
         identifier: The live table or view.
-        what: ``main``, ``audit branch 'x'``, ``side object``, ``definition``, ...
+        what: ``main``, ``audit branch 'x'``, ``side object``, ``definition``, ... in words.
         expected: What it had to be, in words.
         found: What it is, in words.
+        kind: What differs, for decisions.
     """
 
     identifier: Identifier
     what: str
     expected: str
     found: str
+    kind: Difference = "other"
 
     def __str__(self) -> str:
         name = ".".join(self.identifier)
@@ -328,3 +364,7 @@ class RollbackRefused(PublishError):
 
 class CommitUnknown(CatalogError):
     """The database did not say whether the transaction was committed."""
+
+
+class PublishUnverified(CatalogError):
+    """A publish was committed, and what was read after it is not what was published."""

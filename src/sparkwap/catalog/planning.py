@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
+from sparkwap.catalog.model import Difference, Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.rows import Row, Swap
 
 Load = Callable[[str], md.Document]
@@ -30,8 +30,15 @@ class Plan:
 class Differs(Exception):
     """Something is not as it has to be."""
 
-    def __init__(self, identifier: Identifier, what: str, expected: str, found: str) -> None:
-        self.mismatch = Mismatch(identifier, what, expected, found)
+    def __init__(
+        self,
+        identifier: Identifier,
+        what: str,
+        expected: str,
+        found: str,
+        kind: Difference = "other",
+    ) -> None:
+        self.mismatch = Mismatch(identifier, what, expected, found, kind)
         super().__init__(str(self.mismatch))
 
 
@@ -52,7 +59,7 @@ def require_table(identifier: Identifier, row: Row | None) -> Row:
         Differs: It is not.
     """
     if row is None or row.kind != "table":
-        raise Differs(identifier, "table", "a table", row_words(row))
+        raise Differs(identifier, "table", "a table", row_words(row), "table")
     return row
 
 
@@ -64,4 +71,4 @@ def require_main(identifier: Identifier, document: md.Document, expected: int | 
     """
     main = md.main_of(document)
     if main != expected:
-        raise Differs(identifier, "main", snapshot_words(expected), snapshot_words(main))
+        raise Differs(identifier, "main", snapshot_words(expected), snapshot_words(main), "main")

@@ -29,6 +29,8 @@ from sparkwap.catalog.planning import (
     snapshot_words,
 )
 from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sameness import follows_compaction, same_rows
+from sparkwap.errors import CatalogError
 from sparkwap.names import base_tag
 
 
@@ -63,7 +65,7 @@ class Publisher:
         side = self.rows.get((item.side_schema, item.identifier[1]))
         if side is None or side.location != item.candidate:
             expected = f"metadata {item.candidate}"
-            raise Differs(item.identifier, "side object", expected, row_words(side))
+            raise Differs(item.identifier, "side object", expected, row_words(side), "side")
         document = self.load(side.location)
         if side.kind == "view":
             return self._view(item, side, document)
@@ -74,18 +76,19 @@ class Publisher:
     def _branch(self, item: BranchItem) -> Plan:
         live = require_table(item.identifier, self.rows.get(item.identifier))
         document = self.load(live.location)
-        require_main(item.identifier, document, item.base)
+        if not follows_compaction(document, item.base, document, item.candidate):
+            require_main(item.identifier, document, item.base)
         ref = md.refs_of(document).get(item.branch)
         head = ref.snapshot_id if ref is not None and ref.type == "branch" else None
         if head != item.candidate:
             what = f"audit branch '{item.branch}'"
             expected = snapshot_words(item.candidate)
             found = "no such branch" if head is None else snapshot_words(head)
-            raise Differs(item.identifier, what, expected, found)
+            raise Differs(item.identifier, what, expected, found, "branch")
         if not md.grew_from(document, item.candidate, item.base):
             what = f"history of audit branch '{item.branch}'"
             expected = f"one that starts from {snapshot_words(item.base)}"
-            raise Differs(item.identifier, what, expected, "one that does not")
+            raise Differs(item.identifier, what, expected, "one that does not", "history")
         # A discard or a sweep takes the tag with the branch. Where a run has written again since,
         # Spark has made the branch anew, without what the run had on it before.
         tag = md.refs_of(document).get(base_tag(item.branch))
@@ -93,7 +96,7 @@ class Publisher:
         if (tag is None or tag.snapshot_id != item.base) and not (opened and item.base is None):
             what = f"base of audit branch '{item.branch}'"
             found = "no tag of it" if tag is None else snapshot_words(tag.snapshot_id)
-            raise Differs(item.identifier, what, snapshot_words(item.base), found)
+            raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
         edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
         edit.remove_ref(item.branch, base_tag(item.branch))
         edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
@@ -113,17 +116,19 @@ class Publisher:
         base_location, base_snapshot = clone_base(document)
         if md.identity(present) != md.identity(document):
             expected = f"table {md.identity(document)}"
-            raise Differs(identifier, "table", expected, f"table {md.identity(present)}")
-        require_main(identifier, present, base_snapshot)
+            raise Differs(identifier, "table", expected, f"table {md.identity(present)}", "table")
+        candidate = md.main_of(document)
+        if candidate is None or not follows_compaction(present, base_snapshot, document, candidate):
+            require_main(identifier, present, base_snapshot)
         base = self.load(base_location)
         if md.definition(base) != md.definition(present):
             expected = f"as in {base_location}"
-            raise Differs(identifier, "definition", expected, f"as in {live.location}")
-        if md.main_of(document) is None and base_snapshot is not None:
-            raise Differs(identifier, "side object", "a snapshot on main", "no snapshot")
+            found = f"as in {live.location}"
+            raise Differs(identifier, "definition", expected, found, "definition")
+        if candidate is None and base_snapshot is not None:
+            raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
         merged = merge_clone(document, present, base, self.branch)
         edit = md.Edit(merged, live.location)
-        candidate = md.main_of(document)
         if candidate is not None:
             edit.branch(md.MAIN, candidate)
         return self._table_plan(identifier, "clone", live, side, edit, present)
@@ -148,10 +153,31 @@ class Publisher:
 
     def _expected(self, item: SideItem) -> Row | None:
         live = self.rows.get(item.identifier)
-        if (live.location if live else None) != item.expected:
+        if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
-            raise Differs(item.identifier, "what stands there", expected, row_words(live))
+            found = row_words(live)
+            raise Differs(item.identifier, "what stands there", expected, found, "standing")
         return live
+
+    def _as_good(self, item: SideItem, live: Row | None) -> bool:
+        """Whether the table that is to be replaced has the rows and the definition that it had.
+
+        Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
+        has not a file of it.
+        """
+        if live is None or live.kind != "table" or item.expected is None:
+            return False
+        try:
+            before = self.load(item.expected)
+        except CatalogError:
+            return False  # cleaned up: what it was cannot be proven any more
+        now = self.load(live.location)
+        return (
+            not md.is_view(before)
+            and md.identity(before) == md.identity(now)
+            and md.definition(before) == md.definition(now)
+            and same_rows(now, md.main_of(before), md.main_of(now))
+        )
 
     def _table_plan(
         self,
@@ -186,7 +212,7 @@ class Publisher:
     def _receipt(self, identifier: Identifier, edit: md.Edit, candidate: int) -> None:
         present = md.refs_of(edit.build()).get(self.tag)
         if present is not None and present.type == "branch":
-            raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch")
+            raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
         edit.tag(self.tag, candidate, self.tag_max_age_ms)
 
 

@@ -19,27 +19,32 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    and_,
     create_engine,
     delete,
     event,
     exists,
     insert,
     make_url,
+    or_,
     select,
     text,
     union,
     update,
 )
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.errors import CatalogError
+from sparkwap.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
+from sparkwap.transient import rule_of
 
 _BUSY_SECONDS = 60
+_LOCK_SECONDS = 20
 _WRITES = "sparkwap_writes"
 _POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
-_RETRYABLE_PG = {"40001", "40P01", "55P03"}
+_NAMED_ONE_BY_ONE = 20
 
 _metadata = MetaData()
 _tables = Table(
@@ -61,7 +66,7 @@ _namespaces = Table(
     Column("property_value", String(1000)),
 )
 _SIDE_OF = "wap.branch"
-
+_NONE: Mapping[Identifier, Row | None] = {}
 
 Fate = Literal["made", "not made", "unknown"]
 
@@ -116,9 +121,14 @@ class Rows:
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
         """The rows of those that exist, in one statement."""
         wanted = set(identifiers)
-        if len(wanted) == 1:
-            ((schema, name),) = wanted
-            rows = self._select(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+        if not wanted:
+            return {}
+        if len(wanted) <= _NAMED_ONE_BY_ONE:
+            named = (
+                and_(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+                for schema, name in sorted(wanted)
+            )
+            rows = self._select(or_(*named))
         else:
             schemas = sorted({schema for schema, _ in wanted})
             rows = self._select(_tables.c.table_namespace.in_(schemas))
@@ -142,7 +152,7 @@ class Rows:
             select(_tables.c.table_namespace).where(_tables.c.catalog_name == self.name),
             select(_namespaces.c.namespace).where(_namespaces.c.catalog_name == self.name),
         )
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             return set(connection.execute(statement).scalars())
 
     def side_schemas(self) -> dict[str, str]:
@@ -150,25 +160,26 @@ class Rows:
         statement = select(_namespaces.c.namespace, _namespaces.c.property_value).where(
             _namespaces.c.catalog_name == self.name, _namespaces.c.property_key == _SIDE_OF
         )
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             return _pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
         wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
-        if wanted.items() <= self.schema_properties(schema).items():
-            return
-        for key, value in wanted.items():
-            # Another process may create it at the same time; then it is there all the same.
+        for _ in wanted:
+            present = self.schema_properties(schema)
+            lacking = {key: value for key, value in wanted.items() if key not in present}
+            if not lacking:
+                return
+            reached(SCHEMA_CREATING, schema=schema, branch=branch)
+            # Another process may create it at the same time; then look again. The mark comes with
+            # the schema or not at all: without it no discard would find the schema.
             with contextlib.suppress(IntegrityError), self.transaction() as connection:
                 connection.execute(
-                    insert(_namespaces).values(
-                        catalog_name=self.name,
-                        namespace=schema,
-                        property_key=key,
-                        property_value=value,
-                    )
+                    insert(_namespaces).values(catalog_name=self.name, namespace=schema),
+                    [{"property_key": k, "property_value": v} for k, v in lacking.items()],
                 )
+            reached(SCHEMA_CREATED, schema=schema, branch=branch)
 
     def schema_properties(
         self, schema: str, connection: Connection | None = None
@@ -184,7 +195,7 @@ class Rows:
         )
         if connection is not None:
             return _pairs(connection.execute(statement))
-        with self.engine.connect() as own:
+        with self._reading() as own:
             return _pairs(own.execute(statement))
 
     def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
@@ -227,17 +238,21 @@ class Rows:
         self,
         swaps: Sequence[Swap],
         *,
+        requires: Mapping[Identifier, Row | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         guard: Callable[[Connection], None] | None = None,
+        at: Callable[[Part], None] = lambda part: None,
     ) -> None:
         """Make all changes in one transaction, or none.
 
         Args:
             swaps: The changes; no two of them on one row.
+            requires: What must stand under these names until the transaction is committed.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             guard: Looks at the database in the transaction, and raises to stop it.
+            at: Is told how far the transaction has come.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
@@ -245,26 +260,49 @@ class Rows:
         """
         try:
             with self.transaction() as connection:
+                at("begun")
                 if guard is not None:
                     guard(connection)
+                self._require(connection, requires)
                 for swap in sorted(swaps, key=_order):
                     self._apply_one(connection, swap)
                 self._drop_empty(connection, sorted({*drop_if_empty, *drop_schemas}))
                 self._check_dropped(connection, drop_schemas)
+                at("rows_changed")
         except IntegrityError as error:
             raise Conflict(None, f"a row appeared meanwhile: {error.orig}") from error
         except DBAPIError as error:
-            if _asks_for_retry(error):
+            if rule_of(error) == "retry":
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
     def fate(self, swaps: Sequence[Swap]) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
+        The rows are locked first: a server whose client is gone may still be committing, and has
+        ended once it gives them up.
+
         Returns:
             ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
             other writers have been there since.
         """
+        with self.transaction() as connection:
+            self._lock(connection, [swap.before for swap in swaps if swap.before])
+            return self._fate(swaps)
+
+    def _lock(self, connection: Connection, rows: Sequence[Row]) -> None:
+        # On SQLite the transaction holds the one lock already.
+        if self.engine.dialect.name != "sqlite":
+            connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
+        for row in sorted(rows, key=_row_key):
+            statement = select(_tables.c.metadata_location).where(
+                _tables.c.catalog_name == self.name,
+                _tables.c.table_namespace == row.identifier[0],
+                _tables.c.table_name == row.identifier[1],
+            )
+            connection.execute(statement.with_for_update())
+
+    def _fate(self, swaps: Sequence[Swap]) -> Fate:
         before = {swap.before.identifier: swap.before for swap in swaps if swap.before}
         after = {swap.after.identifier: swap.after for swap in swaps if swap.after}
         found = self.find({*before, *after})
@@ -286,6 +324,17 @@ class Rows:
             with connection.begin():
                 yield connection
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise CatalogError(
+                f"The catalog's database cannot be read: {error.orig}. Nothing was changed by "
+                "this. Check that it is up and reachable, then run the same command again."
+            ) from error
+
     def _select(self, *conditions: Any, own: bool = True) -> list[Row]:
         statement = select(
             _tables.c.table_namespace,
@@ -293,7 +342,7 @@ class Rows:
             _tables.c.iceberg_type,
             _tables.c.metadata_location,
         ).where(*([_tables.c.catalog_name == self.name] if own else []), *conditions)
-        with self.engine.connect() as connection:
+        with self._reading() as connection:
             found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.
         return [
@@ -327,6 +376,21 @@ class Rows:
         if count != 1:
             name = ".".join(swap.before.identifier)
             raise Conflict(swap, f"{name} changed meanwhile ({count} rows instead of 1)")
+
+    def _require(self, connection: Connection, requires: Mapping[Identifier, Row | None]) -> None:
+        for name, row in sorted(requires.items(), key=lambda item: item[0]):
+            # The lock is for PostgreSQL; the transaction has all of SQLite anyway.
+            statement = (
+                select(_tables.c.metadata_location)
+                .where(
+                    _tables.c.catalog_name == self.name,
+                    _tables.c.table_namespace == name[0],
+                    _tables.c.table_name == name[1],
+                )
+                .with_for_update(read=True)
+            )
+            if connection.execute(statement).scalar() != (row.location if row else None):
+                raise Conflict(None, f"{'.'.join(name)}, which was read, changed meanwhile")
 
     def _drop_empty(self, connection: Connection, schemas: Sequence[str]) -> None:
         for schema in schemas:
@@ -437,12 +501,3 @@ def _engine(uri: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _asks_for_retry(error: DBAPIError) -> bool:
-    if getattr(error.orig, "pgcode", None) in _RETRYABLE_PG:
-        return True
-    message = str(error.orig).lower()
-    return isinstance(error, OperationalError) and (
-        "database is locked" in message or "database table is locked" in message
-    )

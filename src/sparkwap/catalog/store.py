@@ -7,8 +7,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection
@@ -16,9 +16,11 @@ from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.model import CommitUnknown
-from sparkwap.catalog.rows import Conflict, Fate, Rows, Swap
+from sparkwap.catalog.model import CommitUnknown, Identifier
+from sparkwap.catalog.rows import Conflict, Fate, Row, Rows, Swap
 from sparkwap.errors import CatalogError
+from sparkwap.steps import COMMIT_STEPS, Operation, Part, reached
+from sparkwap.transient import rule_of, wait_seconds
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,6 +29,7 @@ _CACHED_DOCUMENTS = 1000
 _THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
+_LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Staged(Generic[R]):
         files: The files that were written for it, deleted if it does not come to a commit.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
+        requires: What must stand under names that the transaction leaves alone.
         obsolete: Files that nothing needs once it is committed.
         guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
     """
@@ -48,6 +52,7 @@ class Staged(Generic[R]):
     files: Sequence[str] = ()
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
+    requires: Mapping[Identifier, Row | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
     guard: Callable[[Connection | None], None] | None = None
 
@@ -117,7 +122,11 @@ class Store:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
-        return list(self._threads.map(function, listed))
+        tasks = [self._threads.submit(function, value) for value in listed]
+        # All come to their end before an error is told: what cleans up after it must not race
+        # with those that still write.
+        wait(tasks)
+        return [task.result() for task in tasks]
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
         """Write metadata files; if one fails, none is left.
@@ -136,27 +145,50 @@ class Store:
         """Delete files if they are there."""
         self.map(self.files.delete, locations)
 
-    def commit(self, stage: Callable[[], Staged[R]], tries: int = _TRIES) -> R:
+    def commit(
+        self,
+        stage: Callable[[], Staged[R]],
+        operation: Operation,
+        tries: int = _TRIES,
+        **facts: Any,
+    ) -> R:
         """Stage and commit, again from fresh metadata whenever another writer was faster.
 
         Args:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
+            operation: What the commit is for, which names its steps.
             tries: How often at most.
+            facts: What its steps are about; see `sparkwap.steps.reached`.
 
         Raises:
             CatalogError: Another writer was faster each time, or the database failed; nothing has
                 changed.
             CommitUnknown: The database did not say whether it has committed.
         """
+        steps = COMMIT_STEPS[operation]
+
+        def at(part: Part) -> None:
+            reached(steps[part], **facts)
+
+        last: Exception | None = None
         for attempt in range(tries):
-            staged = stage()
+            at("begins")
             try:
-                self._apply(staged)
+                staged = stage()
+            except DBAPIError as error:
+                # Staging commits nothing, so whatever passes may be tried again.
+                if rule_of(error) not in ("retry", "look"):
+                    raise
+                last = error
+                self._pause(attempt)
+                continue
+            try:
+                at("files_written")
+                self._apply(staged, at)
             except Conflict as conflict:
                 self.delete(staged.files)
                 last = conflict
-                # Jitter, as writers that met once would meet again at equal pauses.
-                time.sleep(random.uniform(0.5, 1.5) * _FIRST_WAIT_SECONDS * 2**attempt)
+                self._pause(attempt)
                 continue
             except DBAPIError as error:
                 self._settle(staged, error)
@@ -165,20 +197,29 @@ class Store:
                     self.delete(staged.files)
                 raise
             self.delete(staged.obsolete)
+            at("cleaned")
             return staged.result
         raise CatalogError(
             f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "
             "Run the same command again."
         ) from last
 
-    def _apply(self, staged: Staged[Any]) -> None:
+    @staticmethod
+    def _pause(attempt: int) -> None:
+        # Jitter, as writers that met once would meet again at equal pauses.
+        time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
+
+    def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
             self.rows.apply(
                 staged.swaps,
+                requires=staged.requires,
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
                 guard=staged.guard,
+                at=at,
             )
+            at("committed")
 
     def _settle(self, staged: Staged[Any], error: DBAPIError) -> None:
         """Return if a transaction was made that ended with a database error.
@@ -189,11 +230,13 @@ class Store:
         fate = self._fate(staged)
         if fate == "made":
             return
-        if fate == "unknown" or error.connection_invalidated:
+        # Rows that only come with the commit cannot be locked, so it may still be on its way.
+        on_its_way = error.connection_invalidated and not any(s.before for s in staged.swaps)
+        if fate == "unknown" or on_its_way:
             raise CommitUnknown(
                 f"The catalog's database failed during a commit: {error.orig}. The commit was made "
-                "wholly or not at all. `dbt run-operation wap_status` shows which, once the "
-                "database is back."
+                "wholly or not at all. Once the database is back, `dbt run-operation wap_status` "
+                "shows which; `dbt retry` looks, and does nothing twice."
             ) from error
         self.delete(staged.files)
         raise CatalogError(
@@ -204,7 +247,30 @@ class Store:
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
             return "not made"
-        try:
-            return self.rows.fate(staged.swaps)
-        except Exception:
-            return "unknown"
+        for pause in (0.0, *_LOOK_WAITS_SECONDS):
+            time.sleep(pause)
+            try:
+                fate = self.rows.fate(staged.swaps)
+                return self._fate_by_history(staged.swaps) if fate == "unknown" else fate
+            except Exception:
+                continue
+        return "unknown"
+
+    def _fate_by_history(self, swaps: Sequence[Swap]) -> Fate:
+        """As `Rows.fate` where other writers have been since: a table's log has what it was.
+
+        One table is enough, as all of the transaction was made or nothing.
+        """
+        changed = [s for s in swaps if s.before and s.after and s.after.kind == "table"]
+        found = self.rows.find({s.after.identifier for s in changed if s.after})
+        for swap in changed:
+            row = found.get(swap.after.identifier) if swap.after else None
+            if row is None or row.kind != "table" or not swap.before or not swap.after:
+                continue
+            log = self.load(row.location).get("metadata-log") or ()
+            known = {row.location, *(step["metadata-file"] for step in log)}
+            if swap.after.location in known:
+                return "made"
+            if swap.before.location in known:
+                return "not made"
+        return "unknown"

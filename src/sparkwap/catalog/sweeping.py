@@ -298,7 +298,7 @@ def sweep_branch(
             guard=lake.leases.guard(unused),
         )
 
-    swept = lake.store.commit(stage)
+    swept = lake.store.commit(stage, "sweep", run_id=run_id, branch=branch)
     for lease in swept.leases:
         lake.leases.release(lease.run_id)
     return swept
@@ -363,7 +363,7 @@ def sweep_table(
             obsolete=ledger.obsolete,
         )
 
-    return lake.store.commit(stage)
+    return lake.store.commit(stage, "sweep_table", run_id=run_id, table=".".join(identifier))
 
 
 def after(

@@ -79,6 +79,7 @@ class Project:
         output: the profile's output; ``schema`` is added.
         variables: vars of every command.
         settings: more of ``dbt_project.yml``.
+        listeners: called with each event of a dbt command, while it runs.
     """
 
     folder: Path
@@ -86,6 +87,7 @@ class Project:
     output: dict[str, Any]
     variables: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    listeners: list[Callable[[EventMsg], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         project = {
@@ -119,7 +121,7 @@ class Project:
         """Run a dbt command; keywords are vars."""
         events: list[EventMsg] = []
         command = self._command(arguments, variables)
-        ended = dbtRunner(callbacks=[events.append]).invoke(command)
+        ended = dbtRunner(callbacks=[events.append, *self.listeners]).invoke(command)
         lines = [event.info.msg for event in events if event.info.level in SHOWN]
         if ended.exception is not None:
             lines.append(str(ended.exception))

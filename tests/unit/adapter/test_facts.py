@@ -51,10 +51,31 @@ def test_a_test_reads_through_views_and_ephemeral_models() -> None:
     assert fact.reads == {"model.p.inline", "model.p.newest", "model.p.orders"}
 
 
-def test_the_parents_of_a_node_are_those_of_the_ephemeral_models_above_it() -> None:
+def test_the_parents_of_a_node_are_those_behind_ephemeral_models_and_views_too() -> None:
     below = node("model", "below", "inline")
     facts = manifest(TABLE, VIEW, INLINE, below).nodes([result(below, "success")])
-    assert facts[0].parents == {"model.p.newest"}
+    assert facts[0].parents == {"model.p.newest", "model.p.orders"}
+
+
+def test_what_a_node_reads_by_the_names_of_tables() -> None:
+    below = node("model", "below", "inline")
+    below.depends_on.nodes.append("source.p.raw.events")
+    source = SimpleNamespace(schema="raw", identifier="events_v2")
+    of_dbt = SimpleNamespace(
+        nodes={n.unique_id: n for n in (TABLE, VIEW, INLINE, below)},
+        unit_tests={},
+        sources={"source.p.raw.events": source},
+    )
+    read = Manifest(of_dbt).read_by(below)
+    assert set(read) == {("s", "newest"), ("s", "orders"), ("raw", "events_v2")}
+
+
+def test_one_node_is_selected_and_no_folder_of_that_name() -> None:
+    a = node("model", "a")
+    a.fqn, a.original_file_path = ["p", "marts", "a"], "models/marts/a.sql"
+    assert manifest(a).selector("model.p.a") == "fqn:p.marts.a,file:a.sql"
+    a.original_file_path = "models/marts/my snapshots.yml"
+    assert manifest(a).selector("model.p.a") == "fqn:p.marts.a"
 
 
 def test_a_test_of_a_model_that_is_switched_off_is_not_expected() -> None:

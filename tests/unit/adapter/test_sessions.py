@@ -9,6 +9,8 @@ import pytest
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
 from dbt.adapters.sparkwap.sessions import LOST, PooledHandle, SessionPool, short_error
+from sparkwap import transient
+from sparkwap.transient import Fate
 
 
 class Session:
@@ -19,13 +21,14 @@ class Session:
         self.sent: list[str] = []
         self.closed = False
         self.fails: Exception | None = None
+        self.heals_after = 10**6
 
     def cursor(self) -> Session:
         return self
 
     def execute(self, sql: str, bindings: Any = None) -> None:
         self.sent.append(sql)
-        if self.fails is not None:
+        if self.fails is not None and len(self.sent) <= self.heals_after:
             raise self.fails
 
     def close(self) -> None:
@@ -112,3 +115,65 @@ def test_errors_are_told_without_java() -> None:
         "[X] no such table"
     )
     assert short_error("<... status = StatusCode.UNAVAILABLE ...>") == LOST
+
+
+BUSY = "UncheckedSQLException: Unknown failure: [SQLITE_BUSY] The database file is locked"
+UNKNOWN = "CommitStateUnknownException: Cannot determine whether the commit was successful"
+
+
+@pytest.mark.parametrize(
+    ("message", "fate", "sent", "ends_well"),
+    [
+        (BUSY, "not made", 3, True),
+        (BUSY, "no table", 3, True),
+        (BUSY, "made", 1, True),
+        (BUSY, "unknown", 1, False),
+        (UNKNOWN, "made", 1, True),
+        (UNKNOWN, "not made", 1, False),
+        ("[DIVIDE_BY_ZERO] Division by zero", "not made", 1, False),
+    ],
+)
+def test_what_passes_is_sent_again_after_a_look(
+    pool: SessionPool,
+    opened: list[Session],
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    fate: Fate,
+    sent: int,
+    ends_well: bool,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    handle = pool.borrow(lambda sql: None, lambda sql: lambda: fate)
+    opened[0].fails = DbtRuntimeError(message)
+    opened[0].heals_after = 2
+    try:
+        handle.execute("insert into t values (1)")
+        assert ends_well
+    except DbtDatabaseError as error:
+        assert not ends_well
+        assert message in str(error)
+    assert len(opened[0].sent) == sent
+    if fate == "made" and ends_well:
+        assert handle.fetchall() == []
+        assert list(handle.description) == []
+
+
+def test_tries_of_a_statement_are_bounded(
+    pool: SessionPool, opened: list[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    handle = pool.borrow(lambda sql: None, lambda sql: lambda: "not made")
+    opened[0].fails = DbtRuntimeError(BUSY)
+    with pytest.raises(DbtDatabaseError, match="SQLITE_BUSY"):
+        handle.execute("insert into t values (1)")
+    assert len(opened[0].sent) == transient.TRIES
+
+
+def test_nothing_is_sent_again_where_nobody_can_look(
+    pool: SessionPool, opened: list[Session]
+) -> None:
+    handle = borrow(pool)
+    opened[0].fails = DbtRuntimeError(BUSY)
+    with pytest.raises(DbtDatabaseError):
+        handle.execute("insert into t values (1)")
+    assert len(opened[0].sent) == 1

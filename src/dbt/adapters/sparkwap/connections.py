@@ -24,7 +24,9 @@ from dbt.adapters.sparkwap.sessions import (
     PooledHandle,
     SessionPool,
     ThriftSession,
+    Watch,
     logger,
+    watch_nothing,
 )
 from sparkwap import server
 from sparkwap.errors import SparkwapError
@@ -51,6 +53,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         self.session_settings: Callable[[], Mapping[str, str]] = dict
         self.pool = SessionPool(self._open_sql, self._open_connect, lambda: self.session_settings())
         self.check_statement: Callable[[str], None] = lambda sql: None
+        self.watch_statement: Watch = watch_nothing
 
     @property
     def credentials(self) -> SparkWapCredentials:
@@ -62,7 +65,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         """Lend ``connection`` a session of the pool."""
         if connection.state == ConnectionState.OPEN:
             return connection
-        connection.handle = self.pool.borrow(self.check_statement)
+        connection.handle = self.pool.borrow(self.check_statement, self.watch_statement)
         connection.state = ConnectionState.OPEN  # type: ignore[assignment]
         return connection
 

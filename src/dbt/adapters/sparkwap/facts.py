@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import PurePath
 from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
@@ -14,6 +15,8 @@ from sparkwap.run import NodeFact, TestFact, TestSeen
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 PASSED = frozenset({"pass", "warn"})
 TEST_TYPES = frozenset({"test", "unit_test"})
+# A unit test is given its rows.
+READING_TYPES = BUILT_TYPES | {"test"}
 # A test reads through these: their rows are those of what they select from.
 SEE_THROUGH = frozenset({"view", "ephemeral"})
 DROPPED = (
@@ -39,6 +42,7 @@ class Manifest:
 
     def __init__(self, manifest: Any) -> None:
         self._nodes: Mapping[str, Any] = manifest.nodes
+        self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
         disabled = getattr(manifest, "disabled", {})
         self._known = {node.name for node in self._nodes.values()}
@@ -49,6 +53,31 @@ class Manifest:
         """The ``config.meta`` of a node; empty if there is no such node."""
         node = self._nodes.get(node_id)
         return (node.config.meta or {}) if node is not None else {}
+
+    def read_by(self, node: Any) -> list[tuple[str, str]]:
+        """Tables and views that a node or test reads, those behind views included."""
+        return [
+            name
+            for node_id in sorted(self._closure(_depends_on(node)))
+            if (name := self._table(node_id)) is not None
+        ]
+
+    def selector(self, node_id: str) -> str:
+        """What selects this node, and no other, in ``--select``."""
+        node = self._nodes[node_id]
+        # By its name alone a model `a` comes with all that is in a folder `a` beside it.
+        file = PurePath(node.original_file_path).name
+        exact = "" if set(file) & set(" ,*?[") else f",file:{file}"
+        return f"fqn:{'.'.join(node.fqn)}{exact}"
+
+    def _table(self, node_id: str) -> tuple[str, str] | None:
+        source = self._sources.get(node_id)
+        if source is not None:
+            return source.schema, source.identifier
+        node = self._nodes.get(node_id)
+        if node is None or _materialized(node) == "ephemeral":
+            return None
+        return node.schema, node.alias
 
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
         """The tables and views that this invocation was to build."""
@@ -124,9 +153,11 @@ class Manifest:
         parents: set[str] = set()
         for parent in _depends_on(node):
             above = self._nodes.get(parent)
-            if above is not None and _materialized(above) == "ephemeral":
+            kind = _materialized(above) if above is not None else ""
+            # A view that this run does not build has the rows of what it reads, on the branch.
+            if above is not None and kind in SEE_THROUGH:
                 parents |= self._parents(above)
-            else:
+            if kind != "ephemeral":
                 parents.add(parent)
         return frozenset(parents)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -21,24 +21,27 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
-from dbt.adapters.sparkwap import docs, facts
+from dbt.adapters.sparkwap import again, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
+from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import guard, lease, names, overlay, summary
+from sparkwap import guard, lease, names, overlay, rebuilding, state, steps, summary
 from sparkwap.catalog import Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
-from sparkwap.plan import Desired
+from sparkwap.plan import Desired, in_place
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
-from sparkwap.state import LastRun, RetryRecord, run_of
+from sparkwap.state import RESULTS, UNFINISHED, LastRun, RetryRecord, run_of
+from sparkwap.steps import reached
+from sparkwap.transient import Fate
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -100,6 +103,7 @@ class SparkWapAdapter(SparkAdapter):
         self._run_settled = False
         self._refusal: str | None = None
         self._read_branch_known = False
+        self._facts: facts.Manifest | None = None
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
@@ -108,6 +112,7 @@ class SparkWapAdapter(SparkAdapter):
         )
         self.connections.session_settings = self._session_settings
         self.connections.check_statement = self._check_statement
+        self.connections.watch_statement = self._watch_statement
         overlay.activate(None)
 
     # -- the lake and the run --------------------------------------------------------------------
@@ -156,7 +161,9 @@ class SparkWapAdapter(SparkAdapter):
         scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
         own = variables.get(getattr(self.config, "project_name", ""), {})
         given = getattr(self.config, "cli_vars", None) or {}
-        return GateSettings.from_vars({**scoped, **own, **given})
+        settings = GateSettings.from_vars({**scoped, **own, **given})
+        rebuilt = again.rebuilt_branch()
+        return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
 
     def _branch(self, settings: GateSettings) -> str:
         """The audit branch: the user's, that of the run to go on with, or a new one."""
@@ -164,8 +171,11 @@ class SparkWapAdapter(SparkAdapter):
         last = LastRun.read(self._target_path)
         if settings.branch is None and self._is_retry:
             folder = Path(getattr(self.config.args, "state", None) or self._target_path)
-            retried = run_of(Path(self._project_root) / folder / "run_results.json")
+            results = Path(self._project_root) / folder / RESULTS
+            retried = run_of(results)
             if last is not None and last.run_id == retried:
+                if last.outcome == "open" or state.is_unfinished(results):
+                    state.require_unpublished(self.lake.ledger, last)
                 return last.branch
             run_id = retried or run_id
         # What a run that died has left half-built tells nothing about its tables.
@@ -175,6 +185,7 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        rebuilt = again.rebuilt_branch()
         run = Run(
             self.lake,
             run_id=get_invocation_id(),
@@ -183,6 +194,8 @@ class SparkWapAdapter(SparkAdapter):
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
+            rebuild_of=None if rebuilt is None else rebuilt[1],
+            repeats=self._is_retry,
         )
         run.warm_up()
         self._lease = lease.hold(
@@ -190,8 +203,17 @@ class SparkWapAdapter(SparkAdapter):
         )
         run.load_side_schemas()
         overlay.activate(run.overlay)
+        reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
         return run
+
+    def _record_unfinished(self) -> None:
+        """Let `dbt retry` find this run, should it not come to its end."""
+        try:
+            write_unfinished(self._target_path / RESULTS, self.get_macro_resolver())
+        except Exception as error:
+            # A convenience: the branch can be named by hand, too.
+            logger.debug(f"no record of the open run was written: {error}")
 
     def _session_settings(self) -> Mapping[str, str]:
         """The settings of every Spark session of this invocation."""
@@ -236,6 +258,17 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             guard.check(sql, self._is_live, self._is_stray)
 
+    def _watch_statement(self, sql: str) -> Callable[[], Fate]:
+        """What tells the fate of a statement after an error, without which none is sent again."""
+        table = guard.written_table(sql)
+        if table is None:
+            return lambda: "no table"
+        identifier = self._named(table)
+        if self._run is None or identifier is None:
+            return lambda: "unknown"
+        with _as_dbt_error():
+            return self._run.watch(identifier)
+
     def _is_live(self, name: str) -> bool:
         """Whether a statement's table is one that readers of ``main`` can see."""
         identifier = self._live_identifier(name)
@@ -251,14 +284,17 @@ class SparkWapAdapter(SparkAdapter):
 
     def _live_identifier(self, name: str) -> tuple[str, str] | None:
         """Schema and table of a name; None for temporary views and side schemas."""
+        found = self._named(name)
+        if found is None or self._run is None:
+            return None
+        return None if names.split_side_schema(found[0], self._run.branch) else found
+
+    def _named(self, name: str) -> tuple[str, str] | None:
+        """Schema and table of a name; None for temporary views."""
         parts = name.split(".")
         if len(parts) == 3 and parts[0] == self.credentials.catalog_name:
             parts = parts[1:]
-        if len(parts) != 2 or self._run is None:
-            return None
-        if names.split_side_schema(parts[0], self._run.branch):
-            return None
-        return parts[0], parts[1]
+        return (parts[0], parts[1]) if len(parts) == 2 else None
 
     @contextmanager
     def connection_named(
@@ -266,9 +302,26 @@ class SparkWapAdapter(SparkAdapter):
     ) -> Iterator[None]:
         """dbt opens a node's connection before it compiles the node: here the node begins."""
         with super().connection_named(name, query_header_context, should_release_connection):
-            if getattr(query_header_context, "resource_type", None) in facts.BUILT_TYPES:
+            kind = getattr(query_header_context, "resource_type", None)
+            if kind in facts.BUILT_TYPES:
                 self._begin_node(query_header_context)
+            if kind in facts.READING_TYPES and self._run is not None:
+                with _as_dbt_error():
+                    reads = self._manifest_facts().read_by(query_header_context)
+                    self._run.read(query_header_context.unique_id, reads)
+            if kind in facts.TEST_TYPES and self._run is not None:
+                reached(
+                    steps.AUDIT_BEGINS,
+                    run_id=self._run.run_id,
+                    branch=self._run.branch,
+                    node_id=query_header_context.unique_id,
+                )
             yield
+
+    def _manifest_facts(self) -> facts.Manifest:
+        if self._facts is None:
+            self._facts = facts.Manifest(self.get_macro_resolver())
+        return self._facts
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
@@ -296,7 +349,7 @@ class SparkWapAdapter(SparkAdapter):
 
         :param columns: dicts of name, type, nullable and doc, in order; None to keep the table's.
         :param layout: partition_by, sort_by, properties, format_version, comment, as far as the
-            model manages them.
+            model manages them; ``given``, all properties of the model's config.
         :return: ``branch``, or ``side``.
         """
         layout = layout or {}
@@ -312,7 +365,10 @@ class SparkWapAdapter(SparkAdapter):
             location=None,
             ordered=True,
         )
-        return self._placed(lambda run: run.place_table(_identifier(relation), desired).how)
+        at_once = in_place(layout.get("given"))
+        return self._placed(
+            lambda run: run.place_table(_identifier(relation), desired, at_once).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
@@ -396,7 +452,11 @@ class SparkWapAdapter(SparkAdapter):
     def wap_open_run(self) -> str | None:
         """Open the run of this invocation; returns its audit branch."""
         run = self.current_run()
-        return run.branch if run else None
+        if run is None:
+            return None
+        self._record_unfinished()
+        reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
+        return run.branch
 
     @available.parse(lambda *a, **k: {})
     def wap_close_run(self, results: Iterable[Any]) -> dict[str, Any]:
@@ -409,18 +469,31 @@ class SparkWapAdapter(SparkAdapter):
             return {"lines": [], "failed": False}
         results = list(results)
         manifest = facts.Manifest(self.get_macro_resolver())
+        nodes = manifest.nodes(results)
         try:
-            with _as_dbt_error():
-                closing = run.close(
-                    manifest.nodes(results), manifest.tests(), manifest.seen(results)
-                )
+            closing = run.close(nodes, manifest.tests(), manifest.seen(results))
+        except Exception as error:
+            # dbt knows of nothing wrong with them, and a retry would pass them by.
+            facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
+            raise DbtRuntimeError(_not_closed(error, run.branch)) from error
         finally:
             self._run_settled = True
             self._end_run()
+        if closing.rebuild is not None:
+            closing = self._build_again(run, closing, manifest)
+        about = {"run_id": run.run_id, "branch": run.branch}
+        reached(steps.RECORDING, **about)
         outcome = "held" if closing.published < len(closing.nodes) else "closed"
         LastRun(run.run_id, run.branch, outcome).write(self._target_path)
+        reached(steps.RECORDED, **about)
         facts.mark_rejected(results, closing.rejected(), manifest)
-        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch)
+        reached(steps.MARKED, **about)
+        lines = summary.lines(
+            closing,
+            run_id=run.run_id,
+            branch=run.branch,
+            remarks=rebuilding.told(closing),
+        )
         return {
             "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
@@ -435,6 +508,21 @@ class SparkWapAdapter(SparkAdapter):
 
         return end_of_run(self.lake, run.run_id, run.settings)
 
+    def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
+        """Follow main, which moved away under the run."""
+
+        def build(node_ids: tuple[str, ...]) -> rebuilding.Ended:
+            return again.build(
+                self.config,
+                [manifest.selector(node_id) for node_id in node_ids],
+                branch=run.branch,
+                run_id=run.run_id,
+                target_path=self._target_path,
+            )
+
+        with _as_dbt_error():
+            return rebuilding.follow(run, closing, build, logger.info)
+
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
@@ -445,6 +533,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
+            unfinished=state.unfinished_run(self._target_path),
         )
         with _as_dbt_error():
             return operations.call(name, arguments)
@@ -616,6 +705,9 @@ class SparkWapAdapter(SparkAdapter):
     def cleanup_connections(self) -> None:
         if self._run is not None and self._command == "clone" and sys.exc_info()[0] is None:
             self._publish_copies(self._run)
+        if self._run is not None and sys.exc_info()[0] is not None:
+            # Interrupted: dbt's own record is of the nodes that have run, and knows no others.
+            self._record_unfinished()
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
@@ -702,6 +794,17 @@ def _as_dbt_error() -> Iterator[None]:
         yield
     except SparkwapError as error:
         raise DbtRuntimeError(str(error)) from error
+
+
+def _not_closed(error: Exception, branch: str) -> str:
+    """What is told when the gate could not come to its end; its own errors say it themselves."""
+    if isinstance(error, SparkwapError):
+        return str(error)
+    return (
+        f"The gate broke down when it closed the run ({type(error).__name__}: {error}). All tables "
+        f"of the run are published or none, and what is not is on branch {branch}. `dbt "
+        "run-operation wap_status` shows which; `dbt retry` looks, and does nothing twice."
+    )
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:

@@ -7,8 +7,10 @@ A node with a Python model borrows a Spark Connect session instead, as its frame
 
 from __future__ import annotations
 
+import random
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,8 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
-from sparkwap import guard
+from sparkwap import guard, steps, transient
+from sparkwap.steps import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +60,8 @@ def short_error(message: str) -> str:
 class ConnectCursor:
     """Runs SQL in a Spark Connect session, in the shape of a DB-API cursor."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession | None) -> None:
+        self._spark: Any = spark
         self._frame: Any = None
 
     def execute(self, sql: str) -> None:
@@ -83,18 +86,35 @@ class ConnectCursor:
         self._frame = None
 
 
+DONE: Any = ConnectCursor(None)
+"""In the place of the cursor of a statement that was done though it ended with an error."""
+
+Watch = Callable[[str], Callable[[], transient.Fate]]
+
+
+def watch_nothing(sql: str) -> Callable[[], transient.Fate]:
+    """For sessions outside of a run: nothing is sent again."""
+    return lambda: "unknown"
+
+
 class PooledHandle(SparkConnectionWrapper):
     """What dbt holds while a node runs: a borrowed session, given back by :meth:`close`.
 
-    ``check`` is called with each statement before it is sent and may refuse it.
+    ``check`` is called with each statement before it is sent and may refuse it; ``watch`` is called
+    with it too, and returns what tells its fate after an error.
     """
 
     def __init__(
-        self, pool: SessionPool, wrapper: SparkConnectionWrapper, check: Callable[[str], None]
+        self,
+        pool: SessionPool,
+        wrapper: SparkConnectionWrapper,
+        check: Callable[[str], None],
+        watch: Watch,
     ) -> None:
         self._pool = pool
         self._sql = wrapper
         self._check = check
+        self._watch = watch
         self._undo: list[str] = []
         self._connect: SparkSession | None = None
         self._cursor: Any = None
@@ -115,13 +135,44 @@ class PooledHandle(SparkConnectionWrapper):
 
     def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
         self._check(sql)
+        tried = 0
+        while True:
+            look = self._watch(sql)
+            tried += 1
+            try:
+                self._send(sql, bindings)
+                return
+            except Exception as error:
+                if not self._passes(error, look, tried):
+                    raise
+            if self._cursor is DONE:
+                return
+            time.sleep(transient.wait_seconds(tried, random.random()))
+
+    def _passes(self, error: Exception, look: Callable[[], transient.Fate], tried: int) -> bool:
+        """Whether a statement that failed is done all the same, or may be sent again."""
+        # The message for people has lost the class, which its cause still has.
+        rule = transient.rule_of(error)
+        if self._broken or rule in ("fail", "rebuild"):
+            return False
+        step = transient.step(rule, look(), tried)
+        if step == "done":
+            logger.info("sparkwap: the statement failed, but its snapshot is there; going on")
+            self._cursor = DONE
+        elif step == "send":
+            logger.info(f"sparkwap: a conflict that passes ({rule}); sending the statement again")
+        return step != "raise"
+
+    def _send(self, sql: str, bindings: list[Any] | None) -> None:
         try:
+            reached(steps.STATEMENT_SENDING, sql=sql)
             if self._connect is not None:
                 self._cursor = ConnectCursor(self._connect)
                 self._cursor.execute(sql.strip().removesuffix(";"))
             else:
                 self._cursor = self._sql.cursor()
                 self._cursor.execute(sql, bindings)
+            reached(steps.STATEMENT_DONE, sql=sql)
         except CONNECTION_LOST_EXCEPTIONS as error:
             self._broken = True
             raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error
@@ -242,10 +293,10 @@ class SessionPool:
         """What every session of this invocation is opened with."""
         return dict(self._ask_settings())
 
-    def borrow(self, check: Callable[[str], None]) -> PooledHandle:
+    def borrow(self, check: Callable[[str], None], watch: Watch = watch_nothing) -> PooledHandle:
         with self._lock:
             wrapper = self._idle.pop() if self._idle else None
-        return PooledHandle(self, wrapper or self._open_sql(self.settings), check)
+        return PooledHandle(self, wrapper or self._open_sql(self.settings), check, watch)
 
     def give_back(self, wrapper: SparkConnectionWrapper, *, reusable: bool) -> None:
         if reusable:

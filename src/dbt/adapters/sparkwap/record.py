@@ -1,0 +1,49 @@
+"""dbt's record of a run that has not come to its end.
+
+dbt writes ``run_results.json`` when it ends. One that is killed leaves the record of the run
+before, and `dbt retry` would repeat that one. So a run puts a record down when it opens, which says
+of all its nodes that they have not run; dbt writes over it in the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dbt.artifacts.schemas.results import RunStatus
+from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
+from dbt.flags import get_flags
+from dbt.utils import args_to_dict
+
+from dbt import selected_resources
+from sparkwap.state import UNFINISHED
+
+
+def write_unfinished(path: Path, manifest: Any) -> None:
+    """Record of all nodes that this invocation has selected that they have not run.
+
+    :param path: dbt's ``run_results.json``.
+    :param manifest: dbt's manifest.
+    """
+    flags = get_flags()
+    if not getattr(flags, "WRITE_JSON", True):
+        return
+    nodes = {**manifest.nodes, **manifest.unit_tests}
+    results = [
+        RunResult(
+            status=RunStatus.Skipped,  # type: ignore[arg-type]
+            timing=[],
+            thread_id="main",
+            execution_time=0.0,
+            adapter_response={},
+            message=UNFINISHED,
+            failures=None,
+            node=nodes[node_id],
+        )
+        for node_id in sorted(selected_resources.SELECTED_RESOURCES)
+        if node_id in nodes
+    ]
+    if results:
+        record = RunExecutionResult(results=results, elapsed_time=0.0, args=args_to_dict(flags))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record.write(str(path))

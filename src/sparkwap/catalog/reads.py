@@ -1,0 +1,57 @@
+"""Tables that a run reads and does not build: what they were, and whether they still are."""
+
+from __future__ import annotations
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import Mismatch, Read
+from sparkwap.catalog.planning import Load, row_words, snapshot_words
+from sparkwap.catalog.rows import Row
+from sparkwap.catalog.sameness import same_rows
+
+NOTHING = "nothing"
+_TABLE, _VIEW = "table", "view"
+
+
+def token(row: Row | None, load: Load) -> str:
+    """What a name means to a reader, as one text.
+
+    ``table <uuid> <snapshot of main, or none>``, ``view <metadata file>``, or ``nothing``.
+    """
+    if row is None:
+        return NOTHING
+    if row.kind == "view":
+        return f"{_VIEW} {row.location}"
+    document = load(row.location)
+    main = md.main_of(document)
+    return f"{_TABLE} {md.identity(document)} {'none' if main is None else main}"
+
+
+def moved(read: Read, row: Row | None, load: Load) -> Mismatch | None:
+    """How a table or view differs from what was read; None if a reader sees the same rows.
+
+    A compaction makes no difference where the metadata proves that it changed no row.
+
+    Args:
+        read: What was read.
+        row: What stands there now.
+        load: Reads a metadata document.
+    """
+    now = token(row, load)
+    if now == read.token or (row is not None and _only_compacted(read.token, now, row, load)):
+        return None
+    found = row_words(row) if row is None or row.kind == "view" else _words(now)
+    return Mismatch(read.identifier, "what was read", _words(read.token), found, "read")
+
+
+def _only_compacted(before: str, now: str, row: Row, load: Load) -> bool:
+    old, new = before.split(" "), now.split(" ")
+    if old[0] != _TABLE or new[0] != _TABLE or old[1] != new[1] or "none" in (old[2], new[2]):
+        return False
+    return same_rows(load(row.location), int(old[2]), int(new[2]))
+
+
+def _words(text: str) -> str:
+    kind, *rest = text.split(" ", 2)
+    if kind == _TABLE:
+        return snapshot_words(None if rest[1] == "none" else int(rest[1]))
+    return f"a view at {rest[0]}" if kind == _VIEW else "nothing"

@@ -1,0 +1,125 @@
+"""The fault injector: dies, or breaks something, at a step of the gate.
+
+Switched on by the environment only, for the tests of crashes::
+
+    SPARKWAP_FAULT=publish.committed:kill-dbt       the first time that the step is reached
+    SPARKWAP_FAULT=statement.sending:kill-server:3  the third time
+
+The actions are those of `ACTIONS`. The server is the embedded one of the lake that
+``SPARKWAP_FAULT_LAKE`` names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from sqlalchemy.exc import OperationalError
+
+from sparkwap.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparkwap.steps import Step
+
+VARIABLE = "SPARKWAP_FAULT"
+LAKE_VARIABLE = "SPARKWAP_FAULT_LAKE"
+
+
+class InjectedFault(Exception):
+    """What the action ``raise`` raises; of no class that the code handles."""
+
+
+class Injector:
+    """Does one action, at one occurrence of one step.
+
+    Args:
+        step: Name of the step.
+        action: One of `ACTIONS`.
+        occurrence: Which time that the step is reached, from 1 on.
+
+    Raises:
+        ConfigError: There is no such action, or the occurrence is below 1.
+    """
+
+    def __init__(self, step: str, action: str, occurrence: int = 1) -> None:
+        if action not in ACTIONS or occurrence < 1:
+            raise ConfigError(
+                f"{VARIABLE} wants <step>:<action>[:<occurrence from 1 on>] with one of the "
+                f"actions {', '.join(ACTIONS)}; nothing was run. Unset it outside of tests."
+            )
+        self._step = step
+        self._action = ACTIONS[action]
+        self._left = occurrence
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_environment(cls) -> Injector:
+        """The injector that the environment asks for; says so on the standard error."""
+        text = os.environ[VARIABLE]
+        sys.stderr.write(f"sparkwap: a fault is switched on by {VARIABLE}={text}\n")
+        step, _, rest = text.partition(":")
+        action, _, occurrence = rest.partition(":")
+        times = occurrence or "1"
+        return cls(step, action, int(times) if times.isdigit() else 0)
+
+    def __call__(self, step: Step, facts: Mapping[str, Any]) -> None:
+        """As a listener of `sparkwap.steps`."""
+        if step.name != self._step:
+            return
+        with self._lock:
+            self._left -= 1
+            due = self._left == 0
+        if due:
+            self._action(step)
+
+
+def _kill_dbt(_step: Step) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_server(_step: Step) -> None:
+    from sparkwap.server import status
+
+    found = status(Path(os.environ.get(LAKE_VARIABLE, ".lake")))
+    if found is not None:
+        psutil.Process(found.endpoint.pid).kill()
+
+
+def _raise(step: Step) -> None:
+    raise InjectedFault(f"a fault was injected at {step.name}")
+
+
+def _fill_disk(step: Step) -> None:
+    raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (injected at {step.name})")
+
+
+def _lose_network(step: Step) -> None:
+    """Shut all TCP connections of this process, or say what a database without any would say."""
+    shut = 0
+    for connection in psutil.Process().net_connections(kind="tcp"):
+        if connection.status == psutil.CONN_ESTABLISHED and connection.fd >= 0:
+            with socket.socket(fileno=os.dup(connection.fd)) as mine:
+                mine.shutdown(socket.SHUT_RDWR)
+            shut += 1
+    if not shut:
+        gone = ConnectionError(f"the connection was lost (injected at {step.name})")
+        raise OperationalError("commit", {}, gone, connection_invalidated=True)
+
+
+ACTIONS: Mapping[str, Callable[[Step], None]] = {
+    "kill-dbt": _kill_dbt,
+    "kill-server": _kill_server,
+    "raise": _raise,
+    "disk-full": _fill_disk,
+    "lost-network": _lose_network,
+}
+"""What can go wrong: SIGKILL of this process, SIGKILL of the server, an exception, a disk without
+space, a network that is gone."""

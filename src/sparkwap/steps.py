@@ -1,0 +1,186 @@
+"""The steps of the gate: every place between two changes of state, by name.
+
+A run is a chain of changes: a branch is opened, rows are written, a transaction commits, a record
+is put down. Code calls `reached` between them. Whoever listens learns where a run is: the fault
+injector of the tests, which dies there, or a log.
+
+A new change of state gets a step here. The kill matrix (``tests/unit/crashes``) is made from this
+list, so that a step at which no test has died fails the suite, and so is the table in
+``docs/crashes.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Side = Literal["before", "after"]
+"""What readers of ``main`` see at a step: the state before the publish or rollback, or after it."""
+
+Where = Literal["catalog", "run", "dbt"]
+"""What runs there: catalog code, the story of a run, or the adapter inside dbt."""
+
+Listener = Callable[["Step", Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A named place between two changes of state.
+
+    Attributes:
+        name: ``<what>.<where in it>``.
+        where: Which code calls it.
+        done: What has happened before it, in one line.
+        readers: What readers of ``main`` see, whatever dies here.
+    """
+
+    name: str
+    where: Where
+    done: str
+    readers: Side = "before"
+
+
+Operation = Literal[
+    "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
+    "drop_schema", "erase", "reopen", "sweep", "sweep_table",
+]  # fmt: skip
+"""What a commit to the catalog is for."""
+
+Part = Literal[
+    "begins", "files_written", "begun", "rows_changed", "committed", "cleaned", "purging", "purged"
+]  # fmt: skip
+
+_OPERATIONS: Mapping[Operation, str] = {
+    "open_branch": "the audit branch of a table, with the tag of its base",
+    "clone": "the clone of a table in the side schema",
+    "copy": "a table that shares another one's files",
+    "forget": "dropping what the branch had of a table",
+    "publish": "the publish of all tables of a run",
+    "rollback": "the rollback of a publish",
+    "discard": "dropping an audit branch",
+    "ledger": "rows of the ledger",
+    "drop_schema": "dropping a schema",
+    "erase": "a table without its history, for an erasure",
+    "reopen": "the candidates of a publish that was rolled back, on their branch again",
+    "sweep": "taking away an audit branch that is past its age",
+    "sweep_table": "taking tags and snapshots away from a table that are past their age",
+}
+_PARTS: Mapping[Part, str] = {
+    "begins": "nothing yet of {}",
+    "files_written": "the metadata files are written that the catalog will name for {}",
+    "begun": "the catalog's transaction has begun: {}",
+    "rows_changed": "all rows are changed in the open transaction: {}",
+    "committed": "the transaction is committed: {}",
+    "cleaned": "former metadata files of the ledger that nothing names are deleted, after {}",
+    "purging": "folders that only dropped tables and views used are still there, after {}",
+    "purged": "folders that only dropped tables and views used are deleted, after {}",
+}
+_PURGES: frozenset[Operation] = frozenset({"forget", "publish", "discard", "drop_schema"})
+_MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_schema"})
+
+_AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
+
+STEPS: dict[str, Step] = {}
+"""All steps by name, in the order in which a run passes them."""
+
+
+def _step(name: str, where: Where, done: str, readers: Side = "before") -> Step:
+    STEPS[name] = Step(name, where, done, readers)
+    return STEPS[name]
+
+
+def _commit_steps(operation: Operation) -> dict[Part, Step]:
+    made: dict[Part, Step] = {}
+    for part, done in _PARTS.items():
+        if part in ("purging", "purged") and operation not in _PURGES:
+            continue
+        moved = operation in _MOVES_MAIN and part in _AFTER
+        text = done.format(_OPERATIONS[operation])
+        made[part] = _step(f"{operation}.{part}", "catalog", text, "after" if moved else "before")
+    return made
+
+
+# fmt: off
+RUN_OPENING = _step("run.opening", "dbt", "nothing: the run has its branch's name, no more")
+RUN_OPENED = _step("run.opened", "dbt", "the run is on record in dbt's target folder, as open")
+SCHEMA_CREATING = _step("schema.creating", "catalog", "a schema is about to be created")
+SCHEMA_CREATED = _step("schema.created", "catalog", "a schema is created, a side schema with its "
+                       "mark")
+LEDGER_CREATING = _step("ledger_table.creating", "catalog", "a table of the ledger lacks")
+LEDGER_CREATED = _step("ledger_table.created", "catalog", "a table of the ledger is created")
+NODE_BEGINS = _step("node.begins", "run", "a node's turn has come; what the branch had of it is "
+                    "still there")
+NODE_BEGUN = _step("node.begun", "run", "what the branch had of the node's table is forgotten")
+NODE_PLACING = _step("node.placing", "run", "the node's table has no place on the branch yet")
+NODE_PLACED = _step("node.placed", "run", "the branch, clone or side schema is there to be written")
+STATEMENT_SENDING = _step("statement.sending", "dbt", "a statement is about to be sent to Spark")
+STATEMENT_DONE = _step("statement.done", "dbt", "Spark has answered a statement")
+NODE_CHECKING = _step("node.checking", "run", "the node's rows are written")
+NODE_RECORDED = _step("node.recorded", "run", "the candidate is recorded, in the run's memory")
+AUDIT_BEGINS = _step("audit.begins", "dbt", "a test is about to read the branch")
+CLOSING = _step("run.closing", "run", "all nodes are built and audited")
+DECIDED = _step("run.decided", "run", "the gate has its verdicts")
+METADATA_WRITING = _step("metadata.writing", "catalog", "a metadata file is about to be written")
+METADATA_HALF = _step("metadata.half_written", "catalog", "half of a metadata file is written; "
+                      "nothing names it")
+METADATA_WRITTEN = _step("metadata.written", "catalog", "a metadata file is on the disk for good; "
+                         "nothing names it")
+# fmt: on
+COMMIT_STEPS: Mapping[Operation, Mapping[Part, Step]] = {
+    operation: _commit_steps(operation) for operation in _OPERATIONS
+}
+# fmt: off
+FILES_DELETING = _step("files.deleting", "catalog", "files to which nothing refers are found in a "
+                       "folder")
+FILES_DELETED = _step("files.deleted", "catalog", "files to which nothing refers are deleted from "
+                      "a folder; the ledger does not know yet")
+PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and keeps "
+                         "what it was told", "after")
+CLOSED = _step("run.closed", "run", "published, held or rejected, and in the ledger", "after")
+RECORDING = _step("record.writing", "dbt", "as run.closed; the record in the target folder still "
+                  "says open", "after")
+RECORDED = _step("record.written", "dbt", "the record in the target folder says held or closed",
+                 "after")
+MARKED = _step("results.marked", "dbt", "dbt's results say which tables were rejected; nothing is "
+               "printed yet", "after")
+# fmt: on
+
+_listeners: tuple[Listener, ...] | None = None
+
+
+def reached(step: Step, **facts: Any) -> None:
+    """Say that a step is reached; does nothing unless somebody listens.
+
+    Args:
+        step: The step.
+        facts: What it is about, as far as the caller knows: ``run_id``, ``branch``, ``table``
+            (``schema.name``), ``node_id``, ``file``.
+    """
+    if _listeners is not None:
+        for listener in _listeners:
+            listener(step, facts)
+
+
+def listen(listener: Listener) -> Callable[[], None]:
+    """Have ``listener`` called at every step, by the thread that reaches it.
+
+    Returns:
+        A function that ends it.
+    """
+    global _listeners
+    _listeners = (*(_listeners or ()), listener)
+
+    def end() -> None:
+        global _listeners
+        _listeners = tuple(one for one in _listeners or () if one is not listener) or None
+
+    return end
+
+
+if os.environ.get("SPARKWAP_FAULT"):
+    # Only for tests: nothing else imports the injector.
+    from sparkwap import faults
+
+    listen(faults.Injector.from_environment())

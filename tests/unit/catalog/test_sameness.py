@@ -1,0 +1,265 @@
+"""What metadata proves of compactions and overwrites, and of tables that were only read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkwap.catalog import BranchItem, PublishRefused, SideItem
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.rows import Conflict, Row, Rows, Swap
+from sparkwap.catalog.sameness import between, same_rows, stands_alone
+
+BRANCH, SIDE = "pr_1", "s__pr_1"
+Bench = Any
+
+
+def table(*snapshots: tuple[int, int | None, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "snapshots": [
+            {"snapshot-id": number, "parent-snapshot-id": parent, "summary": summary}
+            for number, parent, summary in snapshots
+        ]
+    }
+
+
+APPEND = {"operation": "append", "added-records": "3", "total-records": "3"}
+COMPACTION = {
+    "operation": "replace",
+    "added-records": "3",
+    "deleted-records": "3",
+    "total-records": "3",
+}
+
+
+@pytest.mark.parametrize(
+    ("summary", "proven"),
+    [
+        (COMPACTION, True),
+        ({"operation": "replace", "total-records": "3"}, True),
+        ({**COMPACTION, "operation": "overwrite"}, False),
+        ({**COMPACTION, "deleted-records": "4"}, False),
+        ({**COMPACTION, "total-records": "2"}, False),
+        ({**COMPACTION, "total-position-deletes": "1"}, False),
+        ({"operation": "replace"}, False),
+        ({"operation": "replace", "total-records": "many"}, False),
+        ({}, False),
+    ],
+)
+def test_a_compaction_is_proven_or_not(summary: dict[str, str], proven: bool) -> None:
+    document = table((1, None, APPEND), (2, 1, COMPACTION), (3, 2, summary))
+    assert same_rows(document, 1, 3) is proven
+    assert same_rows(document, 1, 2)
+
+
+def test_what_is_not_in_the_line_is_not_proven() -> None:
+    document = table((1, None, APPEND), (2, 9, COMPACTION), (4, 1, COMPACTION))
+    assert not same_rows(document, 1, 2)
+    assert not same_rows(document, 4, 1)
+    assert not same_rows(document, None, 1)
+    assert not same_rows(document, 1, None)
+    assert same_rows(document, None, None)
+
+
+def test_a_whole_overwrite_stands_alone() -> None:
+    whole = {"operation": "overwrite", "added-data-files": "2", "total-data-files": "2"}
+    added = {"operation": "append", "added-data-files": "1", "total-data-files": "3"}
+    document = table((1, None, whole), (2, 1, added), (3, 2, whole), (4, 3, added), (5, 4, {}))
+    assert stands_alone(document, 3, 1)
+    assert stands_alone(document, 5, 1)
+    assert not stands_alone(document, 2, 1)
+    assert not stands_alone(document, 5, 3)
+    assert not stands_alone(document, 99, 1)
+
+
+def test_summaries_between() -> None:
+    document = table((1, None, {"n": 1}), (2, 1, {"n": 2}), (3, 2, {"n": 3}))
+    assert [one["n"] for one in between(document, 1, 3)] == [3, 2]  # type: ignore[comparison-overlap]
+    assert len(between(document, 9, 3)) == 3
+    assert between(document, 1, None) == []
+
+
+# -- on a lake -----------------------------------------------------------------------------------
+
+
+def compact(bench: Bench, name: str) -> int:
+    """Rewrite main without changing a row, as maintenance does."""
+    loaded = bench.lake.catalog.load_table(("s", name))
+    loaded.overwrite(loaded.scan().to_arrow())
+    row = bench.lake.store.rows.get(("s", name))
+    assert row is not None
+    document = dict(bench.lake.store.load(row.location))
+    main = md.main_of(document)
+    base = bench.head(("s", name), "main_before")
+    # PyIceberg writes a delete and an append; a compaction is one snapshot of both.
+    (entry,) = (s for s in document["snapshots"] if s["snapshot-id"] == main)
+    total = entry["summary"]["total-records"]
+    entry = {
+        **entry,
+        "parent-snapshot-id": base,
+        "summary": {
+            "operation": "replace",
+            "added-records": total,
+            "deleted-records": total,
+            "total-records": total,
+        },
+    }
+    others = [s for s in document["snapshots"] if s["snapshot-id"] != main]
+    document = {**document, "snapshots": [*others, entry]}
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    bench.lake.store.rows.apply([Swap(row, Row(("s", name), "table", location))])
+    return int(str(main))
+
+
+def marked(bench: Bench, name: str, *ids: int) -> None:
+    """A table whose main has a tag, by which `compact` finds it."""
+    bench.table(name, *ids)
+    loaded = bench.lake.catalog.load_table(("s", name))
+    loaded.manage_snapshots().create_tag(bench.head(("s", name), "main"), "main_before").commit()
+
+
+def overwritten(bench: Bench, name: str, *ids: int) -> BranchItem:
+    opened = bench.lake.open_branch(("s", name), BRANCH)
+    loaded = bench.lake.catalog.load_table(("s", name))
+    loaded.overwrite(pa.table({"id": pa.array(ids, pa.int64())}), branch=BRANCH)
+    return BranchItem(("s", name), BRANCH, opened.base, bench.head(("s", name), BRANCH))
+
+
+def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
+    marked(bench, "t", 1, 2)
+    item = overwritten(bench, "t", 7)
+    compacted = compact(bench, "t")
+    assert bench.read("t") == [1, 2]
+    receipt = bench.publish(item)
+    assert bench.read("t") == [7]
+    assert receipt.entries[0].base == compacted
+    bench.lake.rollback(receipt.entries, run_id=receipt.run_id, publish_id=receipt.publish_id)
+    assert bench.read("t") == [1, 2]
+    assert bench.head(("s", "t"), "main") == compacted
+
+
+def test_an_append_does_not_follow_a_compaction(bench: Bench) -> None:
+    # It would bring back the files that the compaction has replaced.
+    marked(bench, "t", 1, 2)
+    item = bench.candidate("t", 7)
+    compact(bench, "t")
+    with pytest.raises(PublishRefused) as refused:
+        bench.publish(item)
+    assert [one.kind for one in refused.value.mismatches] == ["main"]
+    assert bench.read("t") == [1, 2]
+
+
+def test_a_whole_overwrite_does_not_follow_new_rows(bench: Bench) -> None:
+    bench.table("t", 1)
+    item = overwritten(bench, "t", 7)
+    bench.write(("s", "t"), 9, branch="main")
+    with pytest.raises(PublishRefused):
+        bench.publish(item)
+    assert bench.read("t") == [1, 9]
+
+
+def replacement(bench: Bench, name: str) -> SideItem:
+    expected = bench.state(("s", name)).metadata_location
+    side = bench.new(name, 4)
+    return SideItem(side.identifier, SIDE, side.candidate, expected)
+
+
+def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> None:
+    marked(bench, "t", 1)
+    item = replacement(bench, "t")
+    bench.lake.open_branch(("s", "t"), "other")
+    compact(bench, "t")
+    bench.publish(item)
+    assert bench.read("t") == [4]
+
+
+def test_a_replacement_minds_new_rows(bench: Bench) -> None:
+    bench.table("t", 1)
+    item = replacement(bench, "t")
+    bench.write(("s", "t"), 9, branch="main")
+    with pytest.raises(PublishRefused) as refused:
+        bench.publish(item)
+    assert [one.kind for one in refused.value.mismatches] == ["standing"]
+    assert bench.read("t") == [1, 9]
+
+
+# -- reads ---------------------------------------------------------------------------------------
+
+
+def test_a_read_that_moved_is_told_or_refused(bench: Bench) -> None:
+    bench.table("t", 1)
+    bench.table("r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r"), ("s", "nothing")])
+    bench.write(("s", "r"), 6, branch="main")
+    with pytest.raises(PublishRefused) as refused:
+        bench.publish(item, read=read, strict_reads=True)
+    assert [(one.identifier, one.kind) for one in refused.value.mismatches] == [
+        (("s", "r"), "read")
+    ]
+    assert bench.read("t") == [1]
+    receipt = bench.publish(item, read=read)
+    assert [one.identifier for one in receipt.moved_reads] == [("s", "r")]
+    assert bench.read("t") == [1, 2]
+
+
+def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
+    bench.table("t", 1)
+    marked(bench, "r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r")])
+    bench.lake.open_branch(("s", "r"), "other")
+    compact(bench, "r")
+    assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
+
+
+@pytest.mark.parametrize("change", ["appears", "is another", "view"])
+def test_other_things_under_a_name_that_was_read(bench: Bench, change: str) -> None:
+    bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    if change == "is another":
+        bench.table("r", 5)
+    if change == "view":
+        bench.view("r", "select 1 as id", schema="s")
+    read = bench.lake.read([("s", "r")])
+    if change == "view":
+        bench.view("r", "select 2 as id", schema="s")
+    else:
+        if change == "is another":
+            bench.lake.catalog.drop_table(("s", "r"))
+        bench.table("r", 5)
+    with pytest.raises(PublishRefused, match="what was read"):
+        bench.publish(item, read=read, strict_reads=True)
+
+
+def test_a_read_that_moves_in_the_last_moment(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the metadata and the transaction: the transaction holds the row."""
+    bench.table("t", 1)
+    bench.table("r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r")])
+    bench.lake.ledger.ensure({"publishes"})
+    real, seen = Rows.apply, []
+
+    def apply(self: Rows, *args: Any, **options: Any) -> None:
+        if options.get("requires") and not seen:
+            seen.append(1)
+            monkeypatch.setattr(Rows, "apply", real)
+            bench.write(("s", "r"), 6, branch="main")
+            monkeypatch.setattr(Rows, "apply", apply)
+        try:
+            real(self, *args, **options)
+        except Conflict as conflict:
+            seen.append(str(conflict))  # type: ignore[arg-type]
+            raise
+
+    monkeypatch.setattr(Rows, "apply", apply)
+    with pytest.raises(PublishRefused):
+        bench.publish(item, read=read, strict_reads=True)
+    assert "s.r, which was read, changed meanwhile" in str(seen)
+    assert bench.read("t") == [1]

@@ -1,0 +1,188 @@
+"""The kill matrix: every step of the gate, and each way to die there.
+
+The cells come from `sparkwap.steps.STEPS`. Steps inside dbt have theirs in
+``tests/functional/crashes``. What must hold is asserted through PyIceberg and plain SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashes.scenarios import BRANCH, SCENARIOS, SECOND, open_lake, operate, publishes
+from crashes.world import RAISED, TOLD, World
+
+from sparkwap import steps
+from sparkwap.state import LastRun
+
+ALL = bool(os.environ.get("SOAK"))
+TESTS = Path(__file__).parents[1]
+KILLED = -9
+CELLS = [
+    (step.name, action)
+    for step in steps.STEPS.values()
+    if step.where != "dbt"
+    for action in ("kill-dbt", "raise", "kill-server")
+]
+
+
+# -- a lake that comes back ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Where the lake is: always the same path, as metadata names absolute ones."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
+        yield Path(made) / "lake"
+
+
+@pytest.fixture(scope="module")
+def world(folder: Path) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        # The fork server does not take sys.path over before it imports.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), str(TESTS / "functional")]))
+        yield World(folder)
+
+
+# -- the matrix --------------------------------------------------------------------------------
+
+
+def cells_of(world: World, step: str, action: str) -> list[tuple[str, int]]:
+    """Where a step is reached: scenario, and which time of how many.
+
+    With SOAK=1 all of them. Else one: SIGKILL takes the first, an exception the last.
+    """
+    found = [
+        (name, time + 1) for name in SCENARIOS for time in range(Counter(world.told(name)[0])[step])
+    ]
+    assert found, f"no scenario reaches {step}: it has no cell"
+    if ALL:
+        return found
+    return found[-1:] if action == "raise" else found[:1]
+
+
+@pytest.mark.parametrize(("step", "action"), CELLS, ids=lambda value: value)
+def test_cell(world: World, step: str, action: str) -> None:
+    for name, occurrence in cells_of(world, step, action):
+        _try(world, name, step, action, occurrence)
+
+
+def _try(world: World, name: str, step: str, action: str, occurrence: int) -> None:
+    scenario, (_, before, after) = SCENARIOS[name], world.told(name)
+    assert world.begin(name) == before
+    with world.server() as server, world.reader.polling("s") as poller:
+        code = world.run(name, "act", f"{step}:{action}:{occurrence}")
+        assert (server.poll() is None) == (action != "kill-server")
+    assert code == {"kill-dbt": KILLED, "raise": RAISED, "kill-server": 0}[action]
+    # Readers: the old state or the new one, whole, and at no time anything else.
+    now = world.look()
+    expected = before if steps.STEPS[step].readers == "before" else after
+    assert now == (after if code == 0 else expected), f"{name}, {occurrence}"
+    assert len(poller.states) <= 2
+    assert_free(world.folder)
+    if code == 0:
+        return
+    lake = open_lake(world.folder)
+    try:
+        assert_told(lake, scenario is SCENARIOS["build"], published=now == after)
+        scenario.go_on(lake)
+        assert world.look() == after
+        counts = Counter(publishes(lake))
+        assert set(counts.values()) <= {scenario.publishes}
+        # Once more, and it is harmless; then everything can be dropped.
+        scenario.again(lake)
+        assert world.look() == after
+        assert Counter(publishes(lake)) == counts
+        still = [one.branch for one in lake.open_branches()]
+        assert still == ([BRANCH] if scenario.leaves else [])
+        if still:
+            operate(lake, "wap_discard", branch=BRANCH)
+        assert lake.open_branches() == []
+        assert world.look() == after
+        assert not any(schema.endswith(BRANCH) for schema in lake.schemas())
+    finally:
+        lake.close()
+
+
+def assert_free(folder: Path) -> None:
+    """Nothing holds a lock on the catalog."""
+    with closing(sqlite3.connect(folder / "catalog.db", timeout=1)) as database:
+        database.execute("begin immediate").fetchall()
+        database.rollback()
+
+
+def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
+    """`wap_status` says what was found."""
+    text = operate(lake, "wap_status", LastRun(SECOND, BRANCH, "open") if a_run else None)
+    open_ones = lake.open_branches()
+    assert ("No audit branch is open" in text) == (not open_ones)
+    assert all(one.branch in text and "wap_discard" in text for one in open_ones)
+    if a_run:
+        word = "has published 4 tables" if published else "has not come to its end"
+        assert word in text
+
+
+# -- a full disk, a lost database -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["build", "wap_publish", "wap_discard", "wap_rollback"])
+def test_full_disk(world: World, name: str) -> None:
+    """No file grows beyond a size: of data, metadata, manifests, or of the database itself."""
+    scenario, (_, before, after) = SCENARIOS[name], world.told(name)
+    told = 0
+    for size in range(64) if ALL else (0, 2, 4, 12, 28):
+        world.begin(name)
+        code = world.run(name, "act", limit=size * 1024)
+        # Also lets the database take back what it could not: one who may only read cannot.
+        assert_free(world.folder)
+        now = world.look()
+        assert now in ((after,) if code == 0 else (before, after)), size
+        assert code in (0, TOLD), (size, (world.folder / "error").read_text())
+        if code == TOLD:
+            told += 1
+            text = (world.folder / "error").read_text()
+            assert any(word in text for word in ("Nothing was", "othing has changed")), text
+        lake = open_lake(world.folder)
+        operate(lake, "wap_status")
+        scenario.go_on(lake)
+        assert world.look() == after, size
+        lake.close()
+    assert told > 0
+
+
+@pytest.mark.parametrize("part", ["begun", "rows_changed", "committed"])
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("build", "open_branch"),
+        ("build", "publish"),
+        ("wap_publish", "publish"),
+        ("wap_discard", "discard"),
+        ("wap_rollback", "rollback"),
+    ],
+)
+def test_lost_database(world: World, name: str, operation: str, part: str) -> None:
+    """The connection breaks in a transaction: before its commit, or before the answer to it."""
+    _, before, after = world.told(name)
+    world.begin(name)
+    code = world.run(name, "act", f"{operation}.{part}:lost-network")
+    if part == "committed":
+        # It looks, finds its commit made, and goes on.
+        assert code == 0
+        assert world.look() == after
+        return
+    assert world.look() == before
+    if code == TOLD:
+        assert "Nothing was changed" in (world.folder / "error").read_text()
+    lake = open_lake(world.folder)
+    SCENARIOS[name].go_on(lake)
+    assert world.look() == after
+    lake.close()

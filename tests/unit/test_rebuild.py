@@ -1,0 +1,133 @@
+"""What is built again after main moved: decided by kinds, bounded, and never too little."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.catalog import Difference
+from sparkwap.gate import BuiltNode
+from sparkwap.rebuild import (
+    FOLLOWED,
+    GiveUp,
+    Rebuild,
+    decide,
+    downstream,
+    moved_by_others,
+    wait_seconds,
+)
+
+KINDS: tuple[Difference, ...] = get_args(Difference)
+
+
+def node(node_id: str, *parents: str, kind: str = "model") -> BuiltNode:
+    return BuiltNode(node_id, f"shop.{node_id}", kind, "built", "1", None, frozenset(parents))
+
+
+NODES = [
+    node("a"),
+    node("b", "a"),
+    node("c", "b", "x"),
+    node("d"),
+    node("audit", "a", "d", kind="failures"),
+]
+ALL = {one.node_id for one in NODES}
+
+
+def decided(refusals: dict[str, Any], **more: Any) -> Rebuild | GiveUp:
+    given = {"buildable": ALL, "tried": 0, "tries": 2, **more}
+    return decide(refusals, NODES, given.pop("buildable"), **given)
+
+
+def test_what_moved_and_all_downstream_is_built_again() -> None:
+    assert decided({"b": ["main"]}) == Rebuild(("b", "c"), ("b",))
+    # The table of stored failures comes with its test.
+    assert decided({"a": ["standing"], "d": ["read"]}) == Rebuild(("a", "b", "c", "d"), ("a", "d"))
+
+
+@pytest.mark.parametrize(
+    ("refusals", "more", "reason"),
+    [
+        ({}, {}, ""),
+        ({"b": ["branch"]}, {}, "what was audited of shop.b is no longer on the audit branch"),
+        ({"b": ["main", "side"]}, {}, "what was audited of shop.b"),
+        ({"b": []}, {}, "what was audited of shop.b"),
+        ({"z": ["main"]}, {}, "the catalog refused what this run does not know"),
+        ({"b": ["main"]}, {"tries": 0}, "rebuilds are off (wap_rebuilds: 0)"),
+        ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and moved again"),
+        ({"b": ["main"]}, {"buildable": {"a", "b"}}, "shop.c was built by an earlier run"),
+    ],
+)
+def test_reasons_to_give_up(refusals: dict[str, Any], more: dict[str, Any], reason: str) -> None:
+    given_up = decided(refusals, **more)
+    assert isinstance(given_up, GiveUp)
+    assert given_up.reason.startswith(reason)
+    assert bool(given_up.reason) == bool(reason)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[BuiltNode]:
+    names = [f"n{number}" for number in range(draw(st.integers(1, 8)))]
+    return [
+        node(name, *draw(st.sets(st.sampled_from(names[:at]))) if at else ())
+        for at, name in enumerate(names)
+    ]
+
+
+@given(st.data())
+def test_nothing_that_reads_a_rebuilt_table_is_left_as_it_was(data: st.DataObject) -> None:
+    nodes = data.draw(graphs())
+    ids = [one.node_id for one in nodes]
+    kinds = st.lists(st.sampled_from(KINDS), max_size=2)
+    refusals = data.draw(st.dictionaries(st.sampled_from(ids), kinds))
+    buildable = data.draw(st.sets(st.sampled_from(ids)))
+    tried, tries = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))
+    decision = decide(refusals, nodes, buildable, tried=tried, tries=tries)
+    if isinstance(decision, GiveUp):
+        return
+    again = set(decision.nodes)
+    assert tried < tries
+    assert refusals.keys() <= again <= buildable
+    assert all(kinds and FOLLOWED.issuperset(kinds) for kinds in refusals.values())
+    for one in nodes:
+        assert one.node_id in again or not one.parents & again
+    # And no more than that: each one is refused itself, or reads one that is built again.
+    by_id = {one.node_id: one for one in nodes}
+    assert all(n in refusals or by_id[n].parents & again for n in again)
+
+
+def test_a_circle_comes_to_an_end() -> None:
+    assert downstream(["a"], [node("a", "b"), node("b", "a")]) == {"a", "b"}
+
+
+@given(st.integers(0, 10_000), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
+def test_waits_are_bounded(tried: int, first: float, draw: float) -> None:
+    assert 0 <= wait_seconds(tried, first, draw) <= 450
+
+
+def test_waits_double() -> None:
+    assert [wait_seconds(tried, 2, 0.5) for tried in range(4)] == [2, 4, 8, 16]
+    assert wait_seconds(0, 2, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("writers", "wrote", "others"),
+    [
+        (["other"], False, True),
+        (["other", "mine"], False, False),
+        (["other", "mine"], True, False),
+        # Nobody says who it was: it may be this run, if its writes do not go to the branch.
+        ([None], False, False),
+        (["other", None], False, False),
+        ([None], True, True),
+        # `main` went back to an older snapshot.
+        ([], True, True),
+        ([], False, False),
+    ],
+)
+def test_who_moved_main(writers: list[str | None], wrote: bool, others: bool) -> None:
+    summaries = [{"wap_run": one} if one else {} for one in writers]
+    assert moved_by_others(summaries, "mine", wrote_to_branch=wrote) is others
