@@ -45,8 +45,8 @@ class Step:
 
 
 Operation = Literal[
-    "open_branch", "clone", "copy", "forget", "publish", "rollback", "reopen", "discard", "sweep",
-    "ledger", "drop_schema", "erase",
+    "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
+    "drop_schema", "erase", "reopen", "sweep", "sweep_table",
 ]  # fmt: skip
 """What a commit to the catalog is for."""
 
@@ -61,12 +61,13 @@ _OPERATIONS: Mapping[Operation, str] = {
     "forget": "dropping what the branch had of a table",
     "publish": "the publish of all tables of a run",
     "rollback": "the rollback of a publish",
-    "reopen": "what was published and rolled back, on its audit branch again",
     "discard": "dropping an audit branch",
-    "sweep": "what a dead run left of a branch, or a tag past its time, taken away",
     "ledger": "rows of the ledger",
     "drop_schema": "dropping a schema",
     "erase": "a table without its history, for an erasure",
+    "reopen": "the candidates of a publish that was rolled back, on their branch again",
+    "sweep": "taking away an audit branch that is past its age",
+    "sweep_table": "taking tags and snapshots away from a table that are past their age",
 }
 _PARTS: Mapping[Part, str] = {
     "begins": "nothing yet of {}",
@@ -83,6 +84,7 @@ _GOES_ON: Mapping[Operation, str] = {
     "rollback": "wap_rollback",
     "reopen": "wap_rollback",
     "sweep": "wap_sweep",
+    "sweep_table": "wap_sweep",
     "discard": "wap_discard",
     "drop_schema": "the same command",
     "erase": "wap_erase",
@@ -148,6 +150,10 @@ COMMIT_STEPS: Mapping[Operation, Mapping[Part, Step]] = {
     operation: _commit_steps(operation) for operation in _OPERATIONS
 }
 # fmt: off
+FILES_DELETING = _step("files.deleting", "catalog", "files to which nothing refers are found in a "
+                       "folder")
+FILES_DELETED = _step("files.deleted", "catalog", "files to which nothing refers are deleted from "
+                      "a folder; the ledger does not know yet")
 PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and keeps "
                          "what it was told", "after")
 CLOSED = _step("run.closed", "run", "published, held or rejected, and in the ledger", "after")

@@ -7,6 +7,7 @@ Between them the scenarios reach every step of `sparkwap.steps` that is not insi
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -274,8 +275,19 @@ def _reopen(lake: Lake) -> None:
 
 
 def _reopen_again(lake: Lake) -> None:
-    with suppress(ConfigError, SparkwapError):
+    # The branch is open again, if it came so far.
+    with suppress(ConfigError):
         _reopen(lake)
+
+
+def _left_behind(lake: Lake) -> None:
+    """A branch, a tag that is left of another one, and a file to which nothing refers."""
+    _held(lake)
+    table = lake.catalog.load_table(TOTALS)
+    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "wap_base_x").commit()
+    file = Path(table.location().removeprefix("file://")) / "data/left.parquet"
+    file.write_bytes(b"x")
+    os.utime(file, (0, 0))
 
 
 def _sweep(lake: Lake) -> None:
@@ -315,8 +327,10 @@ SCENARIOS = {
     "wap_publish": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
     "wap_discard": Scenario(_held, _discard, _discard_if_open, _discard_if_open),
     "wap_rollback": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
-    "reopen": Scenario(_rolled_back, _reopen, _reopen_again, _reopen_again, 1, leaves=True),
-    "wap_sweep": Scenario(_held, _sweep, _sweep, _sweep),
+    "reopen": Scenario(
+        _rolled_back, _reopen, _reopen_again, _reopen_again, publishes=1, leaves=True
+    ),
+    "wap_sweep": Scenario(_left_behind, _sweep, _sweep, _sweep),
     "dbt clone": Scenario(_base, _clone, _retry_clone, _publish_again, publishes=1),
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),

@@ -367,9 +367,11 @@ def content(lake: Lake, location: str) -> bytes:
     """A file as it is, still compressed where it is."""
     path = local_path(location)
     if path is not None:
-        database = lake.store.rows.engine.url.database
+        rows = lake.store.rows
+        database = rows.engine.url.database if isinstance(rows, Rows) else None
         # The database itself, and the index of its log beside it.
-        return read_apart(path) if str(path).startswith(str(database)) else path.read_bytes()
+        is_database = bool(database) and str(path).startswith(str(database))
+        return read_apart(path) if is_database else path.read_bytes()
     with lake.store.files.io(location).new_input(location).open() as stream:
         return stream.read()
 

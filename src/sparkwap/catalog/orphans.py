@@ -28,6 +28,8 @@ from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.rows import Row
 from sparkwap.errors import CatalogError
 from sparkwap.names import run_of_folder
+from sparkwap.steps import FILES_DELETED, FILES_DELETING
+from sparkwap.steps import reached as reached_step
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -203,6 +205,7 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Row, md.Document]) -
     done: list[Folder] = []
     for folder in orphans.folders:
         gone = [file for file in folder.files if plain(file.path) not in reached]
+        reached_step(FILES_DELETING, file=folder.path)
         # Metadata files tell whose a folder is, so they go when all else has gone.
         lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
         for file in gone:
@@ -216,6 +219,7 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Row, md.Document]) -
                 f"{len(left)} files to which nothing refers could not be deleted; the first is "
                 f"{left[0]}. Check the rights on it, then sweep again."
             )
+        reached_step(FILES_DELETED, file=folder.path)
         if gone:
             done.append(replace(folder, files=tuple(gone)))
     return done

@@ -363,7 +363,7 @@ def sweep_table(
             obsolete=ledger.obsolete,
         )
 
-    return lake.store.commit(stage, "sweep", run_id=run_id, table=".".join(identifier))
+    return lake.store.commit(stage, "sweep_table", run_id=run_id, table=".".join(identifier))
 
 
 def after(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,14 @@ from vocabulary import MakeProject, Outcome, Project, Reader, SparkReader
 FILES = {
     "models/orders.sql": """
         {{ config(materialized='table') }}
-        select id, {{ var('v') }} as v from range(1, 4)
+        select id, {{ env_var('SWEEP_V') }} as v from range(1, 4)
     """,
     "models/totals.sql": """
         {{ config(materialized='table') }}
         select sum(v) as total from {{ ref('orders') }}
     """,
     "models/fresh.sql": """
-        {{ config(materialized='table', enabled=var('v') != 1) }}
+        {{ config(materialized='table', enabled=env_var('SWEEP_V') != '1') }}
         select id, v from {{ ref('orders') }}
     """,
     "models/properties.yml": """
@@ -72,18 +71,25 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(make_project: MakeProject) -> Project:
-    # What has no vars of its own, such as an operation, takes this one.
-    project = make_project("sweep", FILES, variables={"v": 1})
-    project.dbt("build").succeeded()
-    return project
+def project(make_project: MakeProject) -> Iterator[Project]:
+    project = make_project("sweep", FILES)
+    # Not a var: other vars make dbt parse the whole project again.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SWEEP_V", "1")
+        project.dbt("build").succeeded()
+        yield project
 
 
 def test_a_sweep_takes_what_a_run_has_left_and_its_files(
-    project: Project, reader: Reader, spark: SparkReader, lake_dir: Path
+    project: Project,
+    reader: Reader,
+    spark: SparkReader,
+    lake_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     schema = project.schema
-    held = project.dbt("run", v=2).succeeded()
+    monkeypatch.setenv("SWEEP_V", "2")
+    held = project.dbt("run").succeeded()
     assert held.branch in refs(reader, project, "orders")
     assert set(reader.pointers(f"{schema}__{held.branch}")) == {"fresh"}
     age(lake_dir, schema)
@@ -116,7 +122,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
         (schema, "totals"),
         (f"{schema}__{held.branch}", "fresh"),
     }
-    project.dbt("build", v=2).succeeded()
+    project.dbt("build").succeeded()
     assert spark.rows(f"select total from {schema}.totals") == [(6,)]
 
 
@@ -125,7 +131,7 @@ def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
 ) -> None:
     project.write({"models/waits.py": WAITS})
     own = refs(reader, project, "totals")
-    running = project.start("build", v=3)
+    running = project.start("build")
     wait_until(lambda: running.poll() is not None or len(refs(reader, project, "totals") - own) > 1)
     (branch,) = {ref for ref in refs(reader, project, "totals") - own if "base" not in ref}
     in_use = f"in use by run {branch.removeprefix('wap_')}, process {running.pid} on host"
@@ -146,23 +152,32 @@ def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
 
 
 def test_a_run_sweeps_when_it_has_ended(project: Project, reader: Reader) -> None:
-    held = project.dbt("run", "--select", "orders", v=4).succeeded()
-    # Nothing is a day old yet, so that the branch stays, and the files are looked at.
-    done = project.dbt("build", v=4, wap_sweep="end_of_run", wap_sweep_after_days=1).succeeded()
+    held = project.dbt("run", "--select", "orders").succeeded()
+    table = reader.catalog.load_table((project.schema, "totals"))
+    left_over = (table.current_snapshot().snapshot_id, "wap_base_pr_9")
+    table.manage_snapshots().create_tag(*left_over).commit()
+    done = project.dbt("build", "--select", "totals", wap_sweep="end_of_run").succeeded()
+    assert "it keeps the base of a branch that is no more" in done.text
+    assert "wap_base_pr_9" not in refs(reader, project, "totals")
+    # Not old enough to go.
     assert held.branch in refs(reader, project, "orders")
-    assert reader.ledger("sweeps", run_id=done.run_id, what="files")
+    (row,) = reader.ledger("sweeps", run_id=done.run_id, what="tag")
+    assert (row["name"], row["object"]) == ("totals", "wap_base_pr_9")
     project.operation("wap_discard", branch=held.branch).succeeded()
 
 
-def test_a_rolled_back_publish_is_audited_again(project: Project, reader: Reader) -> None:
+def test_a_rolled_back_publish_is_audited_again(
+    project: Project, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_V", "10")
     schema = project.schema
 
     def total() -> list[Any]:
         return reader.table(schema, "totals").values("total")
 
     (before,) = total()
-    first = project.dbt("build", v=10).succeeded()
-    second = project.dbt("build", "--select", "totals", v=10).succeeded()
+    first = project.dbt("build").succeeded()
+    second = project.dbt("build", "--select", "totals").succeeded()
     refused = project.operation("wap_rollback", run=first.run_id).failed()
     assert f"then came the publish of run {second.run_id[:8]}" in refused.text
     assert total() == [30]
@@ -175,7 +190,7 @@ def test_a_rolled_back_publish_is_audited_again(project: Project, reader: Reader
     reopened = project.operation("wap_rollback", run=first.run_id, reopen=True).succeeded()
     assert f"Opened {first.branch} again with 3 tables, as published" in reopened.text
     assert total() == [before]
-    audited: Outcome = project.dbt("test", v=10, wap_branch=first.branch).succeeded()
+    audited: Outcome = project.dbt("test", wap_branch=first.branch).succeeded()
     assert audited.verdict("totals") == "published"
     assert total() == [30]
     assert first.branch not in refs(reader, project, "orders")
@@ -184,6 +199,6 @@ def test_a_rolled_back_publish_is_audited_again(project: Project, reader: Reader
 def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command `sparkwap sweep`, from a shell."""
     folder = str(project.folder)
-    call = [sys.executable, "-m", "sparkwap.cli", "sweep", *arguments, "--vars"]
-    call += [json.dumps({"v": 3}), "--project-dir", folder, "--profiles-dir", folder]
+    call = [sys.executable, "-m", "sparkwap.cli", "sweep", *arguments]
+    call += ["--project-dir", folder, "--profiles-dir", folder]
     return subprocess.run(call, check=True, capture_output=True, text=True)
