@@ -523,11 +523,17 @@ class Lake:
             CatalogError: Other writers were faster each time, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
+        if beside and not self._store.rows.takes_files:
+            raise CatalogError(
+                "Tables and views that were new or changed cannot be put beside the live ones "
+                "again on this catalog, which writes its metadata itself. Nothing was changed. "
+                f"Build them again: dbt build --vars 'wap_branch: {branch}'"
+            )
         schemas = {names.side_schema(schema, branch) for schema in beside}
         for schema in schemas:
             self.ensure_schema(schema, branch)
         self.ledger.ensure({"runs", "nodes"})
-        warehouse = str(self.properties["warehouse"])
+        warehouse = self.warehouse
 
         def stage() -> Staged[dict[Identifier, Candidate]]:
             live = {entry.identifier for entry in entries}

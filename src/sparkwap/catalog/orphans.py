@@ -156,10 +156,10 @@ def find(
     Raises:
         CatalogError: Some metadata cannot be read, so that nothing is known of what it refers to.
     """
-    warehouse = plain(str(lake.properties["warehouse"]))
+    warehouse = plain(lake.warehouse)
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
     former = _former(lake, documents, publishes, roots_since)
-    listed = listing(lake, str(lake.properties["warehouse"]))
+    listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in _recent(row, roots_since)}
     known = _known(lake, documents, former, going, publishes, sweeps)
