@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
 
 from sparkwap.catalog import Lake
@@ -30,6 +30,8 @@ TESTS = [
     TestFact(f"test.shop.{n.identifier[1]}", "ok", "data", frozenset({n.node_id}), "error")
     for n in NODES
 ]
+OVERTAKEN = (CommitFailedException, ValidationException, OperationalError, ValueError)
+"""What PyIceberg raises where another writer was faster; ValueError for a sequence number."""
 _BAD = 0.25
 _COLUMNS = pa.schema({"by": pa.string(), "number": pa.int64(), "ok": pa.bool_()})
 
@@ -56,9 +58,8 @@ def runs(folder: str, branch: str, seed: int) -> None:
     """Run after run on one branch, until killed; each adds a row to all tables, or a bad one."""
     lake, chance = open_lake(Path(folder)), random.Random(seed)
     while True:
-        # What was refused or lost is tried again: as another run, from main as it is then. PyIceberg
-        # tells by ValueError of a snapshot that another one was faster than.
-        with suppress(SparkwapError, CommitFailedException, OperationalError, ValueError):
+        # What was refused or lost is tried again: as another run, from main as it is then.
+        with suppress(SparkwapError, *OVERTAKEN):
             _one_run(lake, Path(folder), branch, chance)
 
 
@@ -104,7 +105,7 @@ def noise(folder: str, seed: int, pause: float) -> None:
     for number in range(1, 1_000_000):
         time.sleep(chance.uniform(0.5, 1.5) * pause)
         name = chance.choice(TABLES)
-        with suppress(CommitFailedException, OperationalError, Conflict, ValueError):
+        with suppress(Conflict, *OVERTAKEN):
             if chance.random() < 0.5:
                 table = lake.catalog.load_table((SCHEMA, name))
                 table.append(_row(f"noise-{number}", 0, True))

@@ -23,9 +23,9 @@ from pyiceberg.table import StaticTable
 from vocabulary.lake import Reader
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 12))
-ENOUGH = 5
-PAUSE = 3.0
-"""Seconds between two kills: a process takes a second or two to begin."""
+ENOUGH = 3
+PAUSE = 4.0
+"""Seconds between two kills, or two writes of others: a run takes about one."""
 BRANCHES = ("w1", "w2", "w3")
 
 
@@ -38,7 +38,7 @@ class Chaos:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["histories.writers", "pyiceberg.io.pyarrow"])
         self._writers = {branch: self._start(branch) for branch in BRANCHES}
-        arguments = (str(folder), seed, 1.5)
+        arguments = (str(folder), seed, PAUSE)
         self._noise = self._context.Process(target=writers.noise, args=arguments, daemon=True)
         self._noise.start()
 
