@@ -96,6 +96,36 @@ def test_publishers_and_other_writers_at_once(pg: Bench) -> None:
     assert all("other" in pg.state(("s", name)).refs for name in names)
 
 
+def test_two_publishes_that_read_each_others_table(pg: Bench) -> None:
+    for name in "ab":
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in "ab"]
+    read = pg.lake.read([("s", name) for name in "ab"])
+    pg.lake.ledger.ensure({"publishes"})
+    outcomes: list[str] = []
+
+    def publish(mine: int) -> None:
+        lake = Lake("lake", pg.properties)
+        told: dict[str, Any] = {"run_id": "x", "tag": "t", "tag_max_age_ms": None}
+        try:
+            lake.publish(
+                [items[mine]], branch="pr_1", read=[read[1 - mine]], strict_reads=True, **told
+            )
+            outcomes.append("published")
+        except PublishRefused:
+            outcomes.append("refused")
+        finally:
+            lake.close()
+
+    threads = [threading.Thread(target=publish, args=(mine,)) for mine in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A deadlock is one of the things that may happen on the way, and is tried again.
+    assert sorted(outcomes) == ["published", "refused"]
+
+
 def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
     from sqlalchemy import text
 

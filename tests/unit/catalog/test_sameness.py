@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import BranchItem, PublishRefused, SideItem
+from sparkwap.catalog import BranchItem, Lake, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Conflict, Row, Rows, Swap
 from sparkwap.catalog.sameness import between, same_rows, stands_alone
@@ -263,3 +264,43 @@ def test_a_read_that_moves_in_the_last_moment(
         bench.publish(item, read=read, strict_reads=True)
     assert "s.r, which was read, changed meanwhile" in str(seen)
     assert bench.read("t") == [1]
+
+
+def cross(bench: Bench) -> list[str]:
+    """Two publishes at once, each of a table that the other one has read; how they ended."""
+    for name in "ab":
+        bench.table(name, 1)
+    items = [bench.candidate(name, 2) for name in "ab"]
+    read = bench.lake.read([("s", name) for name in "ab"])
+    bench.lake.ledger.ensure({"publishes"})
+    outcomes: list[str] = []
+
+    def publish(mine: int) -> None:
+        lake = Lake("lake", bench.properties)
+        options: dict[str, Any] = {"run_id": "x", "tag": "t", "tag_max_age_ms": None}
+        try:
+            lake.publish(
+                [items[mine]],
+                read=[read[1 - mine]],
+                strict_reads=True,
+                branch=BRANCH,
+                **options,
+            )
+            outcomes.append("published")
+        except PublishRefused:
+            outcomes.append("refused")
+        finally:
+            lake.close()
+
+    threads = [threading.Thread(target=publish, args=(mine,)) for mine in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(outcomes)
+
+
+def test_two_publishes_that_read_each_others_table(bench: Bench) -> None:
+    # If both were published, neither would have been built on what the other one left.
+    assert cross(bench) == ["published", "refused"]
+    assert sorted([bench.read("a"), bench.read("b")]) == [[1], [1, 2]]

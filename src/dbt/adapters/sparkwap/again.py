@@ -38,6 +38,7 @@ _LEFT_OUT = frozenset(
         "use_colors", "fail_fast", "deprecated_state", "profiles_dir_exists_false",
     }
 )  # fmt: skip
+_SCOPE_VARIABLES = frozenset({"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES"})
 # Linux takes no longer argument; then the whole selection is built, which has them in it.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
@@ -81,7 +82,13 @@ def build(
     _prepare(target_path, folder)
     given = {**args_to_dict(config.args), "project_dir": str(config.project_root)}
     command = [*_DBT, *arguments(given, selected, folder)]
-    environment = {**os.environ, BRANCH_VARIABLE: branch, RUN_VARIABLE: run_id}
+    environment = {
+        **{key: value for key, value in os.environ.items() if key not in _SCOPE_VARIABLES},
+        BRANCH_VARIABLE: branch,
+        RUN_VARIABLE: run_id,
+        # All tests that read what is built, whatever the project's default is.
+        "DBT_INDIRECT_SELECTION": "eager",
+    }
     # A file, as a server that it starts would keep a pipe open.
     with (folder / _OUTPUT).open("wb") as output:
         child = subprocess.Popen(
