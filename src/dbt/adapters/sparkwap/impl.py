@@ -194,7 +194,8 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             rebuild_of=None if rebuilt is None else rebuilt[1],
-            repeats=self._is_retry,
+            # A retried test has vars too, but they need not be those of the build.
+            repeats=self._is_retry and self._command != "test",
         )
         run.warm_up()
         run.load_side_schemas()
