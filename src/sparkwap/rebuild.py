@@ -133,7 +133,7 @@ def wait_seconds(tried: int, first: float, draw: float) -> float:
         draw: From 0 up to 1, by chance: two runs that met once would meet again at equal pauses.
     """
     # The power is bounded too, as a float overflows.
-    return min(first * 2.0 ** min(tried, 64), _LONGEST_WAIT_SECONDS) * (0.5 + draw)
+    return min(first * 2.0 ** min(tried, 64) * (0.5 + draw), _LONGEST_WAIT_SECONDS)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ def test_a_circle_comes_to_an_end() -> None:
 
 @given(st.integers(0, 10_000), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
 def test_waits_are_bounded(tried: int, first: float, draw: float) -> None:
-    assert 0 <= wait_seconds(tried, first, draw) <= 450
+    assert 0 <= wait_seconds(tried, first, draw) <= 300
 
 
 def test_waits_double() -> None:
