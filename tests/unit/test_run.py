@@ -185,6 +185,7 @@ def test_main_that_moves_before_the_publish_refuses_it(lake: Lake) -> None:
     lake.catalog.load_table(ORDERS).append(rows(9))
     closing = run.close([NODE], [TEST], [PASSED])
     assert closing.refused is not None
+    assert closing.published == 0
     assert set(closing.rejected()) == {NODE.node_id}
     assert live(lake) == [1, 9]
 
