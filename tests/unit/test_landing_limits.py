@@ -260,7 +260,7 @@ def test_an_entry_that_leads_out_is_refused(path: str) -> None:
         landing.parse_entry({**ENTRY, "path": path})
 
 
-@pytest.mark.parametrize("character", ["\n", "\t", "\x7f", "\u2028", "\udcff"])
+@pytest.mark.parametrize("character", ["\n", "\t", "\x7f", "\u2028", "\udcff", ":"])
 def test_names_that_are_no_line_of_text_are_refused(tmp_path: Path, character: str) -> None:
     deliver(tmp_path, f"a{character}b.csv")
     with pytest.raises(LandingError, match="name should have") as error:
