@@ -160,8 +160,8 @@ def _require_inside(root: Path, path: Path) -> str:
     if has_controls(name) or ":" in name:
         raise LandingError(
             f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or "
-            "line ends and the like, which no name should have. Nothing was read. Give the file another "
-            "name, then: dbt retry"
+            "line ends and the like, which no name should have. Nothing was read. Give the file "
+            "another name, then: dbt retry"
         )
     return name
 
