@@ -164,6 +164,25 @@ def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> N
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
+def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_table(ORDERS, KEPT)
+    for writer in (SECOND, FIRST):
+        table = lake.catalog.load_table(ORDERS)
+        table.append(rows(2), branch=run.branch, snapshot_properties={"wap_run": writer})
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_statement_of_another_run_that_writes_beside_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.place_beside(("shop", "new"))
+    table = lake.catalog.create_table(("shop__dev", "new"), rows(1).schema)
+    table.append(rows(2), snapshot_properties={"wap_run": SECOND})
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+        run.built("model.new", ("shop", "new"), must_write=True)
+
+
 def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> None:
     run = a_run(lake)
     run.place_table(ORDERS, KEPT)
@@ -185,6 +204,7 @@ def test_main_that_moves_before_the_publish_refuses_it(lake: Lake) -> None:
     lake.catalog.load_table(ORDERS).append(rows(9))
     closing = run.close([NODE], [TEST], [PASSED])
     assert closing.refused is not None
+    assert closing.published == 0
     assert set(closing.rejected()) == {NODE.node_id}
     assert live(lake) == [1, 9]
 

@@ -157,10 +157,11 @@ def _require_inside(root: Path, path: Path) -> str:
             "was read. Put a copy of the file there, or set LANDING to the folder that it is in."
         )
     name = path.relative_to(root).as_posix()
-    if has_controls(name):
+    if has_controls(name) or ":" in name:
         raise LandingError(
-            f"The name {name!r} in the landing folder has line ends, or other characters that no "
-            "name should have. Nothing was read. Give the file another name, then: dbt retry"
+            f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or "
+            "line ends and the like, which no name should have. Nothing was read. Give the file "
+            "another name, then: dbt retry"
         )
     return name
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -20,6 +22,8 @@ from sparkwap.landing.entry import DEBEZIUM_CODES
 from sparkwap.landing.errors import LandingError
 
 _ROWS = 10_000
+# Of a sample that is one line, or inflates without end, no more is looked at.
+_MOST = 32_000_000
 _DELIMITERS = ",;\t|"
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -60,7 +64,9 @@ def read_sample(path: Path) -> Sample:
     """
     try:
         sample = _read(path)
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
+    except RecursionError:
+        raise _no_sample(path, "its JSON is nested too deeply") from None
+    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:
         raise _no_sample(path, f"{type(error).__name__}: {error}") from error
     if not sample.rows:
         raise _no_sample(path, "it has no rows to learn from")
@@ -79,7 +85,8 @@ def _read(path: Path) -> Sample:
     if ".parquet" in suffixes:
         return _read_parquet(path)
     opener = gzip.open if suffixes[-1:] == [".gz"] else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as whole:
+        stream = io.StringIO(whole.read(_MOST), newline="")
         if {".json", ".jsonl", ".ndjson"} & set(suffixes):
             return _read_json(stream)
         return _read_csv(stream)

@@ -21,8 +21,9 @@ from sparkwap.catalog import (
     PublishUnverified,
     SideItem,
 )
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.rows import Rows
+from sparkwap.catalog.rows import Row, Rows, Swap
 from sparkwap.errors import CatalogError
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
@@ -149,6 +150,38 @@ def test_a_branch_that_did_not_grow_from_its_base(bench: Bench) -> None:
     item = BranchItem(table, BRANCH, bench.state(table).main, bench.write(table, 3))
     with pytest.raises(PublishRefused, match="history of audit branch"):
         bench.publish(item)
+
+
+def test_a_view_that_took_the_place_of_the_table(bench: Bench) -> None:
+    bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    bench.view("t", "select 1", schema="s")
+    with pytest.raises(PublishRefused, match=r"s\.t: table: expected a table, found a view at"):
+        bench.publish(item)
+
+
+def test_a_branch_that_is_called_like_the_receipt(bench: Bench) -> None:
+    table = bench.table("t", 1)
+    item = bench.candidate("t", 2)
+    loaded = bench.lake.catalog.load_table(table)
+    loaded.manage_snapshots().create_branch(item.base, TAG).commit()
+    with pytest.raises(PublishRefused, match="expected a tag or nothing, found a branch"):
+        bench.publish(item)
+
+
+def test_a_clone_that_has_lost_its_rows(bench: Bench) -> None:
+    bench.table("t", 1)
+    bench.changed("t", 2)
+    row = bench.lake.store.rows.get((SIDE, "t"))
+    assert row is not None
+    edit = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref("main")
+    document = edit.put(snapshot_log=[]).build()
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    bench.lake.store.rows.apply([Swap(row, Row((SIDE, "t"), "table", location))])
+    with pytest.raises(PublishRefused, match="expected a snapshot on main, found no snapshot"):
+        bench.publish(bench.side("t"))
+    assert bench.read("t") == [1]
 
 
 def test_what_others_did_to_a_cloned_table_survives(bench: Bench) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import PublishReceipt, RollbackRefused
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.rows import Row, Swap
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -65,6 +67,20 @@ def test_what_moved_on_stops_it(bench: Bench) -> None:
         _rollback(bench, receipt)
     assert sorted(m.identifier[1] for m in refused.value.mismatches) == ["a", "w"]
     assert (bench.pointers(), bench.files()) == (before, files)
+
+
+def test_a_base_that_has_expired_stops_it(bench: Bench) -> None:
+    receipt = _published(bench)
+    base = next(e.base for e in receipt.entries if e.identifier == ("s", "a"))
+    row = bench.lake.store.rows.get(("s", "a"))
+    assert row is not None
+    document = dict(bench.lake.store.load(row.location))
+    document["snapshots"] = [s for s in document["snapshots"] if s["snapshot-id"] != base]
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    bench.lake.store.rows.apply([Swap(row, Row(("s", "a"), "table", location))])
+    with pytest.raises(RollbackRefused, match=r"base: expected snapshot .* that it has expired"):
+        _rollback(bench, receipt)
 
 
 def test_twice_is_refused(bench: Bench) -> None:
