@@ -37,8 +37,8 @@ stop: .venv/.ready ## stop the server of .lake
 bench: .venv/.ready ## the gate, states and histories, each beside a rival
 	@for what in gate cdc scd2; do python benchmarks/$$what.py || exit; done
 
-soak: .venv/.ready ## 2,000 nodes on one server, watching its descriptors
-	@python benchmarks/soak.py
+soak: .venv/.ready ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
+	@scripts/soak
 
 clean: ## stop the server, and remove the lake and all that was built
 	@scripts/clean
