@@ -808,7 +808,8 @@ class SparkWapAdapter(SparkAdapter):
     @available
     def quote(self, identifier: str) -> str:  # type: ignore[override]
         """A name in backquotes, whatever it holds."""
-        return sqltext.quote(identifier)
+        # dbt also quotes what is not there, such as the database, and leaves it away later.
+        return sqltext.quote(str(identifier))
 
     @available
     def wap_quoted(self, columns: Sequence[str]) -> list[str]:
