@@ -23,7 +23,7 @@ lint: .venv/.ready ## ruff, mypy and sqlfluff
 	@scripts/lint
 
 unit: .venv/.ready ## tests without Spark
-	@pytest -q tests/unit
+	@pytest -q -n 2 --dist loadfile tests/unit
 
 functional: .venv/.ready ## tests on a live server
 	@pytest -q -m "not suite or telling" tests/functional
