@@ -27,7 +27,7 @@ from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.rollback import Candidate
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
-from sparkwap.run import Run, TestFact
+from sparkwap.run import LEFTOVER, Run, TestFact
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, published_and_died
 from sparkwap.sweep import Limits
@@ -225,7 +225,7 @@ class Operations:
         run.load_side_schemas()
         with self._held(one.branch, "wap_publish"):
             closing = run.close([], self._tests(), [])
-        if not closing.nodes:
+        if all(node.kind == LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
                 "did not come to an end. Nothing has changed. Build it again with "
