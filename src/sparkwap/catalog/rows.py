@@ -222,11 +222,20 @@ class Rows:
             reached(SCHEMA_CREATING, schema=schema, branch=branch)
             # Another process may create it at the same time; then look again. The mark comes with
             # the schema or not at all: without it no discard would find the schema.
-            with contextlib.suppress(IntegrityError), self.transaction() as connection:
-                connection.execute(
-                    insert(_namespaces).values(catalog_name=self.name, namespace=schema),
-                    [{"property_key": k, "property_value": v} for k, v in lacking.items()],
-                )
+            try:
+                with self.transaction() as connection:
+                    connection.execute(
+                        insert(_namespaces).values(catalog_name=self.name, namespace=schema),
+                        [{"property_key": k, "property_value": v} for k, v in lacking.items()],
+                    )
+            except IntegrityError:
+                continue
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The schema {schema} could not be created: {error.orig}. Nothing was changed. "
+                    "Check the catalog's database (space, rights, connection), then run the same "
+                    "command again."
+                ) from error
             reached(SCHEMA_CREATED, schema=schema, branch=branch)
 
     def schema_properties(
