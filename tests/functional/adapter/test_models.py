@@ -53,6 +53,8 @@ from dbt.tests.adapter.unit_testing.test_types import (
 )
 from dbt.tests.util import check_relations_equal, run_dbt
 
+FEWER_ROWS = "what was built with --empty or --sample is held, so readers do not see it"
+
 
 class TestColumnTypes(BaseColumnTypes):
     @pytest.fixture(scope="class")
@@ -98,10 +100,12 @@ class TestShowDoesNotHandleDoubleLimit(BaseShowDoesNotHandleDoubleLimit):
     DATABASE_ERROR_MESSAGE = "limit"
 
 
+@pytest.mark.xfail(strict=True, reason=FEWER_ROWS)
 class TestEmpty(BaseTestEmpty):
     pass
 
 
+@pytest.mark.xfail(strict=True, reason=FEWER_ROWS)
 class TestEmptyInlineSourceRef(BaseTestEmptyInlineSourceRef):
     pass
 
@@ -176,6 +180,7 @@ class TestEmptyQueryComments(BaseEmptyQueryComments):
     pass
 
 
+@pytest.mark.xfail(strict=True, reason=FEWER_ROWS)
 class TestSampleMode(BaseSampleModeTest):
     pass
 
