@@ -142,7 +142,9 @@ class Project:
 
     def start(self, *arguments: str, **variables: Any) -> subprocess.Popen[bytes]:
         """Start a dbt command in a process of its own, to be killed."""
-        code = "from dbt.cli.main import cli; cli()"
+        # A job in the background of a shell, and all that it starts, ignores interrupts.
+        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        code = f"{heed}; from dbt.cli.main import cli; cli()"
         command = [sys.executable, "-c", code, *self._command(arguments, variables)]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
