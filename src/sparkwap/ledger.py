@@ -11,10 +11,10 @@ import random
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
 from pyiceberg import expressions
@@ -25,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
+from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMESPACE", "SCHEMAS", "BranchHistory", "Ledger", "LedgerPublish", "LedgerRows"]
 
-NAMESPACE = "wap_ledger"
+R = TypeVar("R")
 
 _TEXT = pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -335,6 +336,23 @@ class Ledger:
                 ) from error
             with self._lock:
                 self._checked.add(name)
+
+    def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
+        """A commit with appends in its transaction; see `stage`.
+
+        The files of the commit are deleted if the appends cannot be staged.
+        """
+        try:
+            own = self.stage(appends)
+        except BaseException:
+            self._lake.store.delete(staged.files)
+            raise
+        return replace(
+            staged,
+            swaps=[*staged.swaps, *own.swaps],
+            files=[*staged.files, *own.files],
+            obsolete=[*staged.obsolete, *own.obsolete],
+        )
 
     def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
         """Write the files of appends and return the row changes that commit them.

@@ -912,19 +912,8 @@ class Lake:
         writes = {path: document for plan in plans for path, document in plan.writes.items()}
         files = self._store.write(writes)
         swaps = [swap for plan in plans for swap in plan.swaps]
-        try:
-            # Last, as the ledger is what runs beside each other write to most.
-            ledger = self.ledger.stage(merge_rows(appends))
-        except BaseException:
-            self._store.delete(files)
-            raise
-        return Staged(
-            result,
-            [*swaps, *ledger.swaps],
-            [*files, *ledger.files],
-            drop_if_empty,
-            obsolete=ledger.obsolete,
-        )
+        # Last, as the ledger is what runs beside each other write to most.
+        return self.ledger.beside(Staged(result, swaps, files, drop_if_empty), merge_rows(appends))
 
     def _recorded(
         self,
@@ -945,16 +934,11 @@ class Lake:
         }
         try:
             self.ledger.ensure({"runs"})
-            ledger = self.ledger.stage([LedgerRows("runs", [row])])
         except BaseException:
             self._store.delete(files)
             raise
-        return Staged(
-            discarded,
-            [*swaps, *ledger.swaps],
-            [*files, *ledger.files],
-            drop_schemas=schemas,
-            obsolete=ledger.obsolete,
+        return self.ledger.beside(
+            Staged(discarded, swaps, files, drop_schemas=schemas), [LedgerRows("runs", [row])]
         )
 
     def _look_again(self, receipt: PublishReceipt) -> None:

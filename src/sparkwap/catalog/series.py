@@ -34,6 +34,7 @@ from sparkwap.catalog.rest import RestTables
 from sparkwap.catalog.rollback import Undoer, restore
 from sparkwap.catalog.rows import Conflict, Row, Swap, Unanswered
 from sparkwap.errors import CatalogError
+from sparkwap.transient import wait_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ _FIRST_WAIT_SECONDS = 0.05
 
 def pause(attempt: int) -> None:
     """Wait before another try; with jitter, as writers that met once would meet again."""
-    time.sleep(random.uniform(0.5, 1.5) * _FIRST_WAIT_SECONDS * 2**attempt)
+    time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
 
 
 class PublishPort:

@@ -275,6 +275,8 @@ def sweep_branch(
             sum(gone for _, _, gone in found),
             dead,
         )
+        objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
+        recorded = _rows_of_branch(swept, run_id, reason, objects)
         files = lake.store.write(
             {md.next_location(document, row.location): document for row, document, _ in found}
         )
@@ -283,19 +285,9 @@ def sweep_branch(
             for (row, _, _), location in zip(found, files, strict=True)
         ]
         swaps += [Swap(row, None) for row in side]
-        try:
-            objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
-            ledger = lake.ledger.stage(_rows_of_branch(swept, run_id, reason, objects))
-        except BaseException:
-            lake.store.delete(files)
-            raise
-        return Staged(
-            swept,
-            [*swaps, *ledger.swaps],
-            [*files, *ledger.files],
-            drop_schemas=schemas,
-            obsolete=ledger.obsolete,
-            guard=lake.leases.guard(unused),
+        return lake.ledger.beside(
+            Staged(swept, swaps, files, drop_schemas=schemas, guard=lake.leases.guard(unused)),
+            recorded,
         )
 
     swept = lake.store.commit(stage, "sweep", run_id=run_id, branch=branch)
@@ -351,17 +343,9 @@ def sweep_table(
         if snapshots:
             why = "no branch and no tag reaches them"
             recorded.append({**common, "what": "snapshots", "reason": why, "count": len(snapshots)})
-        try:
-            ledger = lake.ledger.stage([LedgerRows("sweeps", recorded)])
-        except BaseException:
-            lake.store.delete(files)
-            raise
-        return Staged(
-            (gone, len(snapshots)),
-            [Swap(row, Row(identifier, "table", location)), *ledger.swaps],
-            [*files, *ledger.files],
-            obsolete=ledger.obsolete,
-        )
+        swap = Swap(row, Row(identifier, "table", location))
+        staged = Staged((gone, len(snapshots)), [swap], files)
+        return lake.ledger.beside(staged, [LedgerRows("sweeps", recorded)])
 
     return lake.store.commit(stage, "sweep_table", run_id=run_id, table=".".join(identifier))
 

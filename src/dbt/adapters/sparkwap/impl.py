@@ -504,13 +504,12 @@ class SparkWapAdapter(SparkAdapter):
     def _node(self, model: Mapping[str, Any]) -> Node:
         """What a Python model may know of itself; see :mod:`sparkwap.node`."""
         run, node_id = self.current_run(), str(model["unique_id"])
-        manifest = facts.Manifest(self.get_macro_resolver())
         return Node(
             node_id=node_id,
             meta=model["config"].get("meta") or {},
             parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
             run_id=get_invocation_id(),
-            meta_of=manifest.meta,
+            meta_of=self._manifest_facts().meta,
             tell=lambda notice: run.tell(node_id, notice) if run else None,
         )
 
@@ -857,11 +856,6 @@ class SparkWapAdapter(SparkAdapter):
         inferred = [self.convert_type(table, i) or "string" for i in range(len(names_))]
         rows = [list(row) for row in table.rows]
         return seed_sql(column_types(names_, inferred, given), rows, quote=quote)
-
-    @available.parse(lambda *a, **k: None)
-    def wap_error(self, message: str) -> None:
-        """End the node, or dbt, with a message of the gate."""
-        raise DbtRuntimeError(message)
 
 
 @contextmanager
