@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
+from pyhive import hive
+from TCLIService import ttypes
+from TCLIService.ttypes import TOperationState as ThriftState
 
-from dbt.adapters.sparkwap.sessions import LOST, PooledHandle, SessionPool, short_error
+from dbt.adapters.sparkwap.sessions import (
+    LOST,
+    PooledHandle,
+    SessionPool,
+    ThriftSession,
+    short_error,
+)
 from sparkwap import transient
 from sparkwap.transient import Fate
 
@@ -177,3 +189,70 @@ def test_nothing_is_sent_again_where_nobody_can_look(
     with pytest.raises(DbtDatabaseError):
         handle.execute("insert into t values (1)")
     assert len(opened[0].sent) == 1
+
+
+class Wire:
+    """A Thrift client that, like a real one, must not be called by two threads at once."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()
+        self.calls: list[str] = []
+        self.asked = threading.Event()
+
+    def _call(self, name: str) -> Any:
+        assert self.busy.acquire(blocking=False), "two threads read one transport"
+        self.calls.append(name)
+        self.asked.set()
+        time.sleep(0.02)
+        self.busy.release()
+        state = (
+            ThriftState.CANCELED_STATE
+            if "CancelOperation" in self.calls
+            else ThriftState.RUNNING_STATE
+        )
+        status = SimpleNamespace(statusCode=ttypes.TStatusCode.SUCCESS_STATUS)
+        handle = SimpleNamespace(hasResultSet=False)
+        return SimpleNamespace(
+            status=status, operationHandle=handle, operationState=state, errorMessage=None
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self._call(name)
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["interrupt", "two-interrupts"])
+@pytest.mark.parametrize("moment", [0, 0.01, 0.03, 0.05])
+def test_an_interrupt_cancels_at_every_moment(moment: float, twice: bool) -> None:
+    """dbt cancels from another thread; a second interrupt closes sessions that are in use."""
+    wire = Wire()
+    connection: Any = SimpleNamespace(_client=wire, sessionHandle=None, close=lambda: None)
+    connection.cursor = lambda: hive.Cursor(connection)
+    session = ThriftSession(connection, poll_interval=0.001)
+    connection.client = connection._client
+    handle = SessionPool(
+        lambda settings: session, lambda settings: pytest.fail("no Connect here"), dict
+    ).borrow(lambda sql: None)
+    errors: list[Exception] = []
+
+    def work() -> None:
+        for _ in range(2):
+            try:
+                handle.execute("insert into t select 1")
+            except Exception as error:
+                errors.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert wire.asked.wait(5)
+    time.sleep(moment)
+    handle.cancel()
+    if twice:
+        handle.close()
+    worker.join(timeout=10)
+    assert not worker.is_alive()
+    assert len(errors) == 2
+    assert not any(isinstance(error, AssertionError) for error in errors), errors
+    assert wire.calls.count("ExecuteStatement") == 1
+    if not twice:
+        assert "CancelOperation" in wire.calls
+        assert all(isinstance(error, DbtRuntimeError) for error in errors), errors

@@ -22,6 +22,7 @@ from dbt.adapters.spark.connections import (
     SparkConnectionWrapper,
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
+from TCLIService import ttypes
 
 from sparkwap import guard, steps, transient
 from sparkwap.redaction import redact
@@ -60,6 +61,8 @@ LOST = (
     "to its audit branch. See `sparkwap server status` and `sparkwap server logs`, then go on "
     "with `dbt retry`."
 )
+
+CANCELLED = "Cancelled, as the command was interrupted."
 
 
 def short_error(message: str) -> str:
@@ -131,6 +134,7 @@ class PooledHandle(SparkConnectionWrapper):
         self._connect: SparkSession | None = None
         self._cursor: Any = None
         self._broken = False
+        self._cancelled = False
 
     # -- Spark Connect ---------------------------------------------------------------------------
 
@@ -146,6 +150,8 @@ class PooledHandle(SparkConnectionWrapper):
         return self
 
     def execute(self, sql: str, bindings: list[Any] | None = None) -> None:
+        if self._cancelled:
+            raise DbtDatabaseError(CANCELLED)
         self._check(sql)
         tried = 0
         while True:
@@ -222,6 +228,8 @@ class PooledHandle(SparkConnectionWrapper):
         return self._cursor.description if self._cursor is not None else []
 
     def cancel(self) -> None:
+        """End the statement that another thread waits for; this node sends no other one."""
+        self._broken = self._cancelled = True
         if self._connect is not None:
             self._connect.interruptAll()
         else:
@@ -255,8 +263,55 @@ class PooledHandle(SparkConnectionWrapper):
             self._sql.cursor().execute(statement)  # type: ignore[attr-defined]
 
 
+class TurnTaking:
+    """A Thrift client that two threads may call: dbt cancels a statement, and on a second interrupt
+    closes the session, from another thread than the one that waits for the statement.
+
+    Each call has the transport for itself, as two threads that read it wait for ever for what the
+    other one got. After :meth:`cancel` the thread that waits has its statement cancelled when it
+    asks for its state, and can send no other one; so there is no moment between two statements at
+    which an interrupt is lost.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._turn = threading.RLock()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def ExecuteStatement(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
+        with self._turn:
+            if self._cancelled:
+                raise DbtDatabaseError(CANCELLED)
+            return self._client.ExecuteStatement(request)
+
+    def GetOperationStatus(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
+        with self._turn:
+            if self._cancelled:
+                self._client.CancelOperation(ttypes.TCancelOperationReq(request.operationHandle))
+            return self._client.GetOperationStatus(request)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+
+        def in_turn(*args: Any) -> Any:
+            with self._turn:
+                return call(*args)
+
+        return in_turn
+
+
 class ThriftSession(PyhiveConnectionWrapper):
     """One Thrift session. A statement is sent once, and its handle on the server is freed."""
+
+    def __init__(self, handle: Any, **options: Any) -> None:
+        super().__init__(handle, **options)
+        self._turns = handle._client = TurnTaking(handle._client)
+
+    def cancel(self) -> None:
+        self._turns.cancel()
 
     def cursor(self) -> ThriftSession:
         self._free()
