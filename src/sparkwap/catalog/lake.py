@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparkwap import names
+from sparkwap import names, steps
 from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
@@ -627,7 +627,10 @@ class Lake:
         journal = replace(journal, moves=series.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
         intended = LedgerRows("journal", [series.row_of(journal, "intended")])
+        about = series.about(journal)
+        reached(steps.JOURNAL_WRITING, **about)
         self.ledger.append([*(one for one in appends if one.table != "runs"), intended])
+        reached(steps.JOURNAL_WRITTEN, **about)
         port = series.PublishPort(self._store, journal, schemas)
         outcome, reasons = self._carry(journal, port)
         if outcome.state != "completed":
@@ -635,8 +638,7 @@ class Lake:
         series.outcome_or_raise(journal, outcome, reasons)
         runs = [_with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
-        about = {"run_id": journal.run_id, "branch": journal.branch}
-        reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
+        reached(PUBLISH_VERIFIED, **about)
         return series.receipt_of(journal, entries, differ)
 
     def _rollback_in_series(
@@ -650,7 +652,9 @@ class Lake:
         rows = self._store.rows.find({entry.identifier for entry in entries})
         self._plan(Undoer(self._store.load, rows).plan, entries, RollbackRefused)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
+        reached(steps.JOURNAL_WRITING, **series.about(journal))
         self.ledger.append(LedgerRows("journal", [series.row_of(journal, "intended")]))
+        reached(steps.JOURNAL_WRITTEN, **series.about(journal))
         port = series.RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
@@ -684,19 +688,18 @@ class Lake:
         left = series.leftovers(journal, self._store)
         folders = self._own_folders(_side_views(left, schemas))
         swaps = [Swap(row, None) for row in left]
-        about: dict[str, Any] = {
-            "run_id": journal.run_id,
-            "branch": journal.branch,
-            "publish_id": journal.publish_id,
-        }
-        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "publish", **about)
+        about = series.about(journal)
+        reached(steps.JOURNAL_MOVED, **about)
+        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = _publish_rows(
             "publish", journal.publish_id, journal.run_id, journal.branch, journal.at, entries
         )
         known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        reached(steps.JOURNAL_CLOSING, **about)
         self.ledger.append([*([] if known else [*rows, *runs]), done])
-        self._purge("publish", folders, schemas, **about)
+        reached(steps.JOURNAL_CLOSED, **about)
+        self._purge("leftovers", folders, schemas, **about)
         return entries
 
     def _finish_rollback(
@@ -713,12 +716,15 @@ class Lake:
             {},
         )
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        reached(steps.JOURNAL_CLOSING, **series.about(journal))
         self.ledger.append([*appends, *rows, done])
+        reached(steps.JOURNAL_CLOSED, **series.about(journal))
 
     def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
         """Write down that a publish was undone, for it and for its nodes."""
         from sparkwap.catalog import series
 
+        reached(steps.JOURNAL_GIVING_UP, **series.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
         nodes = [
@@ -728,6 +734,7 @@ class Lake:
         ]
         closed = LedgerRows("journal", [series.row_of(journal, outcome.state)])
         self.ledger.append([*([LedgerRows("nodes", nodes)] if nodes else []), closed])
+        reached(steps.JOURNAL_GIVEN_UP, **series.about(journal))
 
     # Audit branches as a whole
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkwap import names
@@ -34,6 +35,15 @@ from sparkwap.catalog.rest import RestTables
 from sparkwap.catalog.rollback import Undoer, restore
 from sparkwap.catalog.rows import Conflict, Row, Swap, Unanswered
 from sparkwap.errors import CatalogError
+from sparkwap.steps import (
+    SERIES_CHANGED,
+    SERIES_FREED,
+    SERIES_MOVED,
+    SERIES_MOVED_BACK,
+    SERIES_RENAMED,
+    Step,
+    reached,
+)
 from sparkwap.transient import wait_seconds
 
 if TYPE_CHECKING:
@@ -78,12 +88,16 @@ class PublishPort:
         """Move tables; those that change in their place together where the server offers it."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
-            self._rows.evolve([self._step(move) for move in in_place])
+            changed = partial(_reached, SERIES_CHANGED, self._journal)
+            self._rows.evolve([self._step(move) for move in in_place], changed)
             for move in moves:
+                if move.entry.how in ("branch", "clone"):
+                    continue
                 if move.entry.how == "view":
                     self._publish_view(move)
-                elif move.entry.how in ("new", "replace"):
+                else:
                     self._move_in(move)
+                _reached(SERIES_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -97,6 +111,7 @@ class PublishPort:
                 self._back_view(move, live)
             else:
                 self._move_out(move, live)
+            _reached(SERIES_MOVED_BACK, self._journal, move.identifier)
         except (Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -193,10 +208,12 @@ class PublishPort:
             if live is not None:
                 self._plan(move)
                 self._rows.apply([Swap(live, None)], documents={})
+                _reached(SERIES_FREED, self._journal, move.identifier)
             item = move.item
             assert isinstance(item, SideItem)
             beside = (item.side_schema, item.identifier[1])
             self._rows.rename(beside, move.identifier, "table")
+            _reached(SERIES_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
@@ -264,6 +281,7 @@ class PublishPort:
             beside = (item.side_schema, item.identifier[1])
             self._rows.ensure_schema(item.side_schema, self._journal.branch)
             self._rows.rename(move.identifier, beside, "table")
+            _reached(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
             self._rows.register(Row(move.identifier, "table", base))
@@ -296,10 +314,12 @@ class RollbackPort:
         """Undo what was published of these."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
-            self._rows.evolve([self._step(move.entry) for move in in_place])
+            changed = partial(_reached, SERIES_CHANGED, self._journal)
+            self._rows.evolve([self._step(move.entry) for move in in_place], changed)
             for move in moves:
                 if move.entry.how not in ("branch", "clone"):
                     self._former(move.entry)
+                    _reached(SERIES_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -330,7 +350,13 @@ class RollbackPort:
             base = Row(entry.identifier, "table", str(entry.base_metadata_location))
             self._rows.register(base)
             return
-        self._rows.apply(self._plan(entry).swaps, documents={})
+        for swap in self._plan(entry).swaps:
+            if entry.how == "replace" and swap.before is not None and swap.after is not None:
+                self._rows.apply([Swap(swap.before, None)], documents={})
+                _reached(SERIES_FREED, self._journal, entry.identifier)
+                self._rows.register(swap.after)
+            else:
+                self._rows.apply([swap], documents={})
 
     def _plan(self, entry: PublishedEntry) -> Plan:
         return Undoer(self._store.load, self._rows.find({entry.identifier})).plan(entry)
@@ -467,6 +493,19 @@ def rest_of(store: Store) -> RestTables:
     if not isinstance(rows, RestTables):
         raise CatalogError(f"The catalog {rows.name} needs no journal.")
     return rows
+
+
+def about(journal: jn.Journal) -> dict[str, Any]:
+    """What the steps of a journal are about."""
+    return {
+        "run_id": journal.run_id,
+        "branch": journal.branch,
+        "publish_id": journal.publish_id,
+    }
+
+
+def _reached(step: Step, journal: jn.Journal, identifier: Identifier) -> None:
+    reached(step, table=".".join(identifier), **about(journal))
 
 
 def names_of(items: Sequence[Item]) -> set[Identifier]:
