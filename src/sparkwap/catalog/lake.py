@@ -477,13 +477,10 @@ class Lake:
         self._prepare_ledger(appends, bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
         if not self._store.rows.atomic:
-            journal = jn.Journal(publish_id, run_id, branch, "rollback", "", None, now, moves=())
-            if force:
-                raise CatalogError(
-                    "A rollback with force wants a catalog that can change several tables in one "
-                    "transaction, which this one cannot. Nothing was changed. Roll back the later "
-                    "publishes first, newest first: dbt run-operation wap_rollback"
-                )
+            action: jn.Action = "forced rollback" if force else "rollback"
+            journal = jn.Journal(
+                publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
+            )
             return self._rollback_in_series(journal, entries, appends)
 
         def stage() -> Staged[RollbackReceipt]:
@@ -580,7 +577,7 @@ class Lake:
 
         journal = series.journal_of(row)
         what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
-        if journal.action == "rollback":
+        if journal.action != "publish":
             outcome, _ = self._carry(journal, series.RollbackPort(self._store, journal))
             self._finish_rollback(journal, outcome, ())
             return f"Completed {what}, which had not come to its end."
@@ -650,7 +647,11 @@ class Lake:
         from sparkwap.catalog import series
 
         rows = self._store.rows.find({entry.identifier for entry in entries})
-        self._plan(Undoer(self._store.load, rows).plan, entries, RollbackRefused)
+        undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
+        plans = self._plan(undoer.plan, entries, RollbackRefused)
+        wrong = series.inexpressible(plans, self._store.load)
+        if wrong:
+            raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
         reached(steps.JOURNAL_WRITING, **series.about(journal))
         self.ledger.append(LedgerRows("journal", [series.row_of(journal, "intended")]))
@@ -707,9 +708,19 @@ class Lake:
     ) -> None:
         from sparkwap.catalog import series
 
-        undone = [m.entry for m in journal.moves if m.identifier not in outcome.blocked]
+        undone = [
+            replace(
+                one, entries=tuple(e for e in one.entries if e.identifier not in outcome.blocked)
+            )
+            for one in journal.undone
+            or [
+                UndonePublish(
+                    journal.publish_id, journal.branch, tuple(m.entry for m in journal.moves)
+                )
+            ]
+        ]
         rows = _rollback_rows(
-            [UndonePublish(journal.publish_id, journal.branch, tuple(undone))],
+            undone,
             journal.publish_id,
             journal.run_id,
             journal.at,

@@ -294,6 +294,7 @@ class RollbackPort:
         self._store = store
         self._rows = rest_of(store)
         self._journal = journal
+        self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
@@ -313,11 +314,11 @@ class RollbackPort:
     def forward(self, moves: Sequence[jn.Move]) -> None:
         """Undo what was published of these."""
         try:
-            in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
+            in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
             self._rows.evolve([self._step(move.entry) for move in in_place], changed)
             for move in moves:
-                if move.entry.how not in ("branch", "clone"):
+                if move not in in_place:
                     self._former(move.entry)
                     _reached(SERIES_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
@@ -340,9 +341,30 @@ class RollbackPort:
         if md.identity(document) != md.identity(base):
             return False
         if entry.how == "replace":
-            return True
+            return not self._force or md.main_of(document) == md.main_of(base)
+        if self._force:
+            return self._is_left_as_it_is(entry)
         same = md.main_of(document) == entry.base
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
+
+    def _is_left_as_it_is(self, entry: PublishedEntry) -> bool:
+        """Whether force would change nothing of a table in its place any more."""
+        try:
+            return not updates.change(*self._step(entry)[1:]).updates
+        except (Differs, updates.NotExpressible):
+            return False
+
+    def _changes_in_place(self, entry: PublishedEntry) -> bool:
+        """Whether it is the same table still; with force another one may be in its place."""
+        if entry.how not in ("branch", "clone"):
+            return False
+        live = self._rows.get(entry.identifier)
+        if not self._force:
+            return True
+        if live is None or live.kind != "table":
+            return False
+        base = self._store.load(str(entry.base_metadata_location))
+        return md.identity(self._store.load(live.location)) == md.identity(base)
 
     def _former(self, entry: PublishedEntry) -> None:
         live = self._rows.get(entry.identifier)
@@ -350,16 +372,18 @@ class RollbackPort:
             base = Row(entry.identifier, "table", str(entry.base_metadata_location))
             self._rows.register(base)
             return
-        for swap in self._plan(entry).swaps:
-            if entry.how == "replace" and swap.before is not None and swap.after is not None:
-                self._rows.apply([Swap(swap.before, None)], documents={})
+        plan = self._plan(entry)
+        for swap in plan.swaps:
+            before, after = swap.before, swap.after
+            if before is not None and after is not None and not before.kind == after.kind == "view":
+                self._rows.apply([Swap(before, None)], documents={})
                 _reached(SERIES_FREED, self._journal, entry.identifier)
-                self._rows.register(swap.after)
-            else:
-                self._rows.apply([swap], documents={})
+                before = None
+            self._rows.apply([Swap(before, after)], documents=plan.writes)
 
     def _plan(self, entry: PublishedEntry) -> Plan:
-        return Undoer(self._store.load, self._rows.find({entry.identifier})).plan(entry)
+        found = self._rows.find({entry.identifier})
+        return Undoer(self._store.load, found, self._force).plan(entry)
 
     def _step(self, entry: PublishedEntry) -> tuple[Row, md.Document, md.Document]:
         plan = self._plan(entry)
@@ -382,17 +406,23 @@ def require_expressible(plans: Sequence[Plan], load: Load) -> None:
     Raises:
         PublishRefused: Nothing was published.
     """
+    wrong = inexpressible(plans, load)
+    if wrong:
+        raise PublishRefused(wrong)
+
+
+def inexpressible(plans: Sequence[Plan], load: Load) -> list[Mismatch]:
+    """The tables that would change in their place in a way that cannot be said in updates."""
     wrong = []
     for plan in plans:
-        row = plan.swaps[0].before
-        if plan.entry.how not in ("branch", "clone") or row is None:
+        row = plan.swaps[0].before if plan.swaps else None
+        if plan.entry.how not in ("branch", "clone") or row is None or plan.swaps[0].replaces:
             continue
         try:
             updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
         except updates.NotExpressible as problem:
             wrong.append(_not_expressible(plan.entry.identifier, problem))
-    if wrong:
-        raise PublishRefused(wrong)
+    return wrong
 
 
 def outcome_or_raise(
@@ -467,7 +497,7 @@ def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
         "state": state,
         "tag": journal.tag,
         "tag_max_age_ms": journal.tag_max_age_ms,
-        "moves": jn.dump(journal.moves) if state == "intended" else None,
+        "moves": jn.dump(journal) if state == "intended" else None,
         "intended_at": journal.at,
         "at": datetime.now(UTC),
     }
@@ -475,6 +505,7 @@ def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
 
 def journal_of(row: Mapping[str, Any]) -> jn.Journal:
     """The journal that a row of the ledger holds."""
+    moves, undone = jn.parse(row["moves"])
     return jn.Journal(
         row["publish_id"],
         row["run_id"],
@@ -483,7 +514,8 @@ def journal_of(row: Mapping[str, Any]) -> jn.Journal:
         row["tag"],
         row["tag_max_age_ms"],
         row["intended_at"],
-        jn.parse(row["moves"]),
+        moves,
+        undone,
     )
 
 

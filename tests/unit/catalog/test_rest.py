@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from vocabulary.rest import RestServer, running_rest_server
 
-from sparkwap.catalog import LedgerRows, PublishRefused, expire
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused, expire
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
@@ -273,6 +275,67 @@ def test_a_view_over_a_view_and_back(rest: Bench) -> None:
 def _sql(rest: Bench) -> str:
     document = rest.lake.store.load(rest.state(("s", "v")).metadata_location)
     return str(current_version(document)["representations"][0]["sql"])
+
+
+@pytest.fixture
+def overtaken(rest: Bench) -> tuple[Bench, Any, Any]:
+    """A publish, a later one, and another writer past both; and what is asked to undo all."""
+    first = rest.publish(*_everything(rest))
+    later = rest.publish(rest.candidate("a", 5), tag="later", run_id="later")
+    rest.write(("s", "b"), 9, branch="main")
+    with rest.lake.catalog.load_table(("s", "b")).update_schema() as update:
+        update.union_by_name(pa.schema({"more": pa.string()}))
+    rest.lake.catalog.drop_table(("s", "c"))
+    rest.table("c", 7)
+    undone = [UndonePublish(one.publish_id, one.branch, one.entries) for one in (first, later)]
+    arguments = {
+        "run_id": RUN,
+        "publish_id": first.publish_id,
+        "branch": BRANCH,
+        "undone": undone,
+    }
+    return rest, first.entries, arguments
+
+
+def test_force_undoes_what_came_since(overtaken: tuple[Bench, Any, Any]) -> None:
+    rest, entries, arguments = overtaken
+    uuid = rest.state(("s", "a")).uuid
+    with pytest.raises(RollbackRefused):
+        rest.lake.rollback(entries, **arguments)
+    rest.lake.rollback(entries, **arguments, force=True)
+    assert _seen(rest) == OLD
+    assert [column.name for column in rest.state(("s", "b")).columns] == ["id"]
+    assert rest.state(("s", "a")).uuid == uuid
+    assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
+    assert rest.lake.recover() == []
+    # Another time changes nothing.
+    before = rest.pointers()
+    rest.lake.rollback(entries, **arguments, force=True)
+    assert rest.pointers() == before
+
+
+def test_force_that_dies_is_completed_by_the_next_command(
+    overtaken: tuple[Bench, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, entries, arguments = overtaken
+    left = [3]
+
+    def dying(method: str, path: str, more: Any, send: Any) -> Any:
+        if "wap_ledger" not in path:
+            if left[0] == 0:
+                raise Died
+            left[0] -= 1
+        return send()
+
+    with monkeypatch.context() as patch:
+        _changes(rest, patch, dying)
+        with pytest.raises(Died):
+            rest.lake.rollback(entries, **arguments, force=True)
+    assert _seen(rest) != OLD
+    told = rest.lake.recover()
+    assert told == ["Completed the forced rollback of run 1a2b3c4d, which had not come to its end."]
+    assert _seen(rest) == OLD
+    assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
 
 
 def _expired(rest: Bench) -> tuple[Any, set[str]]:
