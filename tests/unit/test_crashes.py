@@ -128,6 +128,11 @@ def test_a_rollback_by_a_series(series: SeriesWorld, step: str) -> None:
     _try(series, "series back", step, "kill-dbt", 1)
 
 
+def test_verdicts_without_a_journal_are_none(series: SeriesWorld) -> None:
+    """The ledger's rows of the nodes are there, and the journal is not yet."""
+    _try(series, "series", "ledger.begins", "kill-dbt", 2, promise="before")
+
+
 @pytest.mark.skipif(not ALL, reason="long: only in the soak")
 @pytest.mark.parametrize("name", JOURNALLED)
 def test_every_other_step_of_a_series(series: SeriesWorld, name: str) -> None:
