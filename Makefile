@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint unit functional suite stop bench soak clean
+.PHONY: help build test lint unit functional suite catalogs stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ functional: .venv/.ready ## tests on a live server
 
 suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
 	@pytest -q tests/functional/adapter
+
+catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
+	@scripts/catalogs
 
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop

@@ -236,12 +236,24 @@ class Ledger:
     def branch_history(self, branch: str) -> BranchHistory:
         """The latest rows of an audit branch, from the last discard of that name on."""
         since = self._last_discard(branch)
+        nodes = self._of_branch("nodes", branch, "built_at", since)
         return BranchHistory(
-            _latest(self._of_branch("nodes", branch, "built_at", since), "node_id", "built_at"),
+            _latest(self._without_unbegun(nodes), "node_id", "built_at"),
             _latest(
                 self._of_branch("tests", branch, "executed_at", since), "test_id", "executed_at"
             ),
         )
+
+    def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Without what says "published" of a publish that has never begun.
+
+        Where each table of the ledger commits by itself, the verdicts come before the journal: a
+        process that died between the two has published nothing, and never will.
+        """
+        if self._lake.store.rows.atomic or all(row["verdict"] != "published" for row in nodes):
+            return nodes
+        begun = {row["run_id"] for table in ("journal", "publishes") for row in self.rows(table)}
+        return [row for row in nodes if row["verdict"] != "published" or row["run_id"] in begun]
 
     def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
         """The rows that one run has left in a table."""

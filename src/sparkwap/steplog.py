@@ -30,6 +30,8 @@ EVENTS: Mapping[str, str] = {
     "run.closing": "closing",
     "run.decided": "decided",
     "publish.committed": "committed",
+    "journal.written": "intended",
+    "journal.moved": "committed",
     "publish.verified": "verified",
     "rollback.committed": "rolled back",
     "discard.committed": "discarded",

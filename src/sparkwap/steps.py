@@ -16,11 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Side = Literal["before", "after"]
-"""What readers of ``main`` see at a step: the state before the publish or rollback, or after it."""
+Side = Literal["before", "between", "gap", "after"]
+"""What readers of ``main`` see at a step: the state before the publish or rollback, or after it.
+``between`` is on catalogs without transactions: each table is as before or as after. In a ``gap``
+one of them is not there besides."""
 
-Where = Literal["catalog", "run", "dbt"]
-"""What runs there: catalog code, the story of a run, or the adapter inside dbt."""
+Where = Literal["catalog", "series", "run", "dbt"]
+"""What runs there: catalog code, that of the journalled series which publishes on catalogs without
+transactions, the story of a run, or the adapter inside dbt."""
 
 Listener = Callable[["Step", Mapping[str, Any]], None]
 
@@ -46,7 +49,7 @@ class Step:
 
 Operation = Literal[
     "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
-    "drop_schema", "erase", "reopen", "sweep", "sweep_table",
+    "drop_schema", "erase", "reopen", "sweep", "sweep_table", "leftovers",
 ]  # fmt: skip
 """What a commit to the catalog is for."""
 
@@ -68,6 +71,7 @@ _OPERATIONS: Mapping[Operation, str] = {
     "reopen": "the candidates of a publish that was rolled back, on their branch again",
     "sweep": "taking away an audit branch that is past its age",
     "sweep_table": "taking tags and snapshots away from a table that are past their age",
+    "leftovers": "dropping what a publish by a series has left in side schemas",
 }
 _PARTS: Mapping[Part, str] = {
     "begins": "nothing yet of {}",
@@ -79,7 +83,11 @@ _PARTS: Mapping[Part, str] = {
     "purging": "folders that only dropped tables and views used are still there, after {}",
     "purged": "folders that only dropped tables and views used are deleted, after {}",
 }
-_PURGES: frozenset[Operation] = frozenset({"forget", "publish", "discard", "drop_schema"})
+_PURGES: frozenset[Operation] = frozenset(
+    {"forget", "publish", "discard", "drop_schema", "leftovers"}
+)
+_NOTHING = "none: all is done"
+_NEXT = "the next command"
 _GOES_ON: Mapping[Operation, str] = {
     "rollback": "wap_rollback",
     "reopen": "wap_rollback",
@@ -88,8 +96,14 @@ _GOES_ON: Mapping[Operation, str] = {
     "discard": "wap_discard",
     "drop_schema": "the same command",
     "erase": "wap_erase",
+    "leftovers": _NEXT,
 }
-_NOTHING = "none: all is done"
+_GOES_ON_BY_SIDE: Mapping[Side, str] = {
+    "before": "dbt retry",
+    "between": _NEXT,
+    "gap": _NEXT,
+    "after": _NOTHING,
+}
 _MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_schema"})
 
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
@@ -99,9 +113,10 @@ STEPS: dict[str, Step] = {}
 
 
 def _step(
-    name: str, where: Where, done: str, readers: Side = "before", goes_on: str = "dbt retry"
+    name: str, where: Where, done: str, readers: Side = "before", goes_on: str | None = None
 ) -> Step:
-    step = Step(name, where, done, readers, goes_on if readers == "before" else _NOTHING)
+    """Add a step; what goes on from it is told by what readers see, if it is not given."""
+    step = Step(name, where, done, readers, goes_on or _GOES_ON_BY_SIDE[readers])
     STEPS[name] = step
     return step
 
@@ -111,11 +126,15 @@ def _commit_steps(operation: Operation) -> dict[Part, Step]:
     for part, done in _PARTS.items():
         if part in ("purging", "purged") and operation not in _PURGES:
             continue
-        moved = operation in _MOVES_MAIN and part in _AFTER
+        in_series = operation == "leftovers"
+        moved = in_series or (operation in _MOVES_MAIN and part in _AFTER)
         text = done.format(_OPERATIONS[operation])
         readers: Side = "after" if moved else "before"
-        goes_on = _GOES_ON.get(operation, "dbt retry")
-        made[part] = _step(f"{operation}.{part}", "catalog", text, readers, goes_on)
+        # Where readers see all of it, nothing but an open journal waits for a command.
+        done_with = moved and not (in_series and part not in ("purging", "purged"))
+        goes_on = None if done_with else _GOES_ON.get(operation)
+        where: Where = "series" if in_series else "catalog"
+        made[part] = _step(f"{operation}.{part}", where, text, readers, goes_on)
     return made
 
 
@@ -154,6 +173,30 @@ FILES_DELETING = _step("files.deleting", "catalog", "files to which nothing refe
                        "folder")
 FILES_DELETED = _step("files.deleted", "catalog", "files to which nothing refers are deleted from "
                       "a folder; the ledger does not know yet")
+JOURNAL_WRITING = _step("journal.writing", "series", "a publish or rollback by a series is "
+                        "checked, and not written down yet", goes_on="dbt retry, wap_rollback")
+JOURNAL_WRITTEN = _step("journal.written", "series", "the journal says what is to be moved; "
+                        "nothing is moved", goes_on=_NEXT)
+SERIES_CHANGED = _step("series.changed", "series", "a table that changes in its place is moved; "
+                       "others wait", "between")
+SERIES_FREED = _step("series.freed", "series", "a table that is replaced is gone, and its "
+                     "successor not there yet", "gap")
+SERIES_RENAMED = _step("series.renamed", "series", "a new table has its live name, and no tag yet",
+                       "between")
+SERIES_MOVED = _step("series.moved", "series", "a new table or a view is in its place; others may "
+                     "wait", "between")
+JOURNAL_MOVED = _step("journal.moved", "series", "all tables were read again, and are moved",
+                      "after", _NEXT)
+JOURNAL_CLOSING = _step("journal.closing", "series", "all is moved; the ledger does not know yet",
+                        "after", _NEXT)
+JOURNAL_CLOSED = _step("journal.closed", "series", "the ledger has the publish or rollback, and "
+                       "the journal is closed", "after")
+SERIES_MOVED_BACK = _step("series.moved_back", "series", "a table is back where it was, as "
+                          "others have moved one that still waited", "between")
+JOURNAL_GIVING_UP = _step("journal.giving_up", "series", "all tables that were moved are back; "
+                          "the journal is open still", goes_on=_NEXT)
+JOURNAL_GIVEN_UP = _step("journal.given_up", "series", "the journal says that the publish was "
+                         "undone")
 PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and keeps "
                          "what it was told", "after")
 CLOSED = _step("run.closed", "run", "published, held or rejected, and in the ledger", "after")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from sparkwap import steps
 from sparkwap.catalog import Lake
 from sparkwap.catalog.expire import expire, sweep_branch
 from sparkwap.catalog.rows import Row, Swap
@@ -50,10 +51,11 @@ TESTS = [
 PASSED = [TestSeen(test.test_id, "pass", 0, None) for test in TESTS]
 
 
-def open_lake(folder: Path) -> Lake:
-    """The lake of a folder, laid out as that of the embedded server."""
+def open_lake(folder: Path, properties: Mapping[str, str] | None = None) -> Lake:
+    """The lake of a folder, laid out as that of the embedded server, or on another catalog."""
     uri = f"sqlite:///{folder}/catalog.db"
-    return Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"})
+    own = {"type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
+    return Lake("lake", properties or own)
 
 
 def rows(*ids: int, extra: bool = False) -> pa.Table:
@@ -124,7 +126,7 @@ def _view(run: Run) -> None:
     location = f"{run.lake.properties['warehouse']}/{side}/{VIEW[1]}"
     file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
     run.lake.store.files.write(file, json.dumps(_view_document(location, side)).encode())
-    run.lake.store.rows.apply([Swap(None, Row((side, VIEW[1]), "view", file))])
+    run.lake.store.rows.apply([Swap(None, Row((side, VIEW[1]), "view", file))], documents={})
 
 
 def _view_document(location: str, side: str) -> dict[str, Any]:
@@ -206,11 +208,24 @@ def _refused(lake: Lake) -> None:
     assert run.close(NODES, TESTS, PASSED).refused
 
 
-def _clone(lake: Lake) -> None:
-    run = start(lake, SECOND)
+def _clone(lake: Lake, run_id: str = SECOND) -> None:
+    run = start(lake, run_id)
+    run.begin("model.shop.copy", COPY)
     run.place_copy(COPY, ORDERS)
     run.built("model.shop.copy", COPY, must_write=False)
     run.close_copies()
+
+
+def _cloned(lake: Lake) -> None:
+    """A copy is there already, and what it is made of has moved on."""
+    _base(lake)
+    _clone(lake, FIRST)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+
+
+def _replaced(lake: Lake) -> None:
+    _cloned(lake)
+    _clone(lake)
 
 
 def _erase(lake: Lake) -> None:
@@ -228,13 +243,10 @@ def _retry(lake: Lake) -> None:
 
 
 def _retry_clone(lake: Lake) -> None:
+    lake.recover()
     with suppress(SparkwapError):
         require_unpublished(lake.ledger, LastRun(SECOND, BRANCH, "open"))
-        run = start(lake, THIRD)
-        run.begin("model.shop.copy", COPY)
-        run.place_copy(COPY, ORDERS)
-        run.built("model.shop.copy", COPY, must_write=False)
-        run.close_copies()
+        _clone(lake, THIRD)
 
 
 def _discard(lake: Lake) -> None:
@@ -263,6 +275,42 @@ def _rollback(lake: Lake) -> None:
 def _rollback_again(lake: Lake) -> None:
     with suppress(ConfigError):
         _rollback(lake)
+
+
+def _rollback_replaced(lake: Lake) -> None:
+    with suppress(ConfigError):
+        operate(lake, "wap_rollback", run=SECOND)
+
+
+@contextmanager
+def _another_writer(lake: Lake) -> Iterator[None]:
+    """Once a table of a series is moved, somebody writes to one that still waits."""
+
+    def listen(step: steps.Step, _facts: Mapping[str, Any]) -> None:
+        if step is steps.SERIES_CHANGED:
+            _write_once(lake)
+
+    end = steps.listen(listen)
+    try:
+        yield
+    finally:
+        end()
+
+
+def _write_once(lake: Lake) -> None:
+    table = lake.catalog.load_table(TOTALS)
+    if 66 not in table.scan().to_arrow()["id"].to_pylist():
+        table.append(rows(66))
+
+
+def _publish_undone(lake: Lake) -> None:
+    with _another_writer(lake):
+        _publish_again(lake)
+
+
+def _undo_again(lake: Lake) -> None:
+    _write_once(lake)
+    _publish_again(lake)
 
 
 def _rolled_back(lake: Lake) -> None:
@@ -309,6 +357,8 @@ class Scenario:
         again: What a user may do once more, and which then does nothing.
         publishes: Rows of publishes that the ledger has at the end, for each table.
         leaves: ``act`` is to leave something on the branch.
+        passing: The scenario whose end readers may see of some tables on the way, besides their own
+            states before and after.
     """
 
     prepare: Callable[[Lake], None]
@@ -317,6 +367,7 @@ class Scenario:
     again: Callable[[Lake], None]
     publishes: int = 0
     leaves: bool = False
+    passing: str = ""
 
 
 SCENARIOS = {
@@ -335,6 +386,20 @@ SCENARIOS = {
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),
 }
+
+
+JOURNALLED = {
+    "series": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
+    "series back": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
+    "series replaces": Scenario(_cloned, _clone, _retry_clone, _publish_again, publishes=2),
+    "series replaces back": Scenario(
+        _replaced, _rollback_replaced, _rollback_replaced, _rollback_replaced, publishes=2
+    ),
+    "series undone": Scenario(
+        _held, _publish_undone, _undo_again, _publish_again, leaves=True, passing="series"
+    ),
+}
+"""On a catalog without transactions."""
 
 
 def publishes(lake: Lake) -> Sequence[tuple[str, str]]:

@@ -10,7 +10,12 @@ HEAD = """| step | what has happened | readers of `main` see | goes on |
 
 def table() -> str:
     """All steps."""
-    sees = {"before": "what was before", "after": "all of it"}
+    sees = {
+        "before": "what was before",
+        "between": "of each table the one or the other",
+        "gap": "the same, and one table is away",
+        "after": "all of it",
+    }
     lines = [f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in STEPS.values()]
     return "\n".join([HEAD, *lines])
 

@@ -6,19 +6,24 @@ import multiprocessing
 import os
 import resource
 import shutil
+import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vocabulary.catalogs import RestSource
 from vocabulary.lake import Reader
+from vocabulary.rest import RestServer
 
-from crashes.scenarios import DROPPED, SCENARIOS, open_lake
+from crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
 from sparkwap import faults, steps
+from sparkwap.catalog import Lake
+from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.errors import SparkwapError
 from sparkwap.server import ServerConfig, state
 from sparkwap.server.defaults import marker
@@ -29,16 +34,29 @@ RAISED, TOLD = 3, 4
 State = dict[tuple[str, str], tuple[Any, ...]]
 """What readers see of each table and view."""
 
+Rows = Mapping[str, list[tuple[Any, ...]]]
+"""The rows of the tables of the REST server's database."""
+
+_TABLES = ("iceberg_tables", "iceberg_namespace_properties")
+
 
 class World:
     """Lakes as scenarios begin, what they end with, and processes that die in them."""
 
+    scenarios: Mapping[str, Scenario] = SCENARIOS
+    properties: Mapping[str, str] | None = None
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.database = folder / "catalog.db"
         self.reader = Reader(folder)
         self._kept = folder.parent / "kept"
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["crashes.world", "pyiceberg.io.pyarrow"])
+
+    def open(self) -> Lake:
+        """The lake, for what is done in this process."""
+        return open_lake(self.folder, self.properties)
 
     def begin(self, name: str) -> State:
         """Put the lake in the state in which the scenario begins."""
@@ -78,7 +96,9 @@ class World:
             limit: How many bytes a file may have.
         """
         child = self._context.Process(
-            target=_child, args=(self.folder, name, part, fault, log, limit), daemon=True
+            target=_child,
+            args=(self.folder, self.properties, name, part, fault, log, limit),
+            daemon=True,
         )
         child.start()
         child.join(60)
@@ -108,11 +128,59 @@ class World:
         }
 
 
+class SeriesWorld(World):
+    """The same on a REST catalog that moves one table at a time: publishes go by the journal.
+
+    Args:
+        folder: Where the server keeps its catalog and its files.
+        rest: The server.
+    """
+
+    scenarios = JOURNALLED
+
+    def __init__(self, folder: Path, rest: RestServer) -> None:
+        super().__init__(folder)
+        self.database = folder / "rest.db"
+        self.properties = {**rest.properties, MULTI_TABLE: "false"}
+        self.reader = Reader(folder, RestSource(rest.uri, rest.warehouse))
+        self._rows: dict[str, Rows] = {}
+
+    def begin(self, name: str) -> State:
+        """Put files and rows back under the server, which keeps nothing in its memory."""
+        kept, warehouse = self._kept / name, self.folder / "warehouse"
+        shutil.rmtree(warehouse, ignore_errors=True)
+        if name not in self._rows:
+            self._put({table: [] for table in _TABLES})
+            assert self.run(name, "prepare") == 0
+            shutil.copytree(warehouse, kept)
+            with closing(sqlite3.connect(self.database, timeout=60)) as database:
+                found = {t: database.execute(f"select * from {t}").fetchall() for t in _TABLES}
+            self._rows[name] = found
+        else:
+            shutil.copytree(kept, warehouse)
+            self._put(self._rows[name])
+        return self.look()
+
+    def _put(self, rows: Rows) -> None:
+        with closing(sqlite3.connect(self.database, timeout=60)) as database, database:
+            for table, values in rows.items():
+                database.execute(f"delete from {table}")
+                for value in values:
+                    marks = ", ".join("?" * len(value))
+                    database.execute(f"insert into {table} values ({marks})", value)
+
+
 def _child(
-    folder: Path, name: str, part: str, fault: str, log: Path | None, limit: int | None
+    folder: Path,
+    properties: Mapping[str, str] | None,
+    name: str,
+    part: str,
+    fault: str,
+    log: Path | None,
+    limit: int | None,
 ) -> None:
-    lake = open_lake(folder)
-    work = getattr(SCENARIOS[name], part)
+    lake = open_lake(folder, properties)
+    work = getattr({**SCENARIOS, **JOURNALLED}[name], part)
     if fault:
         os.environ["SPARKWAP_FAULT"] = fault
         os.environ["SPARKWAP_FAULT_LAKE"] = str(folder)

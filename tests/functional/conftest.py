@@ -1,6 +1,7 @@
 """What all functional tests share: one lake with a running server, and those who read it.
 
 ``SPARKWAP_TEST_LAKE=<dir>`` keeps the lake and its server for the next call of pytest.
+``SPARKWAP_TEST_CATALOG`` puts that lake on another kind of catalog: see `vocabulary.catalogs`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from pyhive import hive
 from vocabulary import MakeProject, Project, Reader, SparkReader
+from vocabulary.catalogs import RunningCatalog, running_catalog
 
 from sparkwap import server
 
@@ -30,28 +32,45 @@ def shared_jars() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def lake_dir(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterator[Path]:
-    """A lake for the whole session, with its server up."""
+def running(
+    tmp_path_factory: pytest.TempPathFactory, shared_jars: None
+) -> Iterator[RunningCatalog]:
+    """The catalog of the lake."""
+    with running_catalog(tmp_path_factory.mktemp("catalog")) as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="session")
+def config(
+    running: RunningCatalog, tmp_path_factory: pytest.TempPathFactory
+) -> server.ServerConfig:
+    """The server of the lake."""
     kept = os.environ.get("SPARKWAP_TEST_LAKE")
     lake = Path(kept) if kept else tmp_path_factory.mktemp("shared") / ".lake"
-    server.ensure(server.ServerConfig(lake=lake, memory=MEMORY), print)
-    yield lake
-    if not kept:
-        server.stop(lake)
+    return server.ServerConfig(lake=lake, memory=MEMORY, catalog_uri=running.uri)
 
 
 @pytest.fixture(scope="session")
-def reader(lake_dir: Path) -> Reader:
+def lake_dir(config: server.ServerConfig) -> Iterator[Path]:
+    """A lake for the whole session, with its server up."""
+    server.ensure(config, print)
+    yield config.lake
+    if not os.environ.get("SPARKWAP_TEST_LAKE"):
+        server.stop(config.lake)
+
+
+@pytest.fixture(scope="session")
+def reader(lake_dir: Path, running: RunningCatalog) -> Reader:
     """A reader of main, through PyIceberg."""
-    return Reader(lake_dir)
+    return Reader(lake_dir, running.source(lake_dir))
 
 
 @pytest.fixture(scope="session")
-def spark(lake_dir: Path) -> Iterator[SparkReader]:
+def spark(lake_dir: Path, config: server.ServerConfig) -> Iterator[SparkReader]:
     """A reader of main, through a Spark session."""
 
     def connect() -> hive.Connection:
-        endpoint = server.ensure(server.ServerConfig(lake=lake_dir, memory=MEMORY), print)
+        endpoint = server.ensure(config, print)
         return hive.connect(endpoint.host, endpoint.thrift_port, username="reader", auth="NONE")
 
     session = SparkReader(connect)
@@ -60,11 +79,16 @@ def spark(lake_dir: Path) -> Iterator[SparkReader]:
 
 
 @pytest.fixture(scope="session")
-def make_project(lake_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeProject:
+def make_project(
+    lake_dir: Path,
+    running: RunningCatalog,
+    config: server.ServerConfig,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> MakeProject:
     """Makes a project with files, in a schema of its own in the shared lake."""
 
     def make(name: str, files: dict[str, str], **more: Any) -> Project:
-        output = {"type": "sparkwap", "lake": str(lake_dir), "memory": MEMORY}
+        output = running.output(lake_dir, MEMORY, server.ensure(config, print))
         # A lake that was kept has the schemas of earlier sessions.
         schema = f"{name}_{secrets.token_hex(2)}"
         folder = tmp_path_factory.mktemp(name)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _COMPRESSION: Any = "gzip"
 _SUPPORTED = (1, 2)
+_LOG_LIMIT = "write.metadata.previous-versions-max"
+_NOTED_LIMIT = "wap.log-limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
     Tags on the snapshot of `main` stay. Files are not deleted, see `unreachable`. Calling it again
     does nothing.
 
+    A catalog that writes its metadata itself (REST) keeps the log of former metadata files, too,
+    and is asked to cut it (see `_turn_log`). That it does so is not taken for granted: files that
+    stay in the log stay where they are, and are read by whoever proves.
+
     Raises:
         CatalogError: There is no such table, or other writers were faster each time.
     """
@@ -142,7 +148,7 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
                 if ref.type == "tag" and ref.snapshot_id == main:
                     edit.tag(name, head, _max_age(document, name))
             grown = edit.build()
-        forgotten = forget(grown)
+        forgotten = forget(grown) if lake.store.rows.takes_files else forget_by_updates(grown)
         gone = len(document.get("snapshots") or ()) - (0 if main is None else 1)
         refs = tuple(sorted(set(md.refs_of(document)) - set(md.refs_of(forgotten))))
         expired = Expired(identifier, gone, refs, md.main_of(forgotten))
@@ -153,8 +159,73 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
         return Staged(expired, [Swap(row, Row(identifier, "table", location))], files)
 
     expired = lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
-    forget_previous(lake, identifier)
+    if lake.store.rows.takes_files:
+        forget_previous(lake, identifier)
+    else:
+        _turn_log(lake, identifier, run_id)
     return expired
+
+
+def forget_by_updates(document: md.Document) -> md.Document:
+    """As `forget`, as far as updates of a catalog that writes its metadata itself can say it: pure.
+
+    A snapshot cannot change, so that the present one names its parent, by a number. Logs are the
+    catalog's.
+    """
+    return {
+        **forget(document),
+        "snapshot-log": document.get("snapshot-log") or [],
+        "metadata-log": document.get("metadata-log") or [],
+        "snapshots": [
+            one
+            for one in document.get("snapshots") or ()
+            if one["snapshot-id"] == md.main_of(document)
+        ],
+    }
+
+
+def _turn_log(lake: Lake, identifier: Identifier, run_id: str) -> None:
+    """Have the log of former metadata files begin with the expiry.
+
+    It is cut to a limit, a property of the table, whenever the table changes. So that is set to the
+    least, one, and put back by a second change; what it was is noted between the two, as a call
+    that dies there has another one go on.
+    """
+    document = lake.store.load(table_row(lake.store, identifier).location)
+    properties = md.properties_of(document)
+    if _NOTED_LIMIT not in properties:
+        log = document.get("metadata-log") or ()
+        if not any(_holds_more(lake, document, entry) for entry in log):
+            return
+        noted = properties.get(_LOG_LIMIT, "")
+        _set(lake, identifier, {_LOG_LIMIT: "1", _NOTED_LIMIT: noted}, run_id)
+    else:
+        noted = properties[_NOTED_LIMIT]
+    _set(lake, identifier, {_LOG_LIMIT: noted or None, _NOTED_LIMIT: None}, run_id)
+
+
+def _set(
+    lake: Lake, identifier: Identifier, properties: Mapping[str, str | None], run_id: str
+) -> None:
+    def stage() -> Staged[None]:
+        row = table_row(lake.store, identifier)
+        document = lake.store.load(row.location)
+        changed = md.Edit(document, row.location).properties(properties).build()
+        location = md.next_location(changed, row.location)
+        files = lake.store.write({location: changed})
+        return Staged(None, [Swap(row, Row(identifier, "table", location))], files)
+
+    lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
+
+
+def _holds_more(lake: Lake, document: md.Document, entry: Mapping[str, Any]) -> bool:
+    """Whether a former metadata file that is there still has snapshots that the table has not."""
+    try:
+        former = lake.store.reload(entry["metadata-file"])
+    except CatalogError:
+        return False
+    present = {one["snapshot-id"] for one in document.get("snapshots") or ()}
+    return any(one["snapshot-id"] not in present for one in former.get("snapshots") or ())
 
 
 def forget(document: md.Document) -> md.Document:

@@ -23,9 +23,16 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from sparkwap.catalog.model import BranchItem, Identifier, Item, PublishedEntry, SideItem
+from sparkwap.catalog.model import (
+    BranchItem,
+    Identifier,
+    Item,
+    PublishedEntry,
+    SideItem,
+    UndonePublish,
+)
 
-Action = Literal["publish", "rollback"]
+Action = Literal["publish", "rollback", "forced rollback"]
 Position = Literal["before", "after", "passed", "moved"]
 """Where a table is: not (wholly) moved yet; moved; moved, and others have moved it on since; moved
 by others from where it was, so that it cannot be moved by us."""
@@ -65,11 +72,12 @@ class Journal:
         publish_id: Id of the publish.
         run_id: The run that publishes or rolls back.
         branch: The audit branch.
-        action: Which of the two.
+        action: What it is.
         tag: The receipt on each published snapshot.
         tag_max_age_ms: How long it keeps the snapshot; None for ever.
         at: When it was written.
         moves: All tables and views.
+        undone: All publishes that a rollback with force undoes.
     """
 
     publish_id: str
@@ -80,6 +88,7 @@ class Journal:
     tag_max_age_ms: int | None
     at: datetime
     moves: tuple[Move, ...]
+    undone: tuple[UndonePublish, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +197,24 @@ def _undo(journal: Journal, port: Port, positions: Mapping[Identifier, Position]
     return Outcome("torn" if stayed else "undone", blocked, stayed)
 
 
-def dump(moves: Sequence[Move]) -> str:
-    """The moves as text, for the ledger."""
-    return json.dumps([_plain(move) for move in moves], separators=(",", ":"))
+def dump(journal: Journal) -> str:
+    """What is to be moved as text, for the ledger."""
+    plain: Any = [_plain(move) for move in journal.moves]
+    if journal.undone:
+        plain = {"moves": plain, "undone": [asdict(one) for one in journal.undone]}
+    return json.dumps(plain, separators=(",", ":"))
 
 
-def parse(text: str) -> tuple[Move, ...]:
-    """The moves from the ledger."""
-    return tuple(_move(entry) for entry in json.loads(text))
+def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...]]:
+    """The moves from the ledger, and the publishes that are undone with force."""
+    plain = json.loads(text)
+    if isinstance(plain, list):
+        plain = {"moves": plain, "undone": []}
+    undone = tuple(
+        UndonePublish(**{**one, "entries": tuple(_entry(entry) for entry in one["entries"])})
+        for one in plain["undone"]
+    )
+    return tuple(_move(one) for one in plain["moves"]), undone
 
 
 def _plain(move: Move) -> dict[str, Any]:
@@ -206,9 +225,12 @@ def _plain(move: Move) -> dict[str, Any]:
     }
 
 
+def _entry(plain: Mapping[str, Any]) -> PublishedEntry:
+    return PublishedEntry(**{**plain, "identifier": tuple(plain["identifier"])})
+
+
 def _move(plain: Mapping[str, Any]) -> Move:
-    entry = plain["entry"]
-    entry = PublishedEntry(**{**entry, "identifier": tuple(entry["identifier"])})
+    entry = _entry(plain["entry"])
     item = plain["item"]
     if item is None:
         return Move(entry, None, plain["uuid"])

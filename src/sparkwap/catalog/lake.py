@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparkwap import names
+from sparkwap import names, steps
 from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
@@ -477,13 +477,10 @@ class Lake:
         self._prepare_ledger(appends, bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
         if not self._store.rows.atomic:
-            journal = jn.Journal(publish_id, run_id, branch, "rollback", "", None, now, moves=())
-            if force:
-                raise CatalogError(
-                    "A rollback with force wants a catalog that can change several tables in one "
-                    "transaction, which this one cannot. Nothing was changed. Roll back the later "
-                    "publishes first, newest first: dbt run-operation wap_rollback"
-                )
+            action: jn.Action = "forced rollback" if force else "rollback"
+            journal = jn.Journal(
+                publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
+            )
             return self._rollback_in_series(journal, entries, appends)
 
         def stage() -> Staged[RollbackReceipt]:
@@ -580,7 +577,7 @@ class Lake:
 
         journal = series.journal_of(row)
         what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
-        if journal.action == "rollback":
+        if journal.action != "publish":
             outcome, _ = self._carry(journal, series.RollbackPort(self._store, journal))
             self._finish_rollback(journal, outcome, ())
             return f"Completed {what}, which had not come to its end."
@@ -627,7 +624,10 @@ class Lake:
         journal = replace(journal, moves=series.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
         intended = LedgerRows("journal", [series.row_of(journal, "intended")])
+        about = series.about(journal)
+        reached(steps.JOURNAL_WRITING, **about)
         self.ledger.append([*(one for one in appends if one.table != "runs"), intended])
+        reached(steps.JOURNAL_WRITTEN, **about)
         port = series.PublishPort(self._store, journal, schemas)
         outcome, reasons = self._carry(journal, port)
         if outcome.state != "completed":
@@ -635,8 +635,7 @@ class Lake:
         series.outcome_or_raise(journal, outcome, reasons)
         runs = [_with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
-        about = {"run_id": journal.run_id, "branch": journal.branch}
-        reached(PUBLISH_VERIFIED, publish_id=journal.publish_id, **about)
+        reached(PUBLISH_VERIFIED, **about)
         return series.receipt_of(journal, entries, differ)
 
     def _rollback_in_series(
@@ -648,9 +647,15 @@ class Lake:
         from sparkwap.catalog import series
 
         rows = self._store.rows.find({entry.identifier for entry in entries})
-        self._plan(Undoer(self._store.load, rows).plan, entries, RollbackRefused)
+        undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
+        plans = self._plan(undoer.plan, entries, RollbackRefused)
+        wrong = series.inexpressible(plans, self._store.load)
+        if wrong:
+            raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
+        reached(steps.JOURNAL_WRITING, **series.about(journal))
         self.ledger.append(LedgerRows("journal", [series.row_of(journal, "intended")]))
+        reached(steps.JOURNAL_WRITTEN, **series.about(journal))
         port = series.RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
@@ -684,19 +689,18 @@ class Lake:
         left = series.leftovers(journal, self._store)
         folders = self._own_folders(_side_views(left, schemas))
         swaps = [Swap(row, None) for row in left]
-        about: dict[str, Any] = {
-            "run_id": journal.run_id,
-            "branch": journal.branch,
-            "publish_id": journal.publish_id,
-        }
-        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "publish", **about)
+        about = series.about(journal)
+        reached(steps.JOURNAL_MOVED, **about)
+        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = _publish_rows(
             "publish", journal.publish_id, journal.run_id, journal.branch, journal.at, entries
         )
         known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        reached(steps.JOURNAL_CLOSING, **about)
         self.ledger.append([*([] if known else [*rows, *runs]), done])
-        self._purge("publish", folders, schemas, **about)
+        reached(steps.JOURNAL_CLOSED, **about)
+        self._purge("leftovers", folders, schemas, **about)
         return entries
 
     def _finish_rollback(
@@ -704,21 +708,34 @@ class Lake:
     ) -> None:
         from sparkwap.catalog import series
 
-        undone = [m.entry for m in journal.moves if m.identifier not in outcome.blocked]
+        undone = [
+            replace(
+                one, entries=tuple(e for e in one.entries if e.identifier not in outcome.blocked)
+            )
+            for one in journal.undone
+            or [
+                UndonePublish(
+                    journal.publish_id, journal.branch, tuple(m.entry for m in journal.moves)
+                )
+            ]
+        ]
         rows = _rollback_rows(
-            [UndonePublish(journal.publish_id, journal.branch, tuple(undone))],
+            undone,
             journal.publish_id,
             journal.run_id,
             journal.at,
             {},
         )
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
+        reached(steps.JOURNAL_CLOSING, **series.about(journal))
         self.ledger.append([*appends, *rows, done])
+        reached(steps.JOURNAL_CLOSED, **series.about(journal))
 
     def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
         """Write down that a publish was undone, for it and for its nodes."""
         from sparkwap.catalog import series
 
+        reached(steps.JOURNAL_GIVING_UP, **series.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
         nodes = [
@@ -728,6 +745,7 @@ class Lake:
         ]
         closed = LedgerRows("journal", [series.row_of(journal, outcome.state)])
         self.ledger.append([*([LedgerRows("nodes", nodes)] if nodes else []), closed])
+        reached(steps.JOURNAL_GIVEN_UP, **series.about(journal))
 
     # Audit branches as a whole
 

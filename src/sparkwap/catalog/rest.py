@@ -238,10 +238,15 @@ class RestTables:
         answer = self._send("POST", f"{kind}s/rename", json=body)
         self._committed(answer, ".".join(before))
 
-    def evolve(self, changes: Sequence[tuple[Row, md.Document, md.Document]]) -> None:
+    def evolve(
+        self,
+        changes: Sequence[tuple[Row, md.Document, md.Document]],
+        changed: Callable[[Identifier], None] = lambda identifier: None,
+    ) -> None:
         """Change the metadata of tables: ``(row, document before, document after)`` of each.
 
-        In one request where the server offers it.
+        In one request where the server offers it; ``changed`` is called for each table as soon as
+        the server has said yes.
 
         Raises:
             Conflict: A requirement does not hold.
@@ -249,7 +254,7 @@ class RestTables:
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
         made = [_Commit(row, _change(row, before, after)) for row, before, after in changes]
-        self._commit([commit for commit in made if commit.change.updates])
+        self._commit([commit for commit in made if commit.change.updates], changed)
 
     # Inner parts
 
@@ -260,17 +265,24 @@ class RestTables:
         old = self.document(before.location) or self._read(before.location)
         return _Commit(before, _change(before, old, documents[after.location]))
 
-    def _commit(self, commits: Sequence[_Commit]) -> None:
+    def _commit(
+        self,
+        commits: Sequence[_Commit],
+        changed: Callable[[Identifier], None] = lambda identifier: None,
+    ) -> None:
         if len(commits) > 1 and self.multi_table:
             body = {"table-changes": [_body(commit) for commit in commits]}
             answer = self._send("POST", "transactions/commit", json=body)
             names = ", ".join(".".join(commit.row.identifier) for commit in commits)
             self._committed(answer, names)
+            for commit in commits:
+                changed(commit.row.identifier)
             return
         for commit in commits:
             schema, name = map(_part, commit.row.identifier)
             answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=_body(commit))
             self._committed(answer, ".".join(commit.row.identifier))
+            changed(commit.row.identifier)
 
     def _put(self, before: Row | None, after: Row, documents: Mapping[str, md.Document]) -> None:
         document = documents.get(after.location)

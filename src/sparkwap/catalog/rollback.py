@@ -105,7 +105,7 @@ class Undoer:
             edit = md.Edit(base, entry.base_metadata_location).properties(helpers)
             others = [name for name, ref in md.refs_of(base).items() if ref.type == "branch"]
             edit.remove_ref(*(name for name in others if name != md.MAIN))
-            return self._successor(entry, live, edit)
+            return self._successor(entry, live, edit, replaces=True)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
             document = _with_helpers_of(document, restore(document, base, document))
         edit = _main_back(entry, md.Edit(document, live.location), document)
@@ -151,12 +151,14 @@ class Undoer:
         what = "what stands there"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(self, entry: PublishedEntry, live: Row | None, edit: md.Edit) -> Plan:
+    def _successor(
+        self, entry: PublishedEntry, live: Row | None, edit: md.Edit, replaces: bool = False
+    ) -> Plan:
         document = edit.build()
         former = live.location if live and live.kind == "table" else entry.base_metadata_location
         location = md.next_location(document, former)
         after = Row(entry.identifier, "table", location)
-        return Plan(entry, [Swap(live, after)], {location: document})
+        return Plan(entry, [Swap(live, after, replaces)], {location: document})
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkwap import names
@@ -34,6 +35,15 @@ from sparkwap.catalog.rest import RestTables
 from sparkwap.catalog.rollback import Undoer, restore
 from sparkwap.catalog.rows import Conflict, Row, Swap, Unanswered
 from sparkwap.errors import CatalogError
+from sparkwap.steps import (
+    SERIES_CHANGED,
+    SERIES_FREED,
+    SERIES_MOVED,
+    SERIES_MOVED_BACK,
+    SERIES_RENAMED,
+    Step,
+    reached,
+)
 from sparkwap.transient import wait_seconds
 
 if TYPE_CHECKING:
@@ -78,12 +88,16 @@ class PublishPort:
         """Move tables; those that change in their place together where the server offers it."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
-            self._rows.evolve([self._step(move) for move in in_place])
+            changed = partial(_reached, SERIES_CHANGED, self._journal)
+            self._rows.evolve([self._step(move) for move in in_place], changed)
             for move in moves:
+                if move.entry.how in ("branch", "clone"):
+                    continue
                 if move.entry.how == "view":
                     self._publish_view(move)
-                elif move.entry.how in ("new", "replace"):
+                else:
                     self._move_in(move)
+                _reached(SERIES_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -97,6 +111,7 @@ class PublishPort:
                 self._back_view(move, live)
             else:
                 self._move_out(move, live)
+            _reached(SERIES_MOVED_BACK, self._journal, move.identifier)
         except (Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -193,10 +208,12 @@ class PublishPort:
             if live is not None:
                 self._plan(move)
                 self._rows.apply([Swap(live, None)], documents={})
+                _reached(SERIES_FREED, self._journal, move.identifier)
             item = move.item
             assert isinstance(item, SideItem)
             beside = (item.side_schema, item.identifier[1])
             self._rows.rename(beside, move.identifier, "table")
+            _reached(SERIES_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
@@ -264,6 +281,7 @@ class PublishPort:
             beside = (item.side_schema, item.identifier[1])
             self._rows.ensure_schema(item.side_schema, self._journal.branch)
             self._rows.rename(move.identifier, beside, "table")
+            _reached(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
             self._rows.register(Row(move.identifier, "table", base))
@@ -276,6 +294,7 @@ class RollbackPort:
         self._store = store
         self._rows = rest_of(store)
         self._journal = journal
+        self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
@@ -295,11 +314,13 @@ class RollbackPort:
     def forward(self, moves: Sequence[jn.Move]) -> None:
         """Undo what was published of these."""
         try:
-            in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
-            self._rows.evolve([self._step(move.entry) for move in in_place])
+            in_place = [move for move in moves if self._changes_in_place(move.entry)]
+            changed = partial(_reached, SERIES_CHANGED, self._journal)
+            self._rows.evolve([self._step(move.entry) for move in in_place], changed)
             for move in moves:
-                if move.entry.how not in ("branch", "clone"):
+                if move not in in_place:
                     self._former(move.entry)
+                    _reached(SERIES_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -320,9 +341,30 @@ class RollbackPort:
         if md.identity(document) != md.identity(base):
             return False
         if entry.how == "replace":
-            return True
+            return not self._force or md.main_of(document) == md.main_of(base)
+        if self._force:
+            return self._is_left_as_it_is(entry)
         same = md.main_of(document) == entry.base
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
+
+    def _is_left_as_it_is(self, entry: PublishedEntry) -> bool:
+        """Whether force would change nothing of a table in its place any more."""
+        try:
+            return not updates.change(*self._step(entry)[1:]).updates
+        except (Differs, updates.NotExpressible):
+            return False
+
+    def _changes_in_place(self, entry: PublishedEntry) -> bool:
+        """Whether it is the same table still; with force another one may be in its place."""
+        if entry.how not in ("branch", "clone"):
+            return False
+        live = self._rows.get(entry.identifier)
+        if not self._force:
+            return True
+        if live is None or live.kind != "table":
+            return False
+        base = self._store.load(str(entry.base_metadata_location))
+        return md.identity(self._store.load(live.location)) == md.identity(base)
 
     def _former(self, entry: PublishedEntry) -> None:
         live = self._rows.get(entry.identifier)
@@ -330,10 +372,18 @@ class RollbackPort:
             base = Row(entry.identifier, "table", str(entry.base_metadata_location))
             self._rows.register(base)
             return
-        self._rows.apply(self._plan(entry).swaps, documents={})
+        plan = self._plan(entry)
+        for swap in plan.swaps:
+            before, after = swap.before, swap.after
+            if before is not None and after is not None and not before.kind == after.kind == "view":
+                self._rows.apply([Swap(before, None)], documents={})
+                _reached(SERIES_FREED, self._journal, entry.identifier)
+                before = None
+            self._rows.apply([Swap(before, after)], documents=plan.writes)
 
     def _plan(self, entry: PublishedEntry) -> Plan:
-        return Undoer(self._store.load, self._rows.find({entry.identifier})).plan(entry)
+        found = self._rows.find({entry.identifier})
+        return Undoer(self._store.load, found, self._force).plan(entry)
 
     def _step(self, entry: PublishedEntry) -> tuple[Row, md.Document, md.Document]:
         plan = self._plan(entry)
@@ -356,17 +406,23 @@ def require_expressible(plans: Sequence[Plan], load: Load) -> None:
     Raises:
         PublishRefused: Nothing was published.
     """
+    wrong = inexpressible(plans, load)
+    if wrong:
+        raise PublishRefused(wrong)
+
+
+def inexpressible(plans: Sequence[Plan], load: Load) -> list[Mismatch]:
+    """The tables that would change in their place in a way that cannot be said in updates."""
     wrong = []
     for plan in plans:
-        row = plan.swaps[0].before
-        if plan.entry.how not in ("branch", "clone") or row is None:
+        row = plan.swaps[0].before if plan.swaps else None
+        if plan.entry.how not in ("branch", "clone") or row is None or plan.swaps[0].replaces:
             continue
         try:
             updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
         except updates.NotExpressible as problem:
             wrong.append(_not_expressible(plan.entry.identifier, problem))
-    if wrong:
-        raise PublishRefused(wrong)
+    return wrong
 
 
 def outcome_or_raise(
@@ -441,7 +497,7 @@ def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
         "state": state,
         "tag": journal.tag,
         "tag_max_age_ms": journal.tag_max_age_ms,
-        "moves": jn.dump(journal.moves) if state == "intended" else None,
+        "moves": jn.dump(journal) if state == "intended" else None,
         "intended_at": journal.at,
         "at": datetime.now(UTC),
     }
@@ -449,6 +505,7 @@ def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
 
 def journal_of(row: Mapping[str, Any]) -> jn.Journal:
     """The journal that a row of the ledger holds."""
+    moves, undone = jn.parse(row["moves"])
     return jn.Journal(
         row["publish_id"],
         row["run_id"],
@@ -457,7 +514,8 @@ def journal_of(row: Mapping[str, Any]) -> jn.Journal:
         row["tag"],
         row["tag_max_age_ms"],
         row["intended_at"],
-        jn.parse(row["moves"]),
+        moves,
+        undone,
     )
 
 
@@ -467,6 +525,19 @@ def rest_of(store: Store) -> RestTables:
     if not isinstance(rows, RestTables):
         raise CatalogError(f"The catalog {rows.name} needs no journal.")
     return rows
+
+
+def about(journal: jn.Journal) -> dict[str, Any]:
+    """What the steps of a journal are about."""
+    return {
+        "run_id": journal.run_id,
+        "branch": journal.branch,
+        "publish_id": journal.publish_id,
+    }
+
+
+def _reached(step: Step, journal: jn.Journal, identifier: Identifier) -> None:
+    reached(step, table=".".join(identifier), **about(journal))
 
 
 def names_of(items: Sequence[Item]) -> set[Identifier]:

@@ -93,11 +93,6 @@ class Erasure:
             SparkwapError: It was interrupted; the message says how to go on.
         """
         request = Request.of(operation, arguments)
-        if not self._lake.store.rows.takes_files:
-            raise ConfigError(
-                f"{operation} is not there for REST catalogs yet: what their server keeps of a "
-                "table's earlier metadata cannot be proven gone from here. Nothing was changed."
-            )
         path = self._folder / f"open_{request.token}.json"
         journal = Journal.read(path, secrets.token_hex(8))
         found = Look(self._files, self._sql, self._nodes(), request, journal).find()
@@ -205,7 +200,7 @@ class Erasure:
         states = self._lake.states(expired)
         folders = [f"{plain_location(state.location)}/" for state in states.values()]
         holding = {file.path for file in found.proof.holding}
-        warehouse = f"{plain_location(str(self._lake.properties['warehouse']))}/"
+        warehouse = f"{plain_location(self._lake.warehouse)}/"
         paths = [
             path
             for path in self._files.paths()
@@ -257,6 +252,7 @@ class Erasure:
             outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
             shared=found.shared,
+            catalog_server=not self._lake.store.rows.takes_files,
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)
         outcome = "proven" if proof.clean else "not proven"

@@ -93,8 +93,9 @@ def document(
     outside: Sequence[str],
     of_server: Sequence[str],
     shared: int,
+    catalog_server: bool = False,
 ) -> dict[str, Any]:
-    """The report."""
+    """The report; ``catalog_server`` is whether a server has the catalog in its own keeping."""
     return {
         "operation": request.operation,
         "run_id": run_id,
@@ -116,6 +117,7 @@ def document(
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": list(outside),
         "of_the_running_server": list(of_server),
+        "catalog_server_not_looked_at": catalog_server,
         "files": [
             {
                 "path": file.path,
@@ -173,6 +175,11 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
             "deleted after `sparkwap server stop`:"
         )
         lines += [f"  {path}" for path in report["of_the_running_server"][:_SHOWN]]
+    if report["catalog_server_not_looked_at"]:
+        lines.append(
+            "Not looked at: what the REST catalog's server keeps besides the files of the "
+            "warehouse (its database, backups, logs). Its operator knows."
+        )
     lines.append(
         "Not of the lake, and not looked at: dbt's own target/ and logs/, which have the arguments "
         "of this command. Delete them where keys were given by hand."

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyhive import hive
 from vocabulary import Project, Reader, SparkReader
+from vocabulary.catalogs import RunningCatalog, running_catalog
 
 from sparkwap import server
 from sparkwap.catalog import Lake
@@ -97,20 +98,42 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def lake_of_people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A lake of its own: the proof reads all of it."""
+def catalog_of_people(
+    tmp_path_factory: pytest.TempPathFactory, shared_jars: None
+) -> Iterator[RunningCatalog]:
+    """A catalog that has no other lake's tables."""
+    with running_catalog(tmp_path_factory.mktemp("people_catalog")) as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="module")
+def people_config(
+    catalog_of_people: RunningCatalog, tmp_path_factory: pytest.TempPathFactory
+) -> server.ServerConfig:
+    """The server of the people's lake."""
     lake = tmp_path_factory.mktemp("people") / ".lake"
-    server.ensure(server.ServerConfig(lake=lake, memory=MEMORY), print)
-    yield lake
-    server.stop(lake)
+    return server.ServerConfig(lake=lake, memory=MEMORY, catalog_uri=catalog_of_people.uri)
+
+
+@pytest.fixture(scope="module")
+def lake_of_people(people_config: server.ServerConfig) -> Iterator[Path]:
+    """A lake of its own: the proof reads all of it."""
+    server.ensure(people_config, print)
+    yield people_config.lake
+    server.stop(people_config.lake)
 
 
 @pytest.fixture
 def people(
-    lake_of_people: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    lake_of_people: Path,
+    people_config: server.ServerConfig,
+    catalog_of_people: RunningCatalog,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Project]:
     """The shop, built twice: Anna has changed her e-mail address. Dropped after the test."""
-    output = {"type": "sparkwap", "lake": str(lake_of_people), "memory": MEMORY}
+    endpoint = server.ensure(people_config, print)
+    output = catalog_of_people.output(lake_of_people, MEMORY, endpoint)
     folder = tmp_path_factory.mktemp("shop")
     project = Project(folder, f"shop_{secrets.token_hex(2)}", output).write(FILES)
     monkeypatch.setenv("ERASURE_V", "1")
@@ -118,7 +141,7 @@ def people(
     monkeypatch.setenv("ERASURE_V", "2")
     project.dbt("build").succeeded()
     yield project
-    lake = Lake("lake", server.catalog_properties(server.ServerConfig(lake=lake_of_people)))
+    lake = Lake("lake", server.catalog_properties(people_config))
     for schema in lake.schemas():
         if schema.startswith(project.schema):
             lake.drop_schema(schema, purge=True)
@@ -127,12 +150,11 @@ def people(
 
 
 @pytest.fixture
-def people_spark(lake_of_people: Path) -> Iterator[SparkReader]:
+def people_spark(lake_of_people: Path, people_config: server.ServerConfig) -> Iterator[SparkReader]:
     """A plain Spark session on that lake."""
 
     def connect() -> hive.Connection:
-        config = server.ServerConfig(lake=lake_of_people, memory=MEMORY)
-        endpoint = server.ensure(config, print)
+        endpoint = server.ensure(people_config, print)
         return hive.connect(endpoint.host, endpoint.thrift_port, username="reader", auth="NONE")
 
     session = SparkReader(connect)
@@ -141,6 +163,6 @@ def people_spark(lake_of_people: Path) -> Iterator[SparkReader]:
 
 
 @pytest.fixture
-def people_reader(lake_of_people: Path) -> Reader:
+def people_reader(lake_of_people: Path, catalog_of_people: RunningCatalog) -> Reader:
     """A reader of that lake."""
-    return Reader(lake_of_people)
+    return Reader(lake_of_people, catalog_of_people.source(lake_of_people))

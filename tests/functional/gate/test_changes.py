@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from vocabulary import MakeProject, Outcome, Poller, Project, Reader, SparkReader
+from vocabulary.catalogs import TRANSACTIONS
 
 TABLE = "{{ config(materialized='table') }} "
 INCREMENTAL = "{{ config(materialized='incremental', on_schema_change='sync_all_columns') }} "
@@ -37,6 +38,11 @@ AFTER = {
     "synced": INCREMENTAL + "select cast(3 as bigint) as a, 4 as c",
     "refreshed": INCREMENTAL + "select 'new' as z",
 }
+KINDS_CHANGE = ("to_view", "to_table")
+if not TRANSACTIONS:
+    # Refused there, see below.
+    for name in KINDS_CHANGE:
+        AFTER[name] = BEFORE[name].replace("1 as a", "7 as a")
 NAMES = tuple(BEFORE)
 
 
@@ -111,8 +117,8 @@ def test_change_is_invisible_until_the_publish(told: Told, name: str) -> None:
 
 
 def test_changes_are_published_at_once(told: Told) -> None:
-    assert len(told.poller.states) == 2
-    assert set(told.poller.states[1]) == set(NAMES)
+    _, new = told.poller.only_move()
+    assert set(new) == set(NAMES)
 
 
 def test_what_is_published(told: Told) -> None:
@@ -123,7 +129,8 @@ def test_what_is_published(told: Told) -> None:
     assert look["layout"].values("kind") == ["y"] * 3
     properties = told.reader.metadata(told.schema, "layout")["properties"]
     assert properties["owner.team"] == "sales"
-    assert [look[n].kind for n in ("to_view", "to_table")] == ["view", "table"]
+    kinds = ["view", "table"] if TRANSACTIONS else ["table", "view"]
+    assert [look[n].kind for n in KINDS_CHANGE] == kinds
     assert told.published["to_view"][1] == told.published["to_table"][1] == [(7,)]
     assert look["synced"].columns == ("a", "c")
     assert look["synced"].values("a", "c") == [(1, None), (3, 4)]
@@ -149,3 +156,19 @@ def test_history_survives_a_change(told: Told, name: str) -> None:
     assert len(metadata["snapshot-log"]) >= 2
     old = told.spark.rows(f"select * from {told.schema}.{name} version as of {first}")
     assert old == told.before[name][1]
+
+
+@pytest.mark.skipif(TRANSACTIONS, reason="in a transaction a table can become a view")
+def test_a_change_of_kind_is_refused_before_anything_is_built(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    before = {f"models/{name}.sql": BEFORE[name] for name in KINDS_CHANGE}
+    project = make_project("kinds", before)
+    project.dbt("build").succeeded()
+    seen = {name: look.seen() for name, look in reader.look(project.schema).items()}
+    to_view = {"models/to_view.sql": "{{ config(materialized='view') }} select 7 as a"}
+    project.write({**to_view, "models/to_table.sql": TABLE + "select 7 as a"})
+    refused = project.dbt("build").failed()
+    for name, words in zip(KINDS_CHANGE, ("a table", "a view"), strict=True):
+        assert f"{name} is {words} and would become" in refused.text
+    assert {name: look.seen() for name, look in reader.look(project.schema).items()} == seen

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+from vocabulary.catalogs import RunningCatalog
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 RULES = (
@@ -24,7 +26,9 @@ MATERIALIZATIONS = (
 )
 
 
-def test_forced_publish_fails_the_tests_of_the_gate(lake_dir: Path, tmp_path: Path) -> None:
+def test_forced_publish_fails_the_tests_of_the_gate(
+    lake_dir: Path, running: RunningCatalog, tmp_path: Path
+) -> None:
     report = tmp_path / "report.xml"
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
@@ -37,6 +41,7 @@ def test_forced_publish_fails_the_tests_of_the_gate(lake_dir: Path, tmp_path: Pa
         **os.environ,
         "PYTHONPATH": os.pathsep.join(folders),  # plugins are imported before pytest's own path
         "SPARKWAP_TEST_LAKE": str(lake_dir),
+        "SPARKWAP_TEST_CATALOG_URI": running.uri or "",
     }
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False

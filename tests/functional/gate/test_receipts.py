@@ -59,6 +59,8 @@ def test_publish_is_rolled_back_whole(shop: Any) -> None:
     with shop.reader.polling(shop.project.schema) as poller:
         shop.project.operation("wap_rollback", run=done.run_id[:8]).succeeded()
     assert shop.new() == set()
-    assert len(poller.states) == 2
+    old, new = poller.only_move()
+    assert set(old) == set(new)
+    assert all(old[name] != new[name] for name in old)
     actions = {r["action"] for r in shop.reader.ledger("publishes", branch=done.branch)}
     assert actions == {"publish", "rollback"}

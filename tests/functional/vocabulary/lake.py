@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -16,13 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pyhive import hive
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import StaticTable
 
-POINTERS = """
-    select table_namespace, table_name, iceberg_type, metadata_location
-    from iceberg_tables where catalog_name = 'lake'
-"""
+from vocabulary.catalogs import TRANSACTIONS, Source, SqliteSource
 
 
 @dataclass(frozen=True)
@@ -57,29 +53,28 @@ class Look:
 
 @dataclass
 class Reader:
-    """Reads a lake by its catalog's database and PyIceberg.
+    """Reads a lake by its catalog and PyIceberg.
 
     Attributes:
         lake: the lake directory.
+        source: how it asks the catalog; of SQLite, if none is given.
     """
 
     lake: Path
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        self._source = self.source or SqliteSource(self.lake)
 
     @property
-    def catalog(self) -> SqlCatalog:
+    def catalog(self) -> Catalog:
         """PyIceberg's catalog, new for each use; also for tests that are another writer."""
-        uri = f"sqlite:///{self.lake}/catalog.db?timeout=60"
-        return SqlCatalog("lake", uri=uri, warehouse=f"file://{self.lake}/warehouse")
+        return self._source.catalog()
 
     def pointers(self, schema: str) -> dict[str, tuple[str, str]]:
-        """Name -> kind and metadata file of a schema's members: one state of the catalog."""
-        with closing(sqlite3.connect(f"file:{self.lake}/catalog.db?mode=ro", uri=True)) as database:
-            rows = database.execute(POINTERS).fetchall()
-        return {
-            name: ("view" if kind == "VIEW" else "table", location)
-            for namespace, name, kind, location in rows
-            if namespace == schema
-        }
+        """Name -> kind and metadata file of a schema's members: one state of the catalog, where
+        that has transactions."""
+        return self._source.pointers(schema)
 
     def look(self, schema: str) -> dict[str, Look]:
         """All tables and views of a schema, by one state of the catalog."""
@@ -120,7 +115,8 @@ class Reader:
 class Poller:
     """The distinct states of a schema that a reader saw, in the order in which it saw them.
 
-    A state is what ``main`` of each table and the text of each view are, by one SQL statement.
+    A state is what ``main`` of each table and the text of each view are, by one SQL statement; on a
+    REST catalog by a request for each.
     """
 
     reader: Reader
@@ -150,6 +146,24 @@ class Poller:
                 self.stop.wait(0.002)
         except BaseException as error:
             self.error = error
+
+    def only_move(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The first and the last state, between which there may have been no other.
+
+        A mix of old and new tables would be a third state. Without transactions readers may see
+        one; then no table may have been anything but what it was and what it became.
+        """
+        shown = [sorted(state) for state in self.states]
+        if TRANSACTIONS:
+            assert len(self.states) == 2, shown
+        old, new = self.states[0], self.states[-1]
+        for name in {name for state in self.states for name in state}:
+            seen = [state.get(name) for state in self.states]
+            turns = [
+                one for one, next_one in zip(seen, [*seen[1:], ...], strict=True) if one != next_one
+            ]
+            assert turns in ([old.get(name)], [old.get(name), new.get(name)]), (name, turns)
+        return old, new
 
 
 class SparkReader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparkwap.catalog import BranchItem, SideItem
 from sparkwap.catalog import journal as jn
-from sparkwap.catalog.model import Identifier, PublishedEntry
+from sparkwap.catalog.model import Identifier, PublishedEntry, UndonePublish
 
 NAMES = ("a", "b", "c")
 Other = tuple[int, str, Literal["main", "on top"]]
@@ -176,4 +176,7 @@ def test_the_text_in_the_ledger_is_the_journal() -> None:
     entry = PublishedEntry(("s", "n"), "new", None, None, 2, "")
     item = SideItem(("s", "n"), "s__pr_1", "file.json", None)
     moves = (*journal().moves, jn.Move(entry, item, "u"), jn.Move(entry, None, ""))
-    assert jn.parse(jn.dump(moves)) == moves
+    plain = replace(journal(), moves=moves)
+    assert jn.parse(jn.dump(plain)) == (moves, ())
+    forced = replace(plain, undone=(UndonePublish("p", "pr_1", (entry,)),))
+    assert jn.parse(jn.dump(forced)) == (moves, forced.undone)

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from vocabulary.rest import RestServer, running_rest_server
 
-from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused, expire
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
@@ -18,6 +22,7 @@ from sparkwap.catalog.updates import current_version
 Bench = Any
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 ROOT = Path(__file__).parents[3]
 
 
@@ -270,3 +275,134 @@ def test_a_view_over_a_view_and_back(rest: Bench) -> None:
 def _sql(rest: Bench) -> str:
     document = rest.lake.store.load(rest.state(("s", "v")).metadata_location)
     return str(current_version(document)["representations"][0]["sql"])
+
+
+@pytest.fixture
+def overtaken(rest: Bench) -> tuple[Bench, Any, Any]:
+    """A publish, a later one, and another writer past both; and what is asked to undo all."""
+    first = rest.publish(*_everything(rest))
+    later = rest.publish(rest.candidate("a", 5), tag="later", run_id="later")
+    rest.write(("s", "b"), 9, branch="main")
+    with rest.lake.catalog.load_table(("s", "b")).update_schema() as update:
+        update.union_by_name(pa.schema({"more": pa.string()}))
+    rest.lake.catalog.drop_table(("s", "c"))
+    rest.table("c", 7)
+    undone = [UndonePublish(one.publish_id, one.branch, one.entries) for one in (first, later)]
+    arguments = {
+        "run_id": RUN,
+        "publish_id": first.publish_id,
+        "branch": BRANCH,
+        "undone": undone,
+    }
+    return rest, first.entries, arguments
+
+
+def test_force_undoes_what_came_since(overtaken: tuple[Bench, Any, Any]) -> None:
+    rest, entries, arguments = overtaken
+    uuid = rest.state(("s", "a")).uuid
+    with pytest.raises(RollbackRefused):
+        rest.lake.rollback(entries, **arguments)
+    rest.lake.rollback(entries, **arguments, force=True)
+    assert _seen(rest) == OLD
+    assert [column.name for column in rest.state(("s", "b")).columns] == ["id"]
+    assert rest.state(("s", "a")).uuid == uuid
+    assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
+    assert rest.lake.recover() == []
+    # Another time changes nothing.
+    before = rest.pointers()
+    rest.lake.rollback(entries, **arguments, force=True)
+    assert rest.pointers() == before
+
+
+def test_force_that_dies_is_completed_by_the_next_command(
+    overtaken: tuple[Bench, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, entries, arguments = overtaken
+    left = [3]
+
+    def dying(method: str, path: str, more: Any, send: Any) -> Any:
+        if "wap_ledger" not in path:
+            if left[0] == 0:
+                raise Died
+            left[0] -= 1
+        return send()
+
+    with monkeypatch.context() as patch:
+        _changes(rest, patch, dying)
+        with pytest.raises(Died):
+            rest.lake.rollback(entries, **arguments, force=True)
+    assert _seen(rest) != OLD
+    told = rest.lake.recover()
+    assert told == ["Completed the forced rollback of run 1a2b3c4d, which had not come to its end."]
+    assert _seen(rest) == OLD
+    assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
+
+
+def _expired(rest: Bench) -> tuple[Any, set[str]]:
+    """What the table is after an expiry, and the files that nothing refers to."""
+    expire.expire(rest.lake, ("s", "a"), RUN)
+    row = rest.lake.store.rows.get(("s", "a"))
+    files = expire.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
+    left = expire.unreachable(files, expire.reachable(rest.lake))
+    return rest.lake.store.load(row.location), set(left)
+
+
+def test_a_table_forgets_all_but_main(rest: Bench) -> None:
+    rest.table("a", 1, 2, 3, **{"write.metadata.previous-versions-max": "7"})
+    table = rest.lake.catalog.load_table(("s", "a"))
+    first = table.current_snapshot().snapshot_id
+    table.manage_snapshots().create_tag(first, "old").commit()
+    data = {task.file.file_path for task in table.scan().plan_files()}
+    rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
+    before = expire.files_of(rest.lake, rest.state(("s", "a")).location)
+    document, left = _expired(rest)
+    main = md.main_of(document)
+    assert [one["snapshot-id"] for one in document["snapshots"]] == [main]
+    assert list(document["refs"]) == ["main"]
+    assert md.properties_of(document)["write.metadata.previous-versions-max"] == "7"
+    assert not [key for key in md.properties_of(document) if key.startswith("wap.")]
+    # Nothing that the log still names has the former snapshots.
+    for entry in document["metadata-log"]:
+        former = rest.lake.store.reload(entry["metadata-file"])
+        assert [one["snapshot-id"] for one in former["snapshots"]] == [main]
+    assert {plain_location(path) for path in data} <= {plain_location(path) for path in left}
+    assert sum(path.endswith("metadata.json") for path in before) == sum(
+        path.endswith("metadata.json") and path in before for path in left
+    )
+    expire.delete_files(rest.lake, left)
+    assert rest.read("a") == [1, 3]
+    rest.lake.catalog.load_table(("s", "a")).append(
+        rest.lake.catalog.load_table(("s", "a")).scan().to_arrow()
+    )
+    assert rest.read("a") == [1, 1, 3, 3]
+
+
+def test_expiring_again_changes_nothing(rest: Bench) -> None:
+    rest.table("a", 1, 2)
+    rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
+    _expired(rest)
+    before = rest.pointers()
+    assert expire.expire(rest.lake, ("s", "a"), RUN).snapshots == 0
+    assert rest.pointers() == before
+
+
+def test_an_expiry_that_died_while_the_log_turned_is_completed(
+    rest: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest.table("a", 1, 2)
+    rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
+
+    def dying(method: str, path: str, more: Any, send: Any) -> Any:
+        answer = send()
+        if "wap.log-limit" in str(more.get("json")):
+            raise Died
+        return answer
+
+    with monkeypatch.context() as patch:
+        _changes(rest, patch, dying)
+        with pytest.raises(Died):
+            expire.expire(rest.lake, ("s", "a"), RUN)
+    assert "wap.log-limit" in rest.state(("s", "a")).properties
+    _expired(rest)
+    left = rest.state(("s", "a")).properties
+    assert not [key for key in left if key.startswith(("wap.", "write.metadata"))]
