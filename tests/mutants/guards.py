@@ -1,43 +1,17 @@
 """Every guard of the gate, with a patch that takes it away, and a test that has to notice.
 
 A guard is what stands between rows that no test has passed and readers of `main`. Whoever adds one
-adds it here: `tests/unit/test_mutations.py` finds refusals that are not in the list.
+adds it here: `tests/unit/test_mutations.py` finds refusals that are not in the list. Those that
+keep what somebody still needs are in `keeping`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A guard, and a patch without it.
-
-    Attributes:
-        says: what holds as long as it is there.
-        file: where it is, below ``src``.
-        function: the function or method that has it, such as ``Run.built``.
-        old: the text that is it; once in the function.
-        new: what stands there without it.
-        test: the test that fails then, as pytest names it, below ``tests/unit``.
-    """
-
-    says: str
-    file: str
-    function: str
-    old: str
-    new: str
-    test: str
-
-
-def _of(file: str, *guards: tuple[str, str, str, str, str]) -> tuple[Guard, ...]:
-    return tuple(
-        Guard(says, file, function, old, new, test) for says, function, old, new, test in guards
-    )
-
+from mutants.guard import Guard, guards_of
+from mutants.keeping import KEEPING
 
 GUARDS: tuple[Guard, ...] = (
-    *_of(
+    *guards_of(
         "sparkwap/gate.py",
         (
             "a node is told of once",
@@ -264,7 +238,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_gate.py::test_stored_failures_follow_the_run_and_never_stop_it",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/run.py",
         (
             "a node that was not placed is refused",
@@ -449,7 +423,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_run.py::test_main_that_moves_before_the_publish_refuses_it",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/ledger.py",
         (
             "a run that published nothing sets no rule",
@@ -459,7 +433,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_run.py::test_a_severity_that_was_lowered_holds_until_somebody_accepts_it",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/planning.py",
         (
             "main is where the run began",
@@ -476,7 +450,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_publish.py::test_a_view_that_took_the_place_of_the_table",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/publish.py",
         (
             "the side object is the candidate",
@@ -577,7 +551,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_publish.py::test_a_branch_that_is_called_like_the_receipt",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/sameness.py",
         (
             "a compaction is proven",
@@ -594,7 +568,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_sameness.py::test_an_append_does_not_follow_a_compaction",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/rows.py",
         (
             "a row is swapped only if it is as it was read",
@@ -611,7 +585,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_lake.py::test_many_branches_at_once_on_one_table",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/lake.py",
         (
             "a publish that was not made is found out",
@@ -635,7 +609,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_publish.py::test_a_change_after_the_audit_stops_the_whole_publish",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/branches.py",
         (
             "a branch of somebody else's is left alone",
@@ -652,7 +626,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_lake.py::test_open_branch_starts_anew_where_main_has_moved",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/catalog/rollback.py",
         (
             "a rollback finds main where the publish left it",
@@ -683,7 +657,7 @@ GUARDS: tuple[Guard, ...] = (
             "catalog/test_rollback.py::test_what_moved_on_stops_it",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/settings.py",
         (
             "a misspelled setting is an error",
@@ -714,7 +688,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_settings.py::test_an_illegal_value_names_key_value_and_legal_values",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/names.py",
         (
             "main is no audit branch",
@@ -745,7 +719,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_names.py::test_an_illegal_branch_is_refused_with_the_rule",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/guard.py",
         (
             "no live table is replaced",
@@ -832,7 +806,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_guard.py::test_harm_to_a_live_table_is_refused",
         ),
     ),
-    *_of(
+    *guards_of(
         "dbt/adapters/sparkwap/facts.py",
         (
             "a test that dbt has dropped is an error",
@@ -891,7 +865,7 @@ GUARDS: tuple[Guard, ...] = (
             "adapter/test_facts.py::test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/state.py",
         (
             "a run that died is not gone on with",
@@ -901,7 +875,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_state.py::test_the_last_run_is_read_back",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/landing/contents.py",
         (
             "a file has a limit",
@@ -932,7 +906,7 @@ GUARDS: tuple[Guard, ...] = (
             "test_landing.py::test_an_unreadable_file_is_named",
         ),
     ),
-    *_of(
+    *guards_of(
         "sparkwap/landing/files.py",
         (
             "a file is in the landing folder",
@@ -949,4 +923,5 @@ GUARDS: tuple[Guard, ...] = (
             "test_landing.py::test_a_changed_file_under_an_old_name_is_refused",
         ),
     ),
+    *KEEPING,
 )

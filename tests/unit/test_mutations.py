@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants.guards import GUARDS, Guard
+from mutants.guard import Guard
+from mutants.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"

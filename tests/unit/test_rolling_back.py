@@ -275,6 +275,11 @@ def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> No
     holding.release()
 
 
+def test_a_sweep_leaves_the_files_of_today(lake: Lake) -> None:
+    with pytest.raises(ConfigError, match="a job that is at work would lose its files"):
+        call(lake, "wap_sweep", files_older_than="0")
+
+
 @pytest.mark.parametrize("key", ["force", "reopen"])
 def test_flags_are_true_or_false(lake: Lake, key: str) -> None:
     first = publish(lake, 0, "orders")

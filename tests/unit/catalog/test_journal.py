@@ -180,3 +180,51 @@ def test_the_text_in_the_ledger_is_the_journal() -> None:
     assert jn.parse(jn.dump(plain)) == (moves, ())
     forced = replace(plain, undone=(UndonePublish("p", "pr_1", (entry,)),))
     assert jn.parse(jn.dump(forced)) == (moves, forced.undone)
+
+
+class Scripted:
+    """Tables that are where a script says; what is asked of them is noted."""
+
+    def __init__(self, *looks: dict[str, jn.Position]) -> None:
+        self.looks = list(looks)
+        self.asked: list[str] = []
+        self.fails = 0
+
+    def position(self, move: jn.Move) -> jn.Position:
+        name = move.identifier[1]
+        look = self.looks[0]
+        if name == NAMES[-1] and len(self.looks) > 1:
+            self.looks.pop(0)
+        return look[name]
+
+    def forward(self, moves: Sequence[jn.Move]) -> None:
+        self.asked += [f"forward {move.identifier[1]}" for move in moves]
+
+    def back(self, move: jn.Move) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise jn.Moved("again")
+        self.asked.append(f"back {move.identifier[1]}")
+
+
+def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
+    # Others have put main of c back meanwhile; a and b may be back already.
+    tables = Scripted(
+        {"a": "after", "b": "after", "c": "moved"}, {"a": "before", "b": "after", "c": "before"}
+    )
+    tables.fails = 1
+    assert jn.carry(journal(), tables).state == "undone"
+    assert tables.asked == ["back c", "back b", "back a"]
+
+
+def test_what_is_half_moved_goes_back_too() -> None:
+    tables = Scripted({"a": "before", "b": "after", "c": "moved"})
+    assert jn.carry(journal(), tables) == jn.Outcome("undone", (("s", "c"),))
+    assert tables.asked == ["back b", "back a"]
+
+
+def test_what_others_have_built_on_is_not_taken_back() -> None:
+    tables = Scripted({"a": "passed", "b": "after", "c": "moved"})
+    outcome = jn.carry(journal(), tables)
+    assert outcome == jn.Outcome("torn", (("s", "c"),), (("s", "a"),))
+    assert tables.asked == ["back b"]

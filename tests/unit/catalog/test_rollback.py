@@ -9,6 +9,7 @@ import pytest
 from sparkwap.catalog import PublishReceipt, RollbackRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Store
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -110,6 +111,91 @@ def test_properties_set_since_stay(bench: Bench) -> None:
     state = bench.state(("s", "c"))
     assert (state.comment, state.properties["later"]) == ("old", "x")
     assert state.properties["write.wap.enabled"] == "true"
+
+
+def test_a_property_that_was_set_again_since_stays(bench: Bench) -> None:
+    bench.table("c", 1, comment="old")
+    bench.lake.clone(("s", "c"), SIDE, {"comment": "new"})
+    bench.changed("c", 2)
+    receipt = bench.publish(bench.side("c"))
+    with bench.lake.catalog.load_table(("s", "c")).transaction() as transaction:
+        transaction.set_properties(comment="newest")
+    _rollback(bench, receipt)
+    assert bench.state(("s", "c")).comment == "newest"
+
+
+def test_rows_that_came_to_a_new_table_stop_it(bench: Bench) -> None:
+    bench.new("n", 4)
+    receipt = bench.publish(bench.side("n"))
+    bench.write(("s", "n"), 9, branch="main")
+    with pytest.raises(RollbackRefused, match="main: expected snapshot"):
+        _rollback(bench, receipt)
+    assert bench.read("n") == [4, 9]
+
+
+def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> None:
+    bench.new("n", 4)
+    receipt = bench.publish(bench.side("n"))
+    (entry,) = receipt.entries
+    row = bench.lake.store.rows.get(("s", "n"))
+    bench.table("other", 4)
+    other = bench.lake.store.rows.get(("s", "other"))
+    # With the very snapshot, as a copy of the table would have it.
+    document = md.Edit(bench.lake.store.load(row.location), None).build()
+    location = md.next_location(
+        {**document, "location": bench.state(("s", "other")).location}, None
+    )
+    document = {
+        **document,
+        "metadata-log": [],
+        "table-uuid": "00000000-0000-4000-8000-000000000001",
+    }
+    bench.lake.store.write({location: document})
+    bench.lake.store.rows.apply([Swap(row, Row(("s", "n"), "table", location)), Swap(other, None)])
+    assert bench.state(("s", "n")).main == entry.candidate
+    with pytest.raises(RollbackRefused, match="what stands there"):
+        _rollback(bench, receipt)
+    assert bench.read("n") == [4]
+
+
+def _reopen(bench: Bench, receipt: PublishReceipt) -> None:
+    bench.lake.reopen(receipt.entries, branch=BRANCH, record=lambda found: ())
+
+
+def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
+    bench.table("a", 1)
+    receipt = bench.publish(bench.candidate("a", 2))
+    _rollback(bench, receipt)
+    (entry,) = receipt.entries
+    row = bench.lake.store.rows.get(("s", "a"))
+    document = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref(TAG).build()
+    left = [s for s in document["snapshots"] if s["snapshot-id"] != entry.candidate]
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: {**document, "snapshots": left}})
+    bench.lake.store.rows.apply([Swap(row, Row(("s", "a"), "table", location))])
+    with pytest.raises(RollbackRefused, match="that it has expired"):
+        _reopen(bench, receipt)
+    assert bench.lake.open_branches() == []
+
+
+@pytest.mark.parametrize("how", ["branch", "beside"])
+def test_a_branch_in_use_is_not_opened_again(
+    bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has begun to build on it, after the rollback and before the reopening."""
+    monkeypatch.setattr(Store, "_pause", staticmethod(lambda attempt: None))
+    bench.table("a", 1)
+    receipt = bench.publish(bench.candidate("a", 2) if how == "branch" else bench.new("n", 4))
+    _rollback(bench, receipt)
+    if how == "branch":
+        bench.candidate("a", 7)
+    else:
+        bench.lake.ensure_schema(SIDE, BRANCH)
+        bench.table("n", 7, schema=SIDE)
+    before = bench.pointers()
+    with pytest.raises(RollbackRefused):
+        _reopen(bench, receipt)
+    assert bench.pointers() == before
 
 
 def test_the_ledger_has_both(bench: Bench) -> None:

@@ -55,6 +55,11 @@ def test_a_compaction_is_proven_or_not(summary: dict[str, str], proven: bool) ->
     assert same_rows(document, 1, 2)
 
 
+def test_a_summary_without_figures_proves_nothing() -> None:
+    document = table((1, None, {"operation": "append"}), (2, 1, {"operation": "replace"}))
+    assert not same_rows(document, 1, 2)
+
+
 def test_what_is_not_in_the_line_is_not_proven() -> None:
     document = table((1, None, APPEND), (2, 9, COMPACTION), (4, 1, COMPACTION))
     assert not same_rows(document, 1, 2)
@@ -215,6 +220,23 @@ def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
     bench.lake.open_branch(("s", "r"), "other")
     compact(bench, "r")
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
+
+
+def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
+    """With the snapshots of the one that was read, and an identity of its own."""
+    bench.table("t", 1)
+    bench.table("r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r")])
+    row = bench.lake.store.rows.get(("s", "r"))
+    assert row is not None
+    document = dict(bench.lake.store.load(row.location))
+    document["table-uuid"] = "00000000-0000-4000-8000-000000000001"
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    bench.lake.store.rows.apply([Swap(row, Row(("s", "r"), "table", location))])
+    with pytest.raises(PublishRefused, match="what was read"):
+        bench.publish(item, read=read, strict_reads=True)
 
 
 @pytest.mark.parametrize("change", ["appears", "is another", "view"])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap import lease as leasing
-from sparkwap.catalog import Lake, LedgerRows, sweeping
+from sparkwap.catalog import BranchItem, Lake, LedgerRows, PublishRefused, orphans, sweeping
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import CatalogError
@@ -188,6 +188,37 @@ def test_a_run_that_died_counts_as_dead_once_its_lease_expires(
     assert outcomes == {"died": RUN, "discarded": SWEEP}
 
 
+@pytest.mark.parametrize("what", ["written", "written beside", "heard of"])
+def test_what_last_happened_on_a_branch_tells_its_age(bench: Bench, what: str) -> None:
+    """Its last run on record ended long ago, and since then one died without a word."""
+    bench.table("a", 1)
+    ended = _now(bench) - timedelta(days=40)
+    bench.lake.ledger.append(LedgerRows("runs", [{"branch": BRANCH, "ended_at": ended}]))
+    if what == "written":
+        write(bench, ("s", "a"), 2)
+    elif what == "written beside":
+        bench.new("n", 2)
+    else:
+        bench.lake.open_branch(("s", "a"), BRANCH)
+        lost = leasing.Lease(RUN, BRANCH, "build", 1, 0.0, "x", "far away", ttl=-1.0)
+        bench.lake.leases.take(lost)
+    report = sweep(bench)
+    assert swept(report) == []
+    assert report.plan.kept[0].reason.endswith("old, and 30 days are allowed")
+
+
+def test_only_the_side_objects_of_the_branch_go(bench: Bench) -> None:
+    bench.new("n", 1)
+    bench.lake.ensure_schema("s__pr_2", "pr_2")
+    other = bench.table("n", 5, schema="s__pr_2")
+    gone = sweeping.sweep_branch(
+        bench.lake, BRANCH, run_id=SWEEP, reason="x", older_than=_now(bench)
+    )
+    assert gone.side == ((SIDE, "n"),)
+    assert bench.read("n", schema=other[0]) == [5]
+    assert bench.lake.schemas() == {"s", "s__pr_2", "wap_ledger"}
+
+
 def test_what_somebody_else_has_made_stays(bench: Bench, later: Callable[[float], None]) -> None:
     for name in "ab":
         bench.table(name, 1)
@@ -220,8 +251,6 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
     # As Spark does, which makes a branch that is not there.
     table = bench.lake.catalog.load_table(("s", "a"))
     table.manage_snapshots().create_branch(base, BRANCH).commit()
-    from sparkwap.catalog import BranchItem, PublishRefused
-
     head = bench.write(("s", "a"), 3)
     with pytest.raises(PublishRefused, match="base of audit branch"):
         bench.publish(BranchItem(("s", "a"), BRANCH, base, head))
@@ -250,6 +279,81 @@ def test_receipts_go_past_their_age_but_not_that_of_what_readers_see(
     assert (row["name"], row["object"]) == ("a", "wap_pub_1a2b3c4d")
 
 
+def test_tags_of_others_stay(bench: Bench, later: Callable[[float], None]) -> None:
+    """Also those that Iceberg itself would let go by their age: when, its owner decides."""
+    table = bench.table("a", 1)
+    loaded = bench.lake.catalog.load_table(table)
+    first = bench.state(table).main
+    loaded.manage_snapshots().create_tag(first, "release", max_ref_age_ms=DAY).commit()
+    bench.write(table, 2, branch="main")
+    later(99)
+    assert sweep(bench).plan.tags == ()
+    assert bench.read("a", "release") == [1]
+
+
+@pytest.mark.parametrize("left", ["whole", "without its branch"])
+def test_the_base_of_a_branch_that_stays_does(
+    bench: Bench, later: Callable[[float], None], left: str
+) -> None:
+    table = bench.table("a", 1)
+    holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
+    base = bench.lake.open_branch(table, BRANCH).base
+    if left == "whole":
+        holding.release()
+    else:
+        # As Spark does, when somebody drops it; the run will write it again.
+        bench.lake.catalog.load_table(table).manage_snapshots().remove_branch(BRANCH).commit()
+    later(1 / 1000)
+    report = sweep(bench)
+    holding.release()
+    assert report.plan.tags == ()
+    assert bench.head(table, f"wap_base_{BRANCH}") == base
+
+
+def test_a_table_in_use_is_not_touched(bench: Bench, later: Callable[[float], None]) -> None:
+    table = bench.table("a", 1)
+    write(bench, table, 2)
+    bench.lake.discard(BRANCH)
+    bench.lake.open_branch(table, "wap_1a2b3c4d")
+    later(31)
+    holding = leasing.hold(bench.lake.leases, run_id=RUN, branch="wap_1a2b3c4d", command="build")
+    before = bench.pointers()
+    assert sweep(bench).snapshots == 0
+    assert bench.pointers() == before
+    assert [lease.run_id for lease in bench.lake.leases.all()] == [RUN]
+    holding.release()
+    assert sweep(bench).snapshots == 1
+
+
+def test_the_history_of_main_stays(bench: Bench, later: Callable[[float], None]) -> None:
+    """Snapshots that runs have written and that readers can look back to."""
+    table = bench.table("a", 1)
+    for number, tag in enumerate(("wap_pub_1a2b3c4d", "wap_pub_2a2b3c4d")):
+        base = bench.state(table).main
+        head = write(bench, table, number + 2)
+        bench.publish(BranchItem(table, BRANCH, base, head), tag=tag, tag_max_age_ms=DAY)
+    before = bench.lake.catalog.load_table(table).history()
+    later(99)
+    sweep(bench)
+    loaded = bench.lake.catalog.load_table(table)
+    assert loaded.history() == before
+    rows = [
+        sorted(loaded.scan(snapshot_id=entry.snapshot_id).to_arrow()["id"].to_pylist())
+        for entry in before
+    ]
+    assert rows == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_young_snapshots_stay(bench: Bench) -> None:
+    """A job that is not on record may still be about to refer to them."""
+    table = bench.table("a", 1)
+    head = write(bench, table, 2)
+    bench.lake.discard(BRANCH)
+    assert sweep(bench).snapshots == 0
+    loaded = bench.lake.catalog.load_table(table)
+    assert loaded.scan(snapshot_id=head).to_arrow().num_rows == 2
+
+
 def test_snapshots_that_a_discard_left_go_those_of_others_stay(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
@@ -273,8 +377,6 @@ def test_what_was_rolled_back_goes_when_its_receipt_does(
 ) -> None:
     bench.table("a", 1)
     head = write(bench, ("s", "a"), 2)
-    from sparkwap.catalog import BranchItem
-
     base = bench.state(("s", "a")).main
     receipt = bench.publish(
         BranchItem(("s", "a"), BRANCH, base, head), tag_max_age_ms=30 * DAY * 1000
@@ -298,6 +400,7 @@ def test_snapshots_of_shared_files_stay(bench: Bench, later: Callable[[float], N
     bench.table("a", 1, **{"gc.enabled": "false"})
     ours = write(bench, ("s", "a"), 2)
     bench.lake.discard(BRANCH)
+    stray(bench, "s/a/data/of-another-table.parquet")
     files = bench.files()
     later(99)
     sweep(bench)
@@ -410,6 +513,7 @@ def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> No
     now = bench.lake.store.rows.get(table)
     bench.lake.store.rows.apply([Swap(now, Row(table, "table", location))])
     _age_all(bench)
+    assert sweeper(bench).look().found.count == 0
     sweep(bench)
     assert sorted(other.catalog.load_table(table).scan().to_arrow()["id"].to_pylist()) == [1]
     other.close()
@@ -431,6 +535,55 @@ def test_a_folder_that_is_somebody_elses_too_is_left_alone(bench: Bench, tmp_pat
     assert "a table that this catalog does not know" in why
     assert any(why in line for line in lines(report, ""))
     far.lake.close()
+
+
+def test_files_that_are_listed_by_another_spelling_stay(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.table("a", 1)
+    _age_all(bench)
+    whole, files = orphans.listing, bench.files()
+
+    def spelled(lake: Lake, folder: str) -> list[orphans.Listed]:
+        found = whole(lake, folder)
+        parts = [(one, Path(one.path)) for one in found]
+        return [
+            replace(one, path=f"{path.parent}/../{path.parent.name}/{path.name}")
+            for one, path in parts
+        ]
+
+    monkeypatch.setattr(orphans, "listing", spelled)
+    report = sweep(bench)
+    (why,) = report.found.left_alone.values()
+    assert why == "its files are listed by other names than the catalog knows them by"
+    assert bench.files() == files
+
+
+def test_a_folder_with_metadata_that_cannot_be_read_stays(bench: Bench) -> None:
+    bench.table("a", 1)
+    stray(bench, "s/a/metadata/00009-theirs.metadata.json")
+    file = stray(bench, "s/a/data/theirs.parquet")
+    report = sweep(bench)
+    assert file.exists()
+    assert "cannot be read" in next(iter(report.found.left_alone.values()))
+
+
+def test_former_metadata_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None:
+    bench.table("r", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    bench.publish(bench.side("r", old.metadata_location))
+    file = stray(bench, "s/r-1a2b3c4d/data/x.parquet")
+    _age_all(bench)
+    files = bench.files()
+    Path(old.metadata_location).write_bytes(b"garbage")
+    lake = Lake("lake", bench.properties)
+    work = Sweeper(lake, run_id=SWEEP, limits=Limits(), retention_days=90)
+    with pytest.raises(CatalogError):
+        work.sweep()
+    lake.close()
+    assert file.exists()
+    assert bench.files() == files
 
 
 def test_a_manifest_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None:
@@ -480,6 +633,7 @@ def test_what_is_kept_for_ever_stays(bench: Bench, later: Callable[[float], None
 def test_a_table_that_was_dropped_by_hand_is_left_alone(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "published"}]))
     bench.new("n", 1)
     bench.publish(bench.side("n"))
     location = Path(bench.state(("s", "n")).metadata_location)
@@ -494,8 +648,6 @@ def test_a_table_that_was_dropped_by_hand_is_left_alone(
 def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparkwap.catalog import orphans
-
     table = bench.table("a", 1)
     first = bench.state(table).metadata_location
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
