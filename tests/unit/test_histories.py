@@ -9,17 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import threading
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from histories import writers
 from histories.checker import Fact, Version, faults
-from pyiceberg.table import StaticTable
+from histories.watcher import Watcher
 from vocabulary.lake import Reader
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 12))
@@ -63,60 +61,9 @@ class Chaos:
             process.join()
 
 
-class Watcher:
-    """A reader that notes each state of the catalog's pointers that it finds."""
-
-    def __init__(self, folder: Path) -> None:
-        self._reader = Reader(folder)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.states: list[dict[str, str]] = []
-        self.looks = 0
-        self._thread.start()
-
-    def _watch(self) -> None:
-        last = False
-        while not last:
-            last = self._stop.is_set()
-            pointers = self._reader.pointers(writers.SCHEMA)
-            state = {name: location for name, (_, location) in pointers.items()}
-            self.looks += 1
-            if not self.states or self.states[-1] != state:
-                self.states.append(state)
-            time.sleep(0.002)
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-@cache
-def rows_of_file(path: str) -> frozenset[Fact]:
-    import pyarrow.parquet as pq
-
-    found = pq.read_table(path.removeprefix("file://")).to_pylist()
-    return frozenset(Fact(row["by"], row["number"], row["ok"]) for row in found)
-
-
-@cache
-def rows_at(location: str) -> frozenset[Fact]:
-    """The rows of ``main``, by PyIceberg's plan of its files."""
-    tasks = StaticTable.from_metadata(location).scan().plan_files()
-    return frozenset(row for task in tasks for row in rows_of_file(task.file.file_path))
-
-
 def told(folder: Path) -> list[str]:
     """The runs that were told that they have published."""
     return [run for log in folder.glob("told-*") for run in log.read_text().split()]
-
-
-def versions(states: list[dict[str, str]]) -> list[Version]:
-    found: list[Version] = []
-    for state in states:
-        version = {name: rows_at(location) for name, location in state.items()}
-        if not found or found[-1] != version:
-            found.append(version)
-    return found
 
 
 @pytest.fixture
@@ -130,19 +77,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_readers_see_audited_whole_and_serial_states(folder: Path) -> None:
     seed = int(os.environ.get("SPARKWAP_SEED") or 7)
-    watcher, chaos = Watcher(folder), Chaos(folder, seed)
-    try:
-        began = time.monotonic()
-        # On a machine that is busy, longer: until something has happened.
-        while (spent := time.monotonic() - began) < SECONDS or (
-            spent < 10 * SECONDS and len(told(folder)) < ENOUGH
-        ):
-            time.sleep(PAUSE)
-            chaos.kill_one()
-    finally:
-        chaos.end()
-        watcher.end()
-    seen = versions(watcher.states)
+    chaos = Chaos(folder, seed)
+    with Watcher(Reader(folder), writers.SCHEMA) as watcher:
+        try:
+            began = time.monotonic()
+            # On a machine that is busy, longer: until something has happened.
+            while (spent := time.monotonic() - began) < SECONDS or (
+                spent < 10 * SECONDS and len(told(folder)) < ENOUGH
+            ):
+                time.sleep(PAUSE)
+                chaos.kill_one()
+        finally:
+            chaos.end()
+    seen = watcher.versions()
     lake = writers.open_lake(folder)
     published = [publish.run_id for publish in reversed(lake.ledger.publishes())]
     lake.close()
@@ -182,3 +129,21 @@ def test_the_checker(
 ) -> None:
     found = faults(seen, published, heard)
     assert (found == []) if fault is None else any(fault in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("seen", "fault"),
+    [
+        (version(GOOD, GOOD[:1]), None),
+        (version(GOOD[:1], GOOD), "not whole"),
+        (version((*GOOD, Fact("r3", 3, ok=True)), GOOD[:1]), "never published"),
+    ],
+)
+def test_the_checker_knows_which_tables_a_run_builds(seen: Version, fault: str | None) -> None:
+    found = faults([seen], ["r1", "r2"], [], {"r2": {"a"}})
+    assert (found == []) if fault is None else any(fault in one for one in found)
+
+
+def test_the_checker_finds_a_run_that_is_there_twice() -> None:
+    found = faults([version((GOOD[0], Fact("r1", 2, ok=True)))], ["r1"], [])
+    assert any("a has a run twice" in one for one in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -140,13 +141,23 @@ class Project:
             verdicts={m[2]: (m[1], m[3]) for m in found if m is not None},
         )
 
-    def start(self, *arguments: str, **variables: Any) -> subprocess.Popen[bytes]:
-        """Start a dbt command in a process of its own, to be killed."""
+    def start(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, **variables: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a dbt command in a process of its own, to be killed.
+
+        ``environment`` is added to this process's own.
+        """
         # A job in the background of a shell, and all that it starts, ignores interrupts.
         heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
         code = f"{heed}; from dbt.cli.main import cli; cli()"
         command = [sys.executable, "-c", code, *self._command(arguments, variables)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def operation(self, name: str, **arguments: Any) -> Outcome:
         """Call a run-operation."""
