@@ -882,7 +882,7 @@ GUARDS: tuple[Guard, ...] = (
             "require_size",
             "if size > entry.max_bytes:",
             "if False:",
-            "test_landing_limits.py::test_a_file_of_10_gb_is_refused_unread",
+            "test_landing_limits.py::test_a_file_beyond_the_limit_of_its_entry_is_refused",
         ),
         (
             "a text has a limit",

@@ -118,6 +118,16 @@ def test_a_file_of_10_gb_is_refused_unread(tmp_path: Path) -> None:
     assert "set max_bytes in the entry" in str(error.value)
 
 
+def test_a_file_beyond_the_limit_of_its_entry_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t" / "load_date=2024-01-01" / "a.csv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(HEADER)
+    entry = landing.parse_entry({**ENTRY, "max_bytes": len(HEADER) - 1})
+    with pytest.raises(LandingError, match="more than max_bytes"):
+        landing.list_files(tmp_path, entry)
+    landing.list_files(tmp_path, landing.parse_entry({**ENTRY, "max_bytes": len(HEADER)}))
+
+
 def test_an_archive_that_inflates_without_end(tmp_path: Path) -> None:
     bomb = tmp_path / "a.csv.gz"
     with gzip.open(bomb, "wb", compresslevel=9) as file:
