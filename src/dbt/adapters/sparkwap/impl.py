@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 import click
 import sqlparse
-from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
+from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
 
+_T = TypeVar("_T")
+
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
 RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
@@ -87,10 +92,13 @@ class SparkWapConfig(SparkConfig):
 class SparkWapAdapter(SparkAdapter):
     Relation = SparkWapRelation
     Column = SparkWapColumn
-    ConnectionManager = SparkWapConnectionManager
+    # dbt-spark says which class it is, not that it may be a subclass.
+    ConnectionManager = SparkWapConnectionManager  # type: ignore[assignment]
     AdapterSpecificConfigs = SparkWapConfig
 
-    CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {
+    connections: SparkWapConnectionManager
+
+    CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {  # type: ignore[misc]
         ConstraintType.not_null: ConstraintSupport.ENFORCED,
         ConstraintType.check: ConstraintSupport.NOT_SUPPORTED,
         ConstraintType.unique: ConstraintSupport.NOT_SUPPORTED,
@@ -380,7 +388,8 @@ class SparkWapAdapter(SparkAdapter):
             self.cache.drop(relation)
             live = self.lake.state((node.schema, node.alias))
             if live is not None:
-                self.cache.add(relation.incorporate(type=live.kind))
+                there = relation.incorporate(type=live.kind)  # type: ignore[no-untyped-call]
+                self.cache.add(there)
 
     # -- where things are built ------------------------------------------------------------------
 
@@ -460,7 +469,7 @@ class SparkWapAdapter(SparkAdapter):
         """The state of the table or view that ``relation`` renders to now."""
         return self._state(relation)
 
-    def _placed(self, work: Any) -> Any:
+    def _placed(self, work: Callable[[Run], _T]) -> _T:
         run = self.current_run()
         if run is None:
             raise DbtRuntimeError(
@@ -653,7 +662,9 @@ class SparkWapAdapter(SparkAdapter):
                 kinds = {n.lower(): (n, k) for n, k in self.lake.relations(side).items()}
                 found[name] = kinds.get(name, (name, "table"))
         return [
-            self.Relation.create(schema=schema, identifier=name, type=kind, is_iceberg=True)
+            self.Relation.create(
+                schema=schema, identifier=name, type=RelationType(kind), is_iceberg=True
+            )
             for name, kind in found.values()
         ]
 
@@ -741,7 +752,7 @@ class SparkWapAdapter(SparkAdapter):
         self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)
 
-    def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkWapColumn]:
+    def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkColumn]:
         # A relation without a schema is a temporary view, which only its session knows.
         state = self._state(relation) if relation.schema else None
         if state is None:
