@@ -578,8 +578,9 @@ class SparkWapAdapter(SparkAdapter):
     def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
         """Follow main, which moved away under the run."""
 
-        def build(node_ids: tuple[str, ...]) -> rebuilding.Ended:
+        def build(node_ids: tuple[str, ...], limit: float | None) -> rebuilding.Ended:
             return again.build(
+                limit=limit,
                 self.config,
                 [manifest.selector(node_id) for node_id in node_ids],
                 branch=run.branch,
