@@ -32,7 +32,7 @@ from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
-from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap import (
     guard,
     lease,
@@ -271,12 +271,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _session_settings(self) -> Mapping[str, str]:
         """The settings of every Spark session of this invocation."""
-        settings = {
-            # A full overwrite that keeps old partitions would be a wrong table; the server's
-            # default may say so.
-            "spark.sql.sources.partitionOverwriteMode": "static",
-            **self.credentials.server_side_parameters,
-        }
+        creds = self.credentials
+        settings = base_settings(creds.catalog_name, creds.server_side_parameters)
         run = self.current_run()
         branch = run.branch if run else self._read_branch()
         if branch:
@@ -580,12 +576,12 @@ class SparkWapAdapter(SparkAdapter):
 
         def build(node_ids: tuple[str, ...], limit: float | None) -> rebuilding.Ended:
             return again.build(
-                limit=limit,
                 self.config,
                 [manifest.selector(node_id) for node_id in node_ids],
                 branch=run.branch,
                 run_id=run.run_id,
                 target_path=self._target_path,
+                limit=limit,
             )
 
         with _as_dbt_error():

@@ -51,7 +51,7 @@ CONF_PREFIX = "set:hiveconf:"
 # dbt-spark calls them types of anything.
 _LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
 
-SESSION_DEFAULTS = {
+_DEFAULTS = {
     # A full overwrite that keeps old partitions would be a wrong table; the server's default may
     # say so.
     "spark.sql.sources.partitionOverwriteMode": "static",
@@ -59,7 +59,23 @@ SESSION_DEFAULTS = {
     # also within names and texts of data, and nothing where it knows none. dbt has Jinja for that.
     "spark.sql.variable.substitute": "false",
 }
-"""What each session of a run has, unless the profile's ``server_side_parameters`` say otherwise."""
+
+
+def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of each session of sparkwap, beside those of a run.
+
+    :param catalog: the catalog's name in Spark.
+    :param own: the profile's ``server_side_parameters``.
+    """
+    return {
+        **_DEFAULTS,
+        **own,
+        # Branches are made and moved beside Spark, and by other sessions: one that keeps a table
+        # for 30 seconds would audit it as it was before. The server's default is to keep it, for
+        # each session by itself, so each can do without.
+        f"spark.sql.catalog.{catalog}.cache-enabled": "false",
+    }
+
 
 # The server wraps each error, and tells its class twice.
 _WRAPPING = re.compile(
