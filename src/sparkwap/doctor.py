@@ -270,8 +270,8 @@ def _cache(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "Spark's catalog cache is on",
-        "A session that has read a table sees what was published up to 30 seconds later, tables "
-        "of one publish not all at once; a test may read the state before the build.",
+        "A reader's session that has read a table sees what was published up to 30 seconds later, "
+        "tables of one publish not all at once. Runs have it off in their own sessions.",
         "set spark.sql.catalog.<name>.cache-enabled=false on the server",
     )
 

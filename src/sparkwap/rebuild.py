@@ -16,6 +16,8 @@ FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "sta
 audits left it, and a person has to look at it."""
 
 _LONGEST_WAIT_SECONDS = 300.0
+_SHORTEST_LIMIT_SECONDS = 3600.0
+_TIMES_THE_RUN = 3
 _NAMED = 3
 
 
@@ -134,6 +136,21 @@ def wait_seconds(tried: int, first: float, draw: float) -> float:
     """
     # The power is bounded too, as a float overflows.
     return min(first * 2.0 ** min(tried, 64) * (0.5 + draw), _LONGEST_WAIT_SECONDS)
+
+
+def limit_seconds(given: float | None, taken: float) -> float | None:
+    """How long a build that follows main may take; None for as long as it likes.
+
+    It builds no more than the run has built, so what takes much longer hangs, or waits for what
+    will not come; and the run, with all who wait for it, would wait too.
+
+    Args:
+        given: The setting, in seconds; 0 for no limit, None for a limit that follows from the run.
+        taken: Seconds that the run itself has taken, from its start to its refused publish.
+    """
+    if given is not None:
+        return given or None
+    return max(_SHORTEST_LIMIT_SECONDS, _TIMES_THE_RUN * taken)
 
 
 def _listed(names: Sequence[str]) -> str:

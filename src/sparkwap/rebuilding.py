@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from sparkwap import rebuild
@@ -33,8 +34,9 @@ class Ended:
     words: str
 
 
-Build = Callable[[tuple[str, ...]], Ended]
-"""Builds the nodes with these ids, with all their tests, on the same branch."""
+Build = Callable[[tuple[str, ...], float | None], Ended]
+"""Builds the nodes with these ids, with all their tests, on the same branch; it is stopped when it
+has taken so many seconds, if a number is given."""
 
 
 def follow(
@@ -53,12 +55,14 @@ def follow(
     :return: how it ended at last; the ledger has it too.
     """
     tries = run.settings.rebuilds
+    taken = (datetime.now(UTC) - run.started_at).total_seconds()
+    limit = rebuild.limit_seconds(run.settings.rebuild_timeout, taken)
     publish_id = None
     while closing.rebuild is not None:
         wait = rebuild.wait_seconds(closing.tries, run.settings.rebuild_wait, draw())
         tell(_announced(closing, closing.rebuild, wait, tries))
         sleep(wait)
-        ended = build(closing.rebuild.nodes)
+        ended = build(closing.rebuild.nodes, limit)
         tried = replace(
             closing,
             tries=closing.tries + 1,
@@ -66,7 +70,7 @@ def follow(
             rebuilt=_names(closing, closing.rebuild.nodes),
             rebuilt_by=ended.run_id,
         )
-        closing, publish_id = _taken_over(run, tried, ended)
+        closing, publish_id = _taken_over(run, tried, ended, tell)
     outcome = "rejected" if closing.refused is not None else closing.decision.outcome
     row = run.run_row(
         outcome,
@@ -93,10 +97,17 @@ def _names(closing: Closing, node_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(names.get(node_id, node_id) for node_id in node_ids)
 
 
-def _taken_over(run: Run, before: Closing, ended: Ended) -> tuple[Closing, str | None]:
+def _taken_over(
+    run: Run, before: Closing, ended: Ended, tell: Callable[[str], None]
+) -> tuple[Closing, str | None]:
     """The closing of the build that ended, and the id of its publish."""
     ledger = run.lake.ledger
     runs = ledger.of_run("runs", ended.run_id) if ended.run_id else []
+    if not runs:
+        # It may have died in the middle of a journalled publish.
+        for line in run.lake.recover():
+            tell(line)
+        runs = ledger.of_run("runs", ended.run_id) if ended.run_id else []
     if not runs:
         why = f"the build on main as it is now did not come to its end: {ended.words}"
         return replace(before, rebuild=None, gave_up=why), None

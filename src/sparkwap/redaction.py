@@ -6,10 +6,11 @@ password of a URI, ``password=...``), for texts of others that name what nobody 
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Mapping
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 
@@ -27,6 +28,7 @@ _ASSIGNED = re.compile(
     rf"(?P<head>[\w.\-]*{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?)(?P<secret>[^\s'\",;&)}}\]]+)",
     re.IGNORECASE,
 )
+_ENCODED = re.compile(r"%[0-9A-F]{2}")
 
 _known: set[str] = set()
 _lock = threading.Lock()
@@ -40,9 +42,11 @@ def is_secret(key: str) -> bool:
 def remember(*values: object) -> None:
     """Keep values out of every text from now on; a mapping stands for those of it that are secret.
 
-    Of a URI it is the password.
+    Of a URI it is the password. What is kept out is the value itself and the ways to write it: URL
+    encoding, and the escapes of JSON and Python.
     """
-    found = {text for value in values for text in _secrets_in(value)}
+    plain = {text for value in values for text in _secrets_in(value)}
+    found = {form for text in plain for form in _forms(text)}
     with _lock:
         _known.update(text for text in found if len(text) >= _SHORTEST)
 
@@ -73,3 +77,13 @@ def _passwords(text: str) -> set[str]:
     if "://" in text:
         found |= {match["secret"] for match in _ASSIGNED.finditer(text)}
     return found | {unquote(one) for one in found}
+
+
+def _forms(secret: str) -> set[str]:
+    """The ways in which a text may hold a secret."""
+    # What is called a secret may itself be the encoded form, as in a URI.
+    plain = {secret, unquote(secret)}
+    encoded = {form for one in plain for form in (quote(one), quote(one, safe=""), quote_plus(one))}
+    lower = {_ENCODED.sub(lambda match: match[0].lower(), one) for one in encoded}
+    escaped = {form for one in plain for form in (json.dumps(one)[1:-1], repr(one)[1:-1])}
+    return plain | encoded | lower | escaped

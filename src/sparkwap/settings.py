@@ -39,6 +39,8 @@ class GateSettings:
         rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
         rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
             give or take a half.
+        rebuild_timeout: Seconds that one of these tries may take; 0 for no limit, None for a limit
+            that follows from how long the run itself has taken.
         reads: What to do when a table that was only read has moved when the run publishes:
             `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
             rebuild.
@@ -57,6 +59,7 @@ class GateSettings:
     disabled_tests: DisabledMode = "hold"
     rebuilds: int = 2
     rebuild_wait: float = 2.0
+    rebuild_timeout: float | None = None
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
@@ -68,11 +71,11 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
-        `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`
-        and `wap_sweep_files_after_days`. A key that is absent takes its default, and so does one
-        without a value (`wap_branch:`), except that a `wap_tag_retention_days` without a value
-        keeps tags for ever. Numbers and booleans may come as text, as they do from `env_var`.
-        Keys without the prefix `wap_` are not looked at.
+        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`,
+        `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A key that is absent takes
+        its default, and so does one without a value (`wap_branch:`), except that a
+        `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
+        as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message that lists them all.
@@ -95,6 +98,7 @@ class GateSettings:
             rebuild_wait=_given(
                 reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
             ),
+            rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(

@@ -16,6 +16,7 @@ from sparkwap.rebuild import (
     Rebuild,
     decide,
     downstream,
+    limit_seconds,
     moved_by_others,
     wait_seconds,
 )
@@ -111,6 +112,14 @@ def test_waits_are_bounded(tried: int, first: float, draw: float) -> None:
 def test_waits_double() -> None:
     assert [wait_seconds(tried, 2, 0.5) for tried in range(4)] == [2, 4, 8, 16]
     assert wait_seconds(0, 2, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "limit"),
+    [(None, 5, 3600), (None, 7200, 21600), (90, 7200, 90), (0, 7200, None)],
+)
+def test_a_rebuild_may_take_as_long(given: float | None, taken: float, limit: float | None) -> None:
+    assert limit_seconds(given, taken) == limit
 
 
 @pytest.mark.parametrize(

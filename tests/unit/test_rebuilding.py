@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,12 @@ class Child:
     def __init__(self, lake: Lake, meanwhile: Callable[[int], None] = lambda tried: None) -> None:
         self.lake, self.meanwhile = lake, meanwhile
         self.asked: list[tuple[str, ...]] = []
+        self.limits: list[float | None] = []
         self.seen = PASSED
 
-    def __call__(self, nodes: tuple[str, ...]) -> Ended:
+    def __call__(self, nodes: tuple[str, ...], limit: float | None) -> Ended:
         self.asked.append(nodes)
+        self.limits.append(limit)
         run = a_run(self.lake, len(self.asked), rebuild_of=RUNS[0])
         tables = [table for table in PARENTS if f"model.{table[1]}" in nodes]
         build(run, *tables)
@@ -162,12 +165,45 @@ def test_a_rebuild_that_its_tests_reject_is_rejected(lake: Lake) -> None:
 
 def test_a_rebuild_that_dies_leaves_the_refusal(lake: Lake) -> None:
     run, closing = refused(lake)
-    ended, _ = followed(run, closing, lambda nodes: Ended(None, "dbt ended with exit code 2: boom"))
+    ended, _ = followed(
+        run, closing, lambda nodes, limit: Ended(None, "dbt ended with exit code 2: boom")
+    )
     assert ended.refused == closing.refused
     assert "did not come to its end: dbt ended with exit code 2: boom" in told(ended)[1]
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert (row["outcome"], row["tries"]) == ("rejected", 1)
+
+
+def test_a_rebuild_that_died_after_its_publish_has_published(lake: Lake) -> None:
+    run, closing = refused(lake)
+    child = Child(lake)
+
+    def dies(nodes: tuple[str, ...], limit: float | None) -> Ended:
+        return replace(child(nodes, limit), words="dbt was still building, and was stopped")
+
+    ended, _ = followed(run, closing, dies)
+    assert (ended.published, ended.refused, ended.gave_up) == (3, None, "")
+    assert live(lake, LOG) == [1, 2, 9]
+
+
+def test_a_rebuild_that_died_is_looked_after(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, closing = refused(lake)
+    told: list[str] = []
+    monkeypatch.setattr(lake, "recover", lambda: ["Completed the publish of run 2a2b3c4d."])
+    dead = Ended(RUNS[1], "dbt was still building, and was stopped")
+    follow(run, closing, lambda *_: dead, told.append, sleep=lambda _: None)
+    assert told[1:] == ["Completed the publish of run 2a2b3c4d."]
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"), [(None, 3600.0), (90.0, 90.0), (0.0, None)], ids=["default", "own", "none"]
+)
+def test_each_rebuild_has_a_limit(lake: Lake, given: float | None, limit: float | None) -> None:
+    run, closing = refused(lake, settings={"rebuilds": 2, "rebuild_timeout": given})
+    child = Child(lake, lambda tried: write(lake, TOTALS, 10 + tried))
+    followed(run, closing, child)
+    assert child.limits == [limit, limit]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +312,7 @@ def test_a_rebuild_still_minds_what_the_rest_has_read(lake: Lake) -> None:
     closing = close(run, LOG, NOTES)
 
     class Strict(Child):
-        def __call__(self, nodes: tuple[str, ...]) -> Ended:
+        def __call__(self, nodes: tuple[str, ...], limit: float | None) -> Ended:
             self.asked.append(nodes)
             again = a_run(self.lake, 1, rebuild_of=RUNS[0], settings={"reads": "strict"})
             build(again, LOG)

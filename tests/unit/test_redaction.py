@@ -78,6 +78,23 @@ def test_of_a_uri_the_password_is_known_in_both_spellings() -> None:
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        'p@ss/w:r d"é',
+        "p%40ss/w%3Ar%20d%22%C3%A9",
+        "p%40ss%2Fw%3Ar%20d%22%C3%A9",
+        "p%40ss%2fw%3ar%20d%22%c3%a9",
+        "p%40ss%2Fw%3Ar+d%22%C3%A9",
+        'p@ss/w:r d\\"\\u00e9',
+    ],
+)
+@pytest.mark.parametrize("told", ['p@ss/w:r d"é', "p%40ss%2Fw%3Ar%20d%22%C3%A9"])
+def test_a_known_value_goes_however_it_is_written(written: str, told: str) -> None:
+    remember(told)
+    assert redact(f"cannot reach x?y={written}: refused") == "cannot reach x?y=***: refused"
+
+
+@pytest.mark.parametrize(
     "key", ["password", "S3.Secret-Access-Key", "fs.s3a.session.token", "aws.credential"]
 )
 def test_names_of_secrets(key: str) -> None:

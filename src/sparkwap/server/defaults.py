@@ -66,6 +66,8 @@ def defaults(config: ServerConfig) -> dict[str, str]:
         "spark.ui.retainedTasks": "1000",
         "spark.sql.thriftserver.ui.retainedSessions": "10",
         "spark.sql.thriftserver.ui.retainedStatements": "10",
+        # Hadoop sets rights by a umask of its own, which would let others read what Spark writes.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         # No progress bars in the log.
         "spark.ui.showConsoleProgress": "false",
         # Python functions (UDFs) run in the interpreter that started the server.

@@ -39,6 +39,19 @@ def test_a_run_does_not_follow_where_that_is_off_and_a_retry_does(log: Log) -> N
     assert log.totals() == (len(before) + 2, sum(before) + 303)
 
 
+def test_a_rebuild_that_takes_too_long_is_ended_and_a_retry_goes_on(log: Log) -> None:
+    before = log.entries()
+    with log.when("totals", lambda: log.append(400)):
+        # By then it has just begun.
+        outcome = log.build(5, wap_rebuild_timeout=1).failed()
+    assert log.entries() == sorted([*before, 400])
+    assert "was still building after 1 s and was stopped; `dbt retry` builds again" in outcome.text
+    assert outcome.verdict("log") == "held"
+    log.project.dbt("retry").succeeded()
+    assert log.entries() == sorted([*before, 400, 5])
+    assert log.totals() == (len(before) + 2, sum(before) + 405)
+
+
 def test_tries_are_bounded(log: Log) -> None:
     before, stop = log.entries(), threading.Event()
 

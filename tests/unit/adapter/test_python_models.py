@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -36,6 +37,14 @@ def test_errors_name_file_and_line(code: str, told: str) -> None:
     with pytest.raises(DbtRuntimeError) as error:
         run(code)
     assert told in str(error.value)
+
+
+def test_the_line_itself_is_shown_without_the_secrets_in_it() -> None:
+    code = "def model(dbt, session):\n    raise ValueError('postgresql://me:a%40b@db/x', 'no')\n"
+    with pytest.raises(DbtRuntimeError) as error:
+        run(code)
+    assert "raise ValueError('postgresql://me:***@db/x', 'no')" in str(error.value)
+    assert "a%40b" not in "".join(traceback.format_exception(error.value))
 
 
 def test_the_line_itself_is_shown() -> None:

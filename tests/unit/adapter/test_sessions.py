@@ -19,6 +19,7 @@ from dbt.adapters.sparkwap.sessions import (
     PooledHandle,
     SessionPool,
     ThriftSession,
+    base_settings,
     short_error,
 )
 from sparkwap import transient
@@ -65,6 +66,21 @@ def pool(opened: list[Session]) -> SessionPool:
 
 def borrow(pool: SessionPool) -> PooledHandle:
     return pool.borrow(lambda sql: None)
+
+
+def test_what_each_session_has_unless_the_profile_says_otherwise() -> None:
+    settings = base_settings("lake", {"a": "1"})
+    assert settings == {
+        "a": "1",
+        "spark.sql.sources.partitionOverwriteMode": "static",
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+    }
+    own = {"spark.sql.variable.substitute": "true", "spark.sql.catalog.lake.cache-enabled": "true"}
+    settings = base_settings("lake", own)
+    assert settings["spark.sql.variable.substitute"] == "true"
+    # A test would read a table as it was.
+    assert settings["spark.sql.catalog.lake.cache-enabled"] == "false"
 
 
 def test_a_session_serves_one_node_after_another(pool: SessionPool, opened: list[Session]) -> None:

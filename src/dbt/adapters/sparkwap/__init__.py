@@ -3,7 +3,7 @@
 The type is ``sparkwap``; dbt derives the class and macro prefixes from it.
 """
 
-from dbt.adapters.base import AdapterPlugin
+from dbt.adapters.base.plugin import AdapterPlugin
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager  # noqa: F401
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,9 @@ _SCOPE_VARIABLES = frozenset({"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES"
 # Linux takes no longer argument; then the whole selection is built, which has them in it.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
+# dbt cancels its statements on an interrupt, which takes a moment; a signal that is ignored (a job
+# in the background ignores interrupts) is followed by the next one.
+_ENDINGS = ((signal.SIGINT, 30.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
 
 
 def rebuilt_branch() -> tuple[str, str] | None:
@@ -70,12 +75,19 @@ def arguments(given: Mapping[str, Any], selected: Sequence[str], target_path: Pa
 
 
 def build(
-    config: Any, selected: Sequence[str], *, branch: str, run_id: str, target_path: Path
+    config: Any,
+    selected: Sequence[str],
+    *,
+    branch: str,
+    run_id: str,
+    target_path: Path,
+    limit: float | None,
 ) -> Ended:
-    """Run the `dbt build` and wait for its end.
+    """Run the `dbt build` and wait for its end, or end it.
 
     :param config: dbt's configuration of the run that it is for.
     :param target_path: dbt's target folder of that run; the build's is in it.
+    :param limit: seconds that it may take; None for as long as it likes.
     """
     target_path = target_path.resolve()
     folder = target_path / FOLDER
@@ -89,24 +101,47 @@ def build(
         # All tests that read what is built, whatever the project's default is.
         "DBT_INDIRECT_SELECTION": "eager",
     }
+    ending = run_until(command, environment, folder / _OUTPUT, limit)
+    words = f"{ending}: {_last_line(folder / _OUTPUT)} (see {folder})"
+    return Ended(run_of(folder / "run_results.json"), words)
+
+
+def run_until(
+    command: Sequence[str], environment: Mapping[str, str], output: Path, limit: float | None
+) -> str:
+    """Run a command to its end, or end it after ``limit`` seconds; says which, in words.
+
+    Only the process itself is ended: a Spark server that it has started serves others too.
+    """
     # A file, as a server that it starts would keep a pipe open.
-    with (folder / _OUTPUT).open("wb") as output:
+    with output.open("wb") as file:
         child = subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=file,
             stderr=subprocess.STDOUT,
         )
         try:
-            code = child.wait()
+            return f"dbt ended with exit code {child.wait(limit)}"
+        except subprocess.TimeoutExpired:
+            _end(child, politely=True)
+            return (
+                f"dbt was still building after {limit:g} s and was stopped; `dbt retry` builds "
+                "again, wap_rebuild_timeout sets another limit"
+            )
         except BaseException:
-            # Who stops the run means this one too.
-            child.terminate()
-            child.wait()
+            # Who stops the run means this one too, and waits.
+            _end(child, politely=False)
             raise
-    words = f"dbt ended with exit code {code}: {_last_line(folder / _OUTPUT)} (see {folder})"
-    return Ended(run_of(folder / "run_results.json"), words)
+
+
+def _end(child: subprocess.Popen[bytes], *, politely: bool) -> None:
+    for sent, patience in _ENDINGS[0 if politely else 1 :]:
+        child.send_signal(sent)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(patience)
+            return
 
 
 def _last_line(path: Path) -> str:

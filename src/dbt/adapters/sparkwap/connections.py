@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
-from dbt.adapters.exceptions import FailedToConnectError
+from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import (
     PyodbcConnectionWrapper,
     SparkConnectionManager,
@@ -67,7 +67,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         if connection.state == ConnectionState.OPEN:
             return connection
         connection.handle = self.pool.borrow(self.check_statement, self.watch_statement)
-        connection.state = ConnectionState.OPEN  # type: ignore[assignment]
+        connection.state = ConnectionState.OPEN
         return connection
 
     @contextmanager
@@ -146,7 +146,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         shell = Connection(
             type="spark",  # type: ignore[arg-type]
             name="pool",
-            state=ConnectionState.INIT,  # type: ignore[arg-type]
+            state=ConnectionState.INIT,
             transaction_open=False,
             handle=None,
             credentials=own,
@@ -179,7 +179,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "Python models run through Spark Connect, and the profile names no endpoint. "
                 "Set `connect_url: sc://host:port` beside `host`."
             )
-        spark = SparkSession.builder.remote(url).create()
+        # PySpark's annotations are those of a classic session.
+        spark: Any = SparkSession.builder.remote(url).create()
         # The client's own patience with a server that died is ten minutes, per call.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
         for key, value in settings.items():
@@ -189,4 +190,4 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 if "CANNOT_MODIFY" not in str(error):
                     raise
                 logger.debug(f"{key} is fixed when Spark starts: {error}")
-        return spark
+        return cast("SparkSession", spark)

@@ -40,7 +40,7 @@ class SparkWapCredentials(SparkCredentials):
     """
 
     host: str | None = None
-    schema: str | None = None  # type: ignore[assignment]
+    schema: str | None = None
     method: SparkConnectionMethod | str = EMBEDDED  # type: ignore[assignment]
     lake: str = ".lake"
     connect_url: str | None = None

@@ -131,7 +131,7 @@ class Manifest:
         """The nodes that a disabled test names; dbt has not looked them up."""
         names = {ref.name for ref in getattr(disabled, "refs", ())}
         names.add(getattr(disabled, "model", None))
-        attached = getattr(disabled, "attached_node", None)
+        attached: str = getattr(disabled, "attached_node", None) or ""
         found = {key for key, node in self._nodes.items() if node.name in names}
         return found | ({attached} if attached in self._nodes else set())
 

@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 import click
 import sqlparse
-from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
+from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
@@ -29,7 +32,7 @@ from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.record import write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
-from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap import (
     guard,
     lease,
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
 
+_T = TypeVar("_T")
+
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
 RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
@@ -87,10 +92,13 @@ class SparkWapConfig(SparkConfig):
 class SparkWapAdapter(SparkAdapter):
     Relation = SparkWapRelation
     Column = SparkWapColumn
-    ConnectionManager = SparkWapConnectionManager
+    # dbt-spark says which class it is, not that it may be a subclass.
+    ConnectionManager = SparkWapConnectionManager  # type: ignore[assignment]
     AdapterSpecificConfigs = SparkWapConfig
 
-    CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {
+    connections: SparkWapConnectionManager
+
+    CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {  # type: ignore[misc]
         ConstraintType.not_null: ConstraintSupport.ENFORCED,
         ConstraintType.check: ConstraintSupport.NOT_SUPPORTED,
         ConstraintType.unique: ConstraintSupport.NOT_SUPPORTED,
@@ -263,12 +271,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _session_settings(self) -> Mapping[str, str]:
         """The settings of every Spark session of this invocation."""
-        settings = {
-            # A full overwrite that keeps old partitions would be a wrong table; the server's
-            # default may say so.
-            "spark.sql.sources.partitionOverwriteMode": "static",
-            **self.credentials.server_side_parameters,
-        }
+        creds = self.credentials
+        settings = base_settings(creds.catalog_name, creds.server_side_parameters)
         run = self.current_run()
         branch = run.branch if run else self._read_branch()
         if branch:
@@ -380,7 +384,8 @@ class SparkWapAdapter(SparkAdapter):
             self.cache.drop(relation)
             live = self.lake.state((node.schema, node.alias))
             if live is not None:
-                self.cache.add(relation.incorporate(type=live.kind))
+                there = relation.incorporate(type=live.kind)  # type: ignore[no-untyped-call]
+                self.cache.add(there)
 
     # -- where things are built ------------------------------------------------------------------
 
@@ -460,7 +465,7 @@ class SparkWapAdapter(SparkAdapter):
         """The state of the table or view that ``relation`` renders to now."""
         return self._state(relation)
 
-    def _placed(self, work: Any) -> Any:
+    def _placed(self, work: Callable[[Run], _T]) -> _T:
         run = self.current_run()
         if run is None:
             raise DbtRuntimeError(
@@ -569,13 +574,14 @@ class SparkWapAdapter(SparkAdapter):
     def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
         """Follow main, which moved away under the run."""
 
-        def build(node_ids: tuple[str, ...]) -> rebuilding.Ended:
+        def build(node_ids: tuple[str, ...], limit: float | None) -> rebuilding.Ended:
             return again.build(
                 self.config,
                 [manifest.selector(node_id) for node_id in node_ids],
                 branch=run.branch,
                 run_id=run.run_id,
                 target_path=self._target_path,
+                limit=limit,
             )
 
         with _as_dbt_error():
@@ -653,7 +659,9 @@ class SparkWapAdapter(SparkAdapter):
                 kinds = {n.lower(): (n, k) for n, k in self.lake.relations(side).items()}
                 found[name] = kinds.get(name, (name, "table"))
         return [
-            self.Relation.create(schema=schema, identifier=name, type=kind, is_iceberg=True)
+            self.Relation.create(
+                schema=schema, identifier=name, type=RelationType(kind), is_iceberg=True
+            )
             for name, kind in found.values()
         ]
 
@@ -741,7 +749,7 @@ class SparkWapAdapter(SparkAdapter):
         self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)
 
-    def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkWapColumn]:
+    def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkColumn]:
         # A relation without a schema is a temporary view, which only its session knows.
         state = self._state(relation) if relation.schema else None
         if state is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.sessions import short_error
+from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import Lake, LedgerRows
 from sparkwap.catalog.rest import RestTables
 from sparkwap.doctor import Atomicity, Facts
@@ -95,8 +95,7 @@ def look(project_dir: Path, profiles_dir: Path | None, target: str | None) -> Fa
     run_id = str(uuid.uuid4())
     probe = Probe(_server(creds), run_id, creds.catalog_name)
     settings = {
-        OVERWRITE_MODE: "static",
-        **creds.server_side_parameters,
+        **base_settings(creds.catalog_name, creds.server_side_parameters),
         BRANCH: probe.branch,
         RUN_ID: run_id,
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.sessions import short_error
+from sparkwap.redaction import redact
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,10 @@ def _located(path: str) -> Iterator[None]:
     except Exception as error:
         own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
         where = f"{path}, line {own[-1].lineno}" if own else path
+        # The line is shown for its place; a secret that stands in it is no less of one there.
         line = f"\n    {own[-1].line}" if own and own[-1].line else ""
+        # What is behind it comes to dbt's log, too.
+        clean = redact(f"{error}{line}") == f"{error}{line}"
         raise DbtRuntimeError(
-            f"{where}: {type(error).__name__}: {short_error(str(error))}{line}"
-        ) from error
+            f"{where}: {type(error).__name__}: {short_error(str(error))}{redact(line)}"
+        ) from (error if clean else None)

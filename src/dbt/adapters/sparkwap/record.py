@@ -31,7 +31,7 @@ def write_unfinished(path: Path, manifest: Any) -> None:
     nodes = {**manifest.nodes, **manifest.unit_tests}
     results = [
         RunResult(
-            status=RunStatus.Skipped,  # type: ignore[arg-type]
+            status=RunStatus.Skipped,
             timing=[],
             thread_id="main",
             execution_time=0.0,

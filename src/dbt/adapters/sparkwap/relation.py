@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dbt.adapters.contracts.relation import ComponentName
-from dbt.adapters.spark import SparkRelation
+from dbt.adapters.spark.relation import SparkRelation
 
 from sparkwap import overlay
 from sparkwap.sqltext import quote

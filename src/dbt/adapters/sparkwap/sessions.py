@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.connections import (
@@ -47,6 +47,35 @@ logger = _Logger("Sparkwap")
 # Server-side parameters reach a session of Spark's Thrift server only under this prefix; without
 # it they are dropped without a word.
 CONF_PREFIX = "set:hiveconf:"
+
+# dbt-spark calls them types of anything.
+_LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
+
+_DEFAULTS = {
+    # A full overwrite that keeps old partitions would be a wrong table; the server's default may
+    # say so.
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # Spark puts settings, and its environment, in the place of `${...}` anywhere in a statement,
+    # also within names and texts of data, and nothing where it knows none. dbt has Jinja for that.
+    "spark.sql.variable.substitute": "false",
+}
+
+
+def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of each session of sparkwap, beside those of a run.
+
+    :param catalog: the catalog's name in Spark.
+    :param own: the profile's ``server_side_parameters``.
+    """
+    return {
+        **_DEFAULTS,
+        **own,
+        # Branches are made and moved beside Spark, and by other sessions: one that keeps a table
+        # for 30 seconds would audit it as it was before. The server's default is to keep it, for
+        # each session by itself, so each can do without.
+        f"spark.sql.catalog.{catalog}.cache-enabled": "false",
+    }
+
 
 # The server wraps each error, and tells its class twice.
 _WRAPPING = re.compile(
@@ -191,7 +220,7 @@ class PooledHandle(SparkConnectionWrapper):
                 self._cursor = self._sql.cursor()
                 self._cursor.execute(sql, bindings)
             reached(steps.STATEMENT_DONE, sql=sql)
-        except CONNECTION_LOST_EXCEPTIONS as error:
+        except _LOST_BY as error:
             self._broken = True
             raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error
         except DbtRuntimeError as error:
@@ -218,9 +247,9 @@ class PooledHandle(SparkConnectionWrapper):
     def fetchmany(self, size: int) -> list[Any]:
         if isinstance(self._cursor, ConnectCursor):
             return self._cursor.fetchmany(size)
-        inner = getattr(self._cursor, "_cursor", None)
-        if hasattr(inner, "fetchmany"):
-            return list(inner.fetchmany(size))
+        fetch = getattr(getattr(self._cursor, "_cursor", None), "fetchmany", None)
+        if fetch is not None:
+            return list(fetch(size))
         return self.fetchall()[:size]
 
     @property
@@ -260,7 +289,7 @@ class PooledHandle(SparkConnectionWrapper):
         if self._connect is not None:
             self._connect.sql(statement)
         else:
-            self._sql.cursor().execute(statement)  # type: ignore[attr-defined]
+            self._sql.cursor().execute(statement)
 
 
 class TurnTaking:
