@@ -26,7 +26,7 @@ unit: .venv/.ready ## tests without Spark
 	@pytest -q -n 2 --dist loadfile tests/unit
 
 functional: .venv/.ready ## tests on a live server
-	@pytest -q -m "not suite or telling" tests/functional
+	@pytest -q -n 2 --dist loadfile -m "not suite or telling" tests/functional
 
 suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
 	@pytest -q tests/functional/adapter
