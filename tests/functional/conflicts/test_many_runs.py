@@ -27,11 +27,13 @@ from sqlalchemy.exc import OperationalError
 from vocabulary import MakeProject, Project, Reader, SparkReader
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 25))
-PATIENCE = 4
+PATIENCE = 6
 """On a busy machine so many times as long, until something has happened."""
 ENOUGH = 3
-KILL_EVERY = 15.0
-NOISE_EVERY = 4.0
+KILL_AFTER = 3
+"""One build is killed for so many that came to their end, or a slow machine would see no end."""
+LONGEST_BUILD_SECONDS = 8.0
+NOISE_EVERY = 8.0
 ONE_RUN_SECONDS = 300
 START = "start"
 
@@ -83,6 +85,7 @@ class Runs:
         chance: Draws which builds have a bad row.
         told: The builds of which dbt has said that all went well.
         begun: All builds.
+        ended: How many came to an end of their own.
     """
 
     project: Project
@@ -90,6 +93,7 @@ class Runs:
     chance: random.Random
     told: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
+    ended: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     process: subprocess.Popen[bytes] | None = None
 
@@ -111,6 +115,7 @@ class Runs:
                 code = self._dbt(given, "retry")
             if code == 0:
                 self.told.append(run)
+            self.ended += code >= 0
 
     def end(self) -> None:
         """Stop; the build that is on comes to its end."""
@@ -194,8 +199,10 @@ def test_readers_see_audited_whole_and_serial_states(
             while (spent := time.monotonic() - began) < SECONDS or (
                 spent < PATIENCE * SECONDS and sum(len(one.told) for one in loops) < ENOUGH
             ):
-                time.sleep(min(KILL_EVERY, SECONDS / 2) * chance.uniform(0.5, 1.0))
-                killed += chance.choice(loops).kill()
+                # Somewhere in the course of a build.
+                time.sleep(chance.uniform(0.0, LONGEST_BUILD_SECONDS))
+                if sum(one.ended for one in loops) >= KILL_AFTER * (killed + 1) - 2:
+                    killed += chance.choice(loops).kill()
         finally:
             for one in loops:
                 one.end()
