@@ -1,6 +1,7 @@
 """The landing folder: what is there, what is new, what a run takes, and what is refused."""
 
 import gzip
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, drift, sql
+from sparkwap.landing import LandingError, LandingFile, drift, formats, sql
 from sparkwap.landing.contents import Contents
 
 ENTRY: dict[str, Any] = {
@@ -441,3 +442,49 @@ def test_a_value_that_a_wider_type_takes_says_so() -> None:
     assert "(a bigint takes it)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
     entry = landing.parse_entry(raw)
     assert sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
+
+
+# ---------------------------------------------------------------- numbers in JSON
+
+
+def marked(document: str) -> str:
+    """What Spark's regexp_replace makes of a document, with # for the mark."""
+    found, at = "", 0
+    while match := re.compile(formats._FRACTION).match(document, at):  # \G: from the last match on
+        found += f'{match[1]}"#{match[2]}"'
+        at = match.end()
+    return found + document[at:]
+
+
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [
+        ('{"a": 1.10}', '{"a": "#1.10"}'),
+        ('{"a":-1.5E+300 ,"b":2e-7}', '{"a":"#-1.5E+300" ,"b":"#2e-7"}'),
+        ('{"a": 123456789012345678901234.567890}', '{"a": "#123456789012345678901234.567890"}'),
+        ('{"a": [-0, -0.0, {"b": 0.1}]}', '{"a": ["#-0", "#-0.0", {"b": "#0.1"}]}'),
+        ('{"before": null, "after": {"a": 1.0}}', '{"before": null, "after": {"a": "#1.0"}}'),
+        ("[1.5,\n2.5\n]", '["#1.5",\n"#2.5"\n]'),
+    ],
+)
+def test_a_number_with_a_fraction_is_put_in_quotes(given: str, exact: str) -> None:
+    assert marked(given) == exact
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"a": 12345678901234567890123456789012345678901, "b": -5, "c": 0}',
+        r'{"a": "1.5, \" 2.5, ", "1.5": "x"}',
+        # None of this is JSON, and must not become it.
+        '{"a": 01.5}',
+        '{"a": 1.}',
+        '{"a": .5}',
+        '{"a": 1.5x}',
+        "{1.5: 2}",
+        '{"a": 1.5 "b": 2.5}',
+        '{"a": "1.5',
+    ],
+)
+def test_all_else_stays_as_it_is(document: str) -> None:
+    assert marked(document) == document

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
 
 _COMPRESSION: Any = "gzip"
-_SUPPORTED = (1, 2)
 _LOG_LIMIT = "write.metadata.previous-versions-max"
 _NOTED_LIMIT = "wap.log-limit"
+WRITTEN = 2
+"""The newest format version whose manifests can be written here."""
+READ = 3
+"""The newest format version that can be read here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,12 @@ def require_supported(identifier: Identifier, document: md.Document) -> None:
         CatalogError: It has a newer format version.
     """
     version = int(document.get("format-version") or 1)
-    if version not in _SUPPORTED:
+    if version > WRITTEN:
         raise CatalogError(
             f"{'.'.join(identifier)} has Iceberg's format version {version}, whose manifests "
-            "cannot be rewritten here (versions 1 and 2 can). Nothing was changed. Build the "
-            "table anew with format_version: 2, and run again."
+            f"cannot be rewritten here (up to {WRITTEN} they can), and some name removed files. "
+            "Nothing was changed by this step. Write the table anew, or build it with "
+            "format_version: 2, and run again."
         )
 
 

@@ -47,6 +47,7 @@ class Found:
         search: What the proof looks for.
         shared: Number of personal values that others have too, which no proof can look for.
         blockers: What has to be done before, in words.
+        heads: The snapshot of ``main`` that was looked at, of each of the places.
     """
 
     places: tuple[Place, ...]
@@ -57,6 +58,7 @@ class Found:
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: int = 0
     blockers: list[str] = field(default_factory=list)
+    heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
     def tables_with_files(self) -> set[Identifier]:
         """The tables that refer to files which hold the subject."""
@@ -109,7 +111,9 @@ class Look:
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
         _check_values(request, found.places)
+        found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
         journal.learn(self._keys(columns), {}, ())
+        journal.learn(self._spellings(found.places), {}, ())
         self._read(found)
         for place in found.places:
             rewrite = self._plan_table(found, place, tables[place.identifier])
@@ -133,6 +137,30 @@ class Look:
         rows = self._sql(query) if self._states[identifier].main is not None else ()
         # A former call may have emptied the list already.
         return key_texts([*(row[0] for row in rows), *self._journal.keys])
+
+    def _spellings(self, reached: Sequence[Place]) -> set[str]:
+        """The texts by which raw columns call the keys that typed ones have as whole numbers."""
+        kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
+        typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
+        keys = [key for key in self._journal.keys if key.removeprefix("-").isdecimal()]
+        if not keys or not any(_is_whole_number(kind) for kind in typed):
+            return set()
+        found: set[str] = set()
+        for place in reached:
+            texts = [key for key in place.keys if kinds[place.identifier][key] == "string"]
+            if self._states[place.identifier].main is None:
+                continue
+            for key in texts:
+                wanted = Conditions(self._journal.salt).spelled(key, keys)
+                rows = self._sql(
+                    f"select distinct {quote(key)} "
+                    f"from {Rewrite(place.identifier, ()).main} where {wanted}"
+                )
+                found.update(row[0].strip() for row in rows)
+        return found
+
+    def _types(self, identifier: Identifier) -> dict[str, str]:
+        return {column.name: column.type for column in self._states[identifier].columns}
 
     def _read(self, found: Found) -> None:
         """Read every file: for the subject's personal values first, then for all that it left."""
@@ -160,12 +188,15 @@ class Look:
         rows, going, changing = (int(n) for n in self._sql(rewrite.count())[0])
         # Rows that delete files hide are not seen by a query, and still are in data files.
         hides = forgetting.has_delete_files(self._lake, place.identifier)
-        hidden = hides and place.identifier in found.tables_with_files()
+        # Manifests of the newer format cannot be written here, so that no file of it can stay.
+        newer = state.format_version > forgetting.WRITTEN
+        hidden = (hides or newer) and place.identifier in found.tables_with_files()
         if not (going or changing or hidden):
             return None
         found.counts[place.identifier] = rows, going, changing
         modes = {state.properties.get(f"write.{verb}.mode") for verb in ("delete", "update")}
-        return replace(rewrite, whole=hides or "merge-on-read" in modes)
+        whole = newer or hides or "merge-on-read" in modes
+        return replace(rewrite, whole=whole, settle=newer)
 
     def _rewrite(self, found: Found, place: Place, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
@@ -176,7 +207,7 @@ class Look:
         keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, columns)
         # An erasure looks for keys in texts and cells too; a rectification for former values only.
         loose = replace(found.search, keys=by_key.keys) if request.erases else found.search
-        naming = self._naming(place, rewrite.main, loose)
+        naming = self._naming(place, rewrite.main, loose, types)
         delete = conditions.rows(replace(place, keys=()), loose, naming, columns)
         updates: list[Update] = []
         if request.erases and place.action == "delete":
@@ -199,13 +230,20 @@ class Look:
             if name.lower() in given
         }
 
-    def _naming(self, place: Place, main: str, search: Search) -> dict[str, list[str]]:
+    def _naming(
+        self, place: Place, main: str, search: Search, types: Mapping[str, str]
+    ) -> dict[str, list[str]]:
         """The free texts that name the subject, matched here: no statement may hold a value."""
+        names = dict.fromkeys(place.texts, search.in_raw)
+        if place.any_cell:
+            # Nobody has said which cells of a failure are texts; a short key counts in raw ones.
+            texts = (column for column, kind in types.items() if kind == "string")
+            names = {**dict.fromkeys(texts, search.in_text), **names}
         found: dict[str, list[str]] = {}
-        for column in place.texts:
+        for column, holds in names.items():
             query = f"select distinct {quote(column)} from {main} where {quote(column)} is not null"
             # Spark's trim takes spaces only.
-            found[column] = [row[0].strip(" ") for row in self._sql(query) if search.in_raw(row[0])]
+            found[column] = [row[0].strip(" ") for row in self._sql(query) if holds(row[0])]
         return found
 
     # -- what is in the way ----------------------------------------------------------------------
@@ -242,10 +280,10 @@ class Look:
         for ref, at in state.refs.items():
             if at.type == "branch" and ref not in known:
                 yield f"{name} has a branch {ref}: alter table {name} drop branch {ref}"
-        if state.format_version > 2:
+        if state.format_version > forgetting.READ:
             yield (
-                f"{name} has Iceberg's format version {state.format_version}, whose manifests "
-                "cannot be rewritten: build it anew with format_version 2"
+                f"{name} has Iceberg's format version {state.format_version}, which cannot be "
+                f"read here: build it anew with format_version {forgetting.READ} or less"
             )
 
     def _unmarked(self, found: Found, reached: set[Identifier]) -> Iterable[str]:
@@ -307,6 +345,12 @@ def _search(request: Request, journal: Journal, shared: Mapping[str, Iterable[st
         if name in request.values
     }
     return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
+
+
+def _is_whole_number(kind: str) -> bool:
+    return kind in ("tinyint", "smallint", "int", "bigint") or (
+        kind.startswith("decimal") and kind.replace(" ", "").endswith(",0)")
+    )
 
 
 def _either(one: str, other: str) -> str:

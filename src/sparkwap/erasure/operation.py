@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkwap import names
-from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows
+from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, PublishRefused
 from sparkwap.catalog import expire as forgetting
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
@@ -29,11 +29,15 @@ from sparkwap.erasure.files import LakeFiles
 from sparkwap.erasure.journal import Journal
 from sparkwap.erasure.look import Found, Look, Sql
 from sparkwap.erasure.plan import Conditions, NodeColumns
+from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Request
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.errors import ConfigError, GateError, SparkwapError
 from sparkwap.ledger import NAMESPACE
+
+_LOOKS = 4
+"""How often the lake is looked at, where others write to it meanwhile."""
 
 
 class ProofFailed(GateError):
@@ -95,7 +99,12 @@ class Erasure:
         request = Request.of(operation, arguments)
         path = self._folder / f"open_{request.token}.json"
         journal = Journal.read(path, secrets.token_hex(8))
-        found = Look(self._files, self._sql, self._nodes(), request, journal).find()
+        nodes = self._nodes()
+
+        def look() -> Found:
+            return Look(self._files, self._sql, nodes, request, journal).find()
+
+        found = look()
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
         if not request.confirmed:
@@ -107,7 +116,7 @@ class Erasure:
         journal.write(path)
         try:
             self._at("noted")
-            self._rewrite(found, journal, path)
+            found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found)
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.go_on(request)}") from error
@@ -118,51 +127,108 @@ class Erasure:
 
     # -- rewriting and publishing ----------------------------------------------------------------
 
-    def _rewrite(self, found: Found, journal: Journal, path: Path) -> None:
-        """Rewrite the tables on an audit branch of the operation's own, audit, publish."""
+    def _rewrite_all(
+        self, found: Found, look: Callable[[], Found], journal: Journal, path: Path
+    ) -> Found:
+        """Rewrite and publish; look again where others have written since the last look.
+
+        Their rows may be the subject's, and may have values that nobody has heard of.
+
+        Returns:
+            The last look, after which nobody else wrote.
+        """
+        for _ in range(_LOOKS):
+            published = self._rewrite(found, journal, path)
+            moved = self._moved(found, published)
+            if published is not None and not moved:
+                return found
+            found = look()
+            if found.blockers:
+                raise GateError(
+                    "Others wrote to these tables meanwhile, and this is in the way now:\n"
+                    + "\n".join(f"  {one}" for one in found.blockers)
+                )
+            journal.write(path)
+        raise GateError(
+            f"In {_LOOKS} tries others wrote each time to the tables that hold the subject, last "
+            f"to {', '.join('.'.join(name) for name in moved) or 'one that was to be published'}. "
+            "Let them end first."
+        )
+
+    def _moved(self, found: Found, published: Mapping[Identifier, int] | None) -> list[Identifier]:
+        """The tables whose ``main`` is neither what was looked at nor what was published."""
+        states = self._lake.states(found.heads)
+        return [
+            name
+            for name, head in sorted(found.heads.items())
+            if name in states and states[name].main != (published or {}).get(name, head)
+        ]
+
+    def _rewrite(
+        self, found: Found, journal: Journal, path: Path
+    ) -> Mapping[Identifier, int] | None:
+        """Rewrite the tables on an audit branch of the operation's own, audit, publish.
+
+        Returns:
+            What was published, by table; None if ``main`` moved before, so that nothing was.
+        """
         if journal.branch is not None:
             # What a call that died has left half-rewritten.
             self._lake.discard(journal.branch, self._run_id)
         if not found.rewrites:
-            return
+            return {}
         branch = names.audit_branch(self._run_id, None)
         journal.branch = branch
         journal.write(path)
         items: list[BranchItem] = []
         for rewrite in found.rewrites:
-            forgetting.require_supported(
-                rewrite.identifier, {"format-version": self._version(rewrite.identifier)}
-            )
             base = self._lake.open_branch(rewrite.identifier, branch).base
+            if base != found.heads[rewrite.identifier]:
+                return None
             for statement in rewrite.statements(branch):
                 self._sql(statement)
             candidate = forgetting.sweep_branch(
                 self._lake, rewrite.identifier, branch, self._run_id
             )
-            self._audit(rewrite, branch)
+            if not self._audit(rewrite, branch, base):
+                return None
             items.append(BranchItem(rewrite.identifier, branch, base, candidate))
             self._at("rewritten")
-        self._lake.publish(
-            items,
-            run_id=self._run_id,
-            tag=names.publish_tag(self._run_id),
-            tag_max_age_ms=self._tag_max_age_ms,
-            branch=branch,
-        )
+        try:
+            self._lake.publish(
+                items,
+                run_id=self._run_id,
+                tag=names.publish_tag(self._run_id),
+                tag_max_age_ms=self._tag_max_age_ms,
+                branch=branch,
+            )
+        except PublishRefused as refused:
+            if any(one.kind != "main" for one in refused.mismatches):
+                raise
+            return None
         self._at("published")
+        return {item.identifier: item.candidate for item in items}
 
-    def _version(self, identifier: Identifier) -> int:
-        state = self._lake.state(identifier)
-        return state.format_version if state is not None else 2
+    def _audit(self, rewrite: Rewrite, branch: str, base: int | None) -> bool:
+        """Compare what the branch holds with what it must hold.
 
-    def _audit(self, rewrite: Rewrite, branch: str) -> None:
+        Returns:
+            Whether they are the same; False also where ``main`` moved, so that nobody can tell.
+
+        Raises:
+            GateError: They differ, and ``main`` is what it was.
+        """
         expected, there = (tuple(map(str, self._sql(query)[0])) for query in rewrite.audit(branch))
         if expected != there:
+            state = self._lake.state(rewrite.identifier)
+            if state is not None and state.main != base:
+                return False
             raise GateError(
                 f"{'.'.join(rewrite.identifier)}: the branch {branch} does not hold what it must "
                 f"(rows, sum and check of hashes: expected {', '.join(expected)}; found "
                 f"{', '.join(there)}). Nothing was published; readers of main see what they saw."
             )
+        return True
 
     # -- forgetting ------------------------------------------------------------------------------
 
@@ -238,7 +304,11 @@ class Erasure:
     ) -> list[str]:
         states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)
-        proof = self._files.scan(scanner, self._files.paths())
+        paths = self._files.paths()
+        proof = self._files.scan(scanner, paths)
+        # What others wrote while the files were read.
+        late = sorted(set(self._files.paths()) - set(paths))
+        proof = Proof((*proof.files, *self._files.scan(scanner, late).files))
         of_server = self._files.scan(scanner, self._files.server_paths())
         conditions = Conditions(journal.salt)
         document = report.document(

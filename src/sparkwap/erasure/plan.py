@@ -26,6 +26,8 @@ from sparkwap.errors import ConfigError
 from sparkwap.sqltext import quote
 
 RAW_TEXT = "_raw"
+# The columns by which a table that macro `quarantine` has made is known.
+_QUARANTINE = frozenset({"file_path", "line", "reason", "raw_text"})
 FILE_ROWS = "_file_rows"
 _ACTIONS = ("delete", "clear")
 _MAX_KEYS = 10_000
@@ -121,8 +123,8 @@ def derived(
 ) -> tuple[Place, ...]:
     """The tables that hold the subject without a mark of their own.
 
-    These are quarantines (a column ``_raw``, and a parent that is marked) and stored failures of
-    tests, those of tests that are no longer in the project too.
+    These are quarantines (raw text, see `raw_columns`, and a parent that is marked) and stored
+    failures of tests, those of tests that are no longer in the project too.
 
     Args:
         nodes: All nodes of the project.
@@ -136,7 +138,7 @@ def derived(
     schemas = {schema for schema, _ in tests} - {schema for schema, _ in built}
     found: dict[Identifier, Place] = {}
     for node in nodes:
-        if node.parents & marked_ids and RAW_TEXT in columns.get(node.identifier, ()):
+        if node.parents & marked_ids and raw_columns(columns.get(node.identifier, ())):
             found[node.identifier] = Place(node.identifier)
     for identifier in columns:
         if identifier in tests - built or identifier[0] in schemas:
@@ -144,14 +146,22 @@ def derived(
     return tuple(found[name] for name in sorted(found) if name not in names)
 
 
+def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
+    """Columns with raw text of rows that nobody can use: of raw logs, and of quarantines."""
+    present = {name.lower() for name in columns}
+    if present >= _QUARANTINE:
+        return (RAW_TEXT, "raw_text")
+    return (RAW_TEXT,) if RAW_TEXT in present else ()
+
+
 def with_columns(place: Place, columns: Collection[str]) -> Place:
-    """The place as its table is: without columns that it lacks, with ``_raw`` where it has it."""
+    """The place as its table is: without columns that it lacks, with raw text where it has it."""
     present = {name.lower(): name for name in columns}
 
     def there(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(present[name.lower()] for name in names if name.lower() in present)
 
-    texts = there(dict.fromkeys([*place.texts, RAW_TEXT]))
+    texts = there(dict.fromkeys([*place.texts, *raw_columns(columns)]))
     return replace(place, keys=there(place.keys), personal=there(place.personal), texts=texts)
 
 
@@ -225,6 +235,12 @@ class Conditions:
     def hashed(self, column: str) -> str:
         """The hash of a column's text."""
         return f"sha2(concat('{self.salt}:', trim(cast({quote(column)} as string))), 256)"
+
+    def spelled(self, column: str, keys: Iterable[str]) -> str:
+        """Whether a text is one of the keys, or the same whole number in another spelling."""
+        number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)$', '$1$2')"
+        digests = ", ".join(f"'{self.digest(key)}'" for key in sorted(keys))
+        return f"coalesce(sha2(concat('{self.salt}:', {number}), 256) in ({digests}), false)"
 
     def is_in(self, column: str, texts: Iterable[str]) -> str:
         """Whether a column is one of the texts; never null."""

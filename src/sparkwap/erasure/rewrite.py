@@ -36,6 +36,9 @@ class Rewrite:
         updates: What changes in the rows that stay.
         whole: Write the whole table anew: where delete files hide rows, files that keep them
             would stay.
+        settle: Let Spark drop the manifests that name removed files, as they cannot be written
+            here: those of a table that is written anew name nothing else, and go with the next
+            commit, which adds no row.
     """
 
     identifier: Identifier
@@ -43,6 +46,7 @@ class Rewrite:
     delete: str = "false"
     updates: Sequence[Update] = ()
     whole: bool = False
+    settle: bool = False
 
     @property
     def main(self) -> str:
@@ -61,7 +65,9 @@ class Rewrite:
         """What to run, in order."""
         target = _table((*self.identifier, f"branch_{branch}"))
         if self.whole:
-            return [f"insert overwrite table {target} {self._expected()}"]
+            anew = f"insert overwrite table {target} {self._expected()}"
+            nothing = f"insert into {target} select * from {self.main} where false"
+            return [anew, nothing] if self.settle else [anew]
         found = [] if self.delete == "false" else [f"delete from {target} where {self.delete}"]
         for update in self.updates:
             sets = ", ".join(f"{quote(name)} = {value}" for name, value in update.sets.items())

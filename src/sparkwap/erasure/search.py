@@ -19,6 +19,8 @@ WORD_LENGTH = 5
 NUMBER_LENGTH = 7
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _EPOCH = date(1970, 1, 1)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_SPACES = frozenset("bfnrt")
 # Iceberg keeps the first 16 characters of a text as its bound.
 _TRUNCATED = 16
 
@@ -41,6 +43,17 @@ def text_of(value: Any) -> str | None:
 def distinctive(text: str) -> bool:
     """Whether a text means the subject wherever it stands."""
     return len(text) >= (NUMBER_LENGTH if text.isdigit() else WORD_LENGTH)
+
+
+def unescaped(text: str) -> str:
+    """A text with the escapes of JSON undone: ``J\\u00f6rg`` is ``Jörg``."""
+
+    def one(found: re.Match[str]) -> str:
+        code, letter = found.groups()
+        return chr(int(code, 16)) if code else " " if letter in _SPACES else letter
+
+    # Two escapes may be the halves of one character.
+    return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True)
@@ -87,8 +100,8 @@ class Search:
         return frozenset(word for word in self.words if word.isdigit())
 
     def in_text(self, text: str) -> bool:
-        """Whether a text holds one of the words."""
-        return self._pattern is not None and self._pattern.search(text) is not None
+        """Whether a text holds one of the words, as it stands or in JSON's escapes."""
+        return _in(self._pattern, text)
 
     def in_raw(self, text: str) -> bool:
         """Whether raw text of a row that could not be used holds a word, or a key as a word.
@@ -98,7 +111,7 @@ class Search:
         """
         if self.in_text(text):
             return True
-        return self._key_pattern is not None and self._key_pattern.search(text) is not None
+        return _in(self._key_pattern, text)
 
     @cached_property
     def _key_pattern(self) -> re.Pattern[str] | None:
@@ -127,6 +140,14 @@ class Search:
         # The last character of an upper bound is counted up.
         start = text[: _TRUNCATED - 1]
         return any(value.startswith(start) for value in (*wanted, *self.words))
+
+
+def _in(pattern: re.Pattern[str] | None, text: str) -> bool:
+    if pattern is None:
+        return False
+    if pattern.search(text):
+        return True
+    return "\\" in text and pattern.search(unescaped(text)) is not None
 
 
 def bound_text(kind: str, data: bytes) -> str | None:

@@ -1,7 +1,6 @@
 """Texts of landing files, taken apart by Spark.
 
-A fraction in JSON is a double here, as it is for most readers of JSON: 1.10 becomes ``1.1``, and
-digits after the 17th are lost. Sources that mean decimals send them as strings.
+A number in JSON is its text: ``1.10`` stays so, and no digit of a decimal is lost.
 
 Each format gives the same frame, one row for each row of the log to be:
 
@@ -35,6 +34,20 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium sends for a large value that did not change."""
+
+# Spark reads a number with a fraction as a double. So such numbers are put in quotes before, behind
+# a character that Unicode has set apart for a program's own use: ``1.10`` is "\ufdd01.10".
+_MARK = "\ufdd0"
+_FRACTION = (
+    r'((?:[^"0-9-]++'  # neither text nor number
+    r'|"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # a text
+    r"|(?!-0(?![0-9]))-?[0-9]++(?![.eE])"  # a whole number, all of whose digits Spark keeps
+    r"|-(?![0-9]))*+)"
+    r"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
+    # What is no JSON, or a name: quotes would make it right.
+    r"(?=[ \t\r\n]*+(?:[,}\]]|$))"
+)
+_MARKED = f'"?{_MARK}([-+.0-9eE]+)"?'
 
 _NULL = "cast(null as string)"
 _PLACE = (
@@ -75,10 +88,12 @@ def documents(session: SparkSession, paths: Sequence[str]) -> DataFrame:
         .where("trim(value) <> ''")
         .selectExpr(
             "_path",
-            "posexplode(if(ltrim(value) like '[%', from_json(value, 'array<string>'), "
-            "array(value))) as (_position, _text)",
+            f"posexplode(if(ltrim(value) like '[%', from_json({exact('value')}, 'array<string>'), "
+            "array(value))) as (_position, _document)",
         )
-        .selectExpr("_path", "cast(_position + 1 as bigint) as _line", "_text")
+        .selectExpr(
+            "_path", "cast(_position + 1 as bigint) as _line", f"{plain('_document')} as _text"
+        )
     )
 
 
@@ -177,7 +192,7 @@ def json_rows(
     texts: DataFrame, entry: Entry, layout: Layout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
     """Rows of JSON objects, which may have any of ``columns``."""
-    parsed = texts.selectExpr("*", f"{_object('_text', columns)} as _v").selectExpr(
+    parsed = texts.selectExpr("*", f"{json_object(exact('_text'), columns)} as _v").selectExpr(
         "*", "json_object_keys(_text) as _keys"
     )
     fields = {name: _json_field("_v", name) for name in columns}
@@ -201,15 +216,30 @@ def _keys_by_path(frame: DataFrame) -> dict[str, tuple[str, ...]]:
     return {row[0]: tuple(sorted(row[1])) for row in rows}
 
 
-def _object(value: str, columns: Sequence[str]) -> str:
+def json_object(value: str, columns: Sequence[str]) -> str:
     """SQL: a JSON text as a struct of texts; NULL if it is no JSON object."""
     schema = ", ".join(f"{quote(c)} string" for c in [*columns, "_corrupt"])
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
     return f"from_json({value}, {text(schema)}, {options})"
 
 
+def exact(value: str) -> str:
+    """SQL: a JSON text whose numbers with fractions are texts, behind a mark: see `plain`."""
+    found, quoted = text(rf"\G{_FRACTION}"), text(f'$1"{_MARK}$2"')
+    marked = f"regexp_replace({value}, {found}, {quoted})"
+    return f"if({value} rlike '[0-9][.eE]|-0', {marked}, {value})"
+
+
+def plain(value: str) -> str:
+    """SQL: a value out of such a JSON text, or a part of the text, without marks."""
+    return (
+        f"if(contains({value}, {text(_MARK)}), "
+        f"regexp_replace({value}, {text(_MARKED)}, '$1'), {value})"
+    )
+
+
 def _json_field(struct: str, name: str) -> str:
-    return f"nullif({struct}.{quote(name)}, '')"
+    return f"nullif({plain(f'{struct}.{quote(name)}')}, '')"
 
 
 def _absent(mapped: Mapped, keys: str, unavailable: object) -> str:
@@ -236,16 +266,17 @@ def envelopes(texts: DataFrame) -> DataFrame:
     A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
     """
     return (
-        texts.selectExpr("*", f"{_object('_text', _ENVELOPE)} as _w", "trim(_text) as _trimmed")
+        texts.selectExpr("*", f"{exact('_text')} as _marked", "trim(_text) as _trimmed")
+        .selectExpr("*", f"{json_object('_marked', _ENVELOPE)} as _w")
         .selectExpr("*", f"{_KEYS.format('_text')} as _outer")
         .selectExpr(
             "*",
             "array_contains(_outer, 'payload') as _wrapped",
-            "if(array_contains(_outer, 'payload'), _w.payload, _text) as _message",
+            "if(array_contains(_outer, 'payload'), _w.payload, _marked) as _message",
         )
         .selectExpr(
             "*",
-            f"if(_wrapped, {_object('_message', _ENVELOPE)}, _w) as _e",
+            f"if(_wrapped, {json_object('_message', _ENVELOPE)}, _w) as _e",
             f"{_KEYS.format('_message')} as _parts",
         )
     )
@@ -263,8 +294,8 @@ def debezium_rows(
     """Rows of Debezium messages; an update that changes the key gives two."""
     parsed = messages.selectExpr(
         "*",
-        f"{_object('_e.before', columns)} as _before",
-        f"{_object('_e.after', columns)} as _after",
+        f"{json_object('_e.before', columns)} as _before",
+        f"{json_object('_e.after', columns)} as _after",
         f"array({', '.join(_at(name) for name, _ in entry.sequence)}) as _order",
         f"{_at(entry.event_time[0]) if entry.event_time else _NULL} as _time",
         f"{_broken_message()} as _broken",
@@ -329,11 +360,11 @@ def _skipped_message() -> str:
 
 def _at(path: str) -> str:
     """SQL: the text at a path of a message, such as ``source.lsn``."""
-    return f"get_json_object(_message, {text('$.' + path)})"
+    return plain(f"get_json_object(_message, {text('$.' + path)})")
 
 
 def _fields(struct: str, columns: Sequence[str]) -> dict[str, str]:
-    return {c: f"nullif(nullif({struct}.{quote(c)}, ''), {text(PLACEHOLDER)})" for c in columns}
+    return {c: f"nullif({_json_field(struct, c)}, {text(PLACEHOLDER)})" for c in columns}
 
 
 def _partial_images(entry: Entry, mapped: Mapped, columns: Sequence[str]) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import text
 from vocabulary import Project
 from vocabulary.postgres import running_postgres
 
@@ -84,3 +86,39 @@ def test_the_gate_on_postgresql_and_a_server_that_is_there(
     assert total() == 60
     # Iceberg's own tables only: no side schema is left.
     assert set(reader.list_namespaces()) == {("default",), ("shop",), ("wap_ledger",)}
+
+
+def test_a_person_is_erased_on_postgresql(
+    remote: tuple[dict[str, Any], SqlCatalog], tmp_path: Path
+) -> None:
+    output, reader = remote
+    files = {
+        "models/people.sql": """
+            {{ config(materialized='table') }}
+            select * from values (41, 'bo@mail.example'), (42, '{{ var("email") }}')
+                as people(id, email)
+        """,
+        "models/properties.yml": """
+            models:
+              - name: people
+                columns:
+                  - {name: id, config: {meta: {subject: person}}}
+                  - {name: email, config: {meta: {personal: person}}}
+        """,
+    }
+    project = Project(tmp_path, "club", output).write(files)
+    project.dbt("build", email="anna@mail.example").succeeded()
+    project.dbt("build", email="anna@new.example").succeeded()
+    done = project.operation("wap_erase", subject="person", keys=[42], confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+    table = reader.load_table("club.people")
+    assert table.scan().to_arrow()["id"].to_pylist() == [41]
+    assert len(table.snapshots()) == 1
+    left = list((Path(output["catalog"]["warehouse"].removeprefix("file:")) / "club").rglob("*"))
+    data = [pq.read_table(path, partitioning=None) for path in left if path.suffix == ".parquet"]
+    assert {email for one in data for email in one["email"].to_pylist()} == {"bo@mail.example"}
+    with reader.engine.connect() as database:
+        former = text(
+            "select previous_metadata_location from iceberg_tables where table_name = 'people'"
+        )
+        assert database.execute(former).scalar_one() is None

@@ -38,7 +38,8 @@ FILES = {
     """,
     "models/quarantine_shop__customers.sql": """
         {{ config(materialized='table') }}
-        select _file_path, _row, _raw from {{ ref('raw_shop__customers') }} where _kind = 'bad'
+        select _file_path as file_path, _row as line, 'wrong' as reason, _raw as raw_text
+        from {{ ref('raw_shop__customers') }} where _kind = 'bad'
     """,
     "models/stg_shop__customers.sql": """
         {{ config(materialized='table', partition_by='city') }}

@@ -68,18 +68,23 @@ def test_quarantine_and_stored_failures_are_reached_without_marks() -> None:
         node("raw_shop__customers", id=KEY),
         node("quarantine_shop__customers", parents=("model.raw_shop__customers",)),
         node("quarantine_shop__goods", parents=("model.raw_shop__goods",)),
+        node("quarantine_shop__orders", parents=("model.raw_shop__customers",)),
+        node("notes", parents=("model.raw_shop__customers",)),
         node("unique_id", "test", parents=("model.raw_shop__customers",)),
     ]
     tables = {
         ("s", "raw_shop__customers"): ["id", "_raw"],
         ("s", "quarantine_shop__customers"): ["_raw"],
         ("s", "quarantine_shop__goods"): ["_raw"],
+        ("s", "quarantine_shop__orders"): ["file_path", "line", "reason", "raw_text", "run_id"],
+        ("s", "notes"): ["line", "raw_text"],
         ("audits", "unique_id"): ["unique_field"],
         ("audits", "of_a_test_that_is_gone"): ["id"],
     }
     found = derived(nodes, places(nodes, "customer"), tables)
     assert {place.name: place.any_cell for place in found} == {
         "s.quarantine_shop__customers": False,
+        "s.quarantine_shop__orders": False,
         "audits.unique_id": True,
         "audits.of_a_test_that_is_gone": True,
     }
@@ -104,6 +109,12 @@ def test_no_statement_tells_a_key() -> None:
     assert "anna" not in sql
     assert conditions.digest("anna-berg") in sql
     assert "sha2(concat('ab:', trim(cast(`id` as string))), 256)" in sql
+
+
+def test_a_key_may_be_spelled_otherwise_in_a_text() -> None:
+    sql = Conditions("ab").spelled("id", ["42"])
+    assert "42" not in sql.replace(Conditions("ab").digest("42"), "")
+    assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)$', '$1$2')" in sql
 
 
 def test_nothing_to_look_for_finds_no_row() -> None:

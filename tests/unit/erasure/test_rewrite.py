@@ -27,6 +27,13 @@ def test_a_table_with_hidden_rows_is_written_anew_as_a_whole() -> None:
     ]
 
 
+def test_manifests_that_cannot_be_written_go_with_the_next_commit() -> None:
+    rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)", whole=True, settle=True)
+    assert rewrite.statements("b")[1:] == [
+        "insert into `s`.`t`.`branch_b` select * from `s`.`t` version as of 'main' where false"
+    ]
+
+
 def test_the_audit_compares_the_branch_with_what_main_says() -> None:
     update = Update("id = 2", {"email": "null"})
     expected, there = Rewrite(TABLE, COLUMNS, "(id = 1)", [update]).audit("b")

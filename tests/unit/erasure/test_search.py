@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from sparkwap.erasure.search import Search, bound_text, text_of
+from sparkwap.erasure.search import Search, bound_text, text_of, unescaped
 
 ANNA = Search.of(["42"], {"email": ["anna@mail.example"]}, ["anna@mail.example"])
 
@@ -30,6 +30,23 @@ def test_raw_text_is_the_subjects_by_its_key_as_a_word() -> None:
     assert ANNA.in_raw("42;x")
     assert not ANNA.in_raw("142;x")
     assert not ANNA.in_raw("3.42;x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"to": "ANNA\\u0040mail.example"}',
+        '{"to": "a\\nanna@mail.example"}',
+        '{"to": "mailto:\\/\\/anna@mail.example"}',
+    ],
+)
+def test_escapes_of_json_hide_nobody(text: str) -> None:
+    assert ANNA.in_text(text)
+
+
+def test_escapes_are_undone() -> None:
+    assert unescaped(r"J\u00f6rg \ud83d\ude00 \"x\" a\\b \ud83d") == 'Jörg 😀 "x" a\\b \ufffd'
+    assert Search.of(["42"], {}, []).in_raw(r"{\u0022id\u0022: 42}")
 
 
 def test_paths_and_summaries_tell_values_by_their_columns() -> None:

@@ -1,0 +1,192 @@
+"""The whole operation on a lake without Spark, while others write to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparkwap.catalog import Lake
+from sparkwap.erasure import NodeColumns, operation
+from sparkwap.erasure.operation import Erasure, ProofFailed
+from sparkwap.errors import ConfigError, SparkwapError
+
+from .conftest import PEOPLE, files
+
+PEOPLE_TABLE = ("s", "people")
+MARKS = {
+    "customer_id": {"subject": "customer"},
+    "email": {"personal": "customer"},
+}
+ASKED = {"subject": "customer", "keys": [42], "confirm": True}
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+
+
+class Engine:
+    """What Spark is to the operation: it counts, deletes and compares the subject's rows."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.statements: list[str] = []
+
+    def __call__(self, statement: str) -> Sequence[Sequence[Any]]:
+        self.statements.append(statement)
+        table = self.lake.catalog.load_table(PEOPLE_TABLE)
+        if found := re.match(r"delete from `s`.`people`.`branch_(\w+)`", statement):
+            table.delete("customer_id = 42", branch=found[1])
+            return []
+        ref = re.search(r"version as of '(\w+)'", statement)
+        assert ref is not None
+        snapshot = table.metadata.refs[ref[1]].snapshot_id
+        keys = table.scan(snapshot_id=snapshot).to_arrow()["customer_id"].to_pylist()
+        if "count_if" in statement:
+            return [(len(keys), keys.count(42), 0)]
+        stay = [key for key in keys if key != 42] if "where not" in statement else keys
+        return [(len(stay), sum(stay), 0)]
+
+
+@pytest.fixture
+def engine(lake: Lake) -> Engine:
+    return Engine(lake)
+
+
+@pytest.fixture
+def erasure(lake: Lake, engine: Engine, tmp_path: Path) -> Erasure:
+    node = NodeColumns("model.people", PEOPLE_TABLE, "model", MARKS)
+    return Erasure(
+        lake, engine, run_id=RUN, nodes=lambda: [node], project="shop", target_name="t",
+        folder=tmp_path / "target",
+    )  # fmt: skip
+
+
+def write(lake: Lake, key: int, email: str) -> None:
+    """Another writer adds a row to ``main``."""
+    row = pa.table({"customer_id": [key], "email": [email], "city": ["Rome"]}, PEOPLE.schema)
+    lake.catalog.load_table(PEOPLE_TABLE).append(row)
+
+
+def left(tmp_path: Path, text: str) -> list[str]:
+    """The data files that hold a text."""
+    return [
+        path
+        for path in files(tmp_path)
+        if path.endswith(".parquet") and text in repr(pq.read_table(path).to_pylist())
+    ]
+
+
+def keys(lake: Lake) -> list[int]:
+    rows = lake.catalog.load_table(PEOPLE_TABLE).scan().to_arrow()
+    return sorted(rows["customer_id"].to_pylist())
+
+
+def interfere(patch: pytest.MonkeyPatch, lake: Lake, step: str, times: int = 1) -> list[str]:
+    """Let another writer add a row of the subject when a step is reached."""
+    reached: list[str] = []
+
+    def at(_: Any, now: str) -> None:
+        if now == step and len(reached) < times:
+            reached.append(now)
+            write(lake, 42, f"anna.{len(reached)}@new.example")
+
+    patch.setattr(operation.Erasure, "_at", at)
+    return reached
+
+
+def test_nobody_else_writes(lake: Lake, erasure: Erasure, engine: Engine, tmp_path: Path) -> None:
+    lines = erasure.call("wap_erase", ASKED)
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    assert left(tmp_path, "anna.berg@") == []
+    assert not any("anna" in one or "42" in re.sub("[0-9a-f]{64}", "", one)
+                   for one in engine.statements)  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["noted", "rewritten", "published"])
+def test_rows_that_come_meanwhile_go_too(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    reached = interfere(monkeypatch, lake, step)
+    lines = erasure.call("wap_erase", ASKED)
+    assert reached == [step]
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    assert left(tmp_path, "anna.") == []
+
+
+def test_others_rows_that_come_meanwhile_stay(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[str] = []
+
+    def at(_: Any, step: str) -> None:
+        if step not in came:
+            came.append(step)
+            write(lake, 50 + len(came), "somebody@else.example")
+
+    monkeypatch.setattr(operation.Erasure, "_at", at)
+    lines = erasure.call("wap_erase", ASKED)
+    assert came == ["noted", "rewritten", "published", "expired", "deleted"]
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43, 51, 52, 53, 54, 55]
+
+
+def test_who_never_ends_is_told(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interfere(monkeypatch, lake, "rewritten", times=99)
+    with pytest.raises(SparkwapError, match="others wrote each time") as refused:
+        erasure.call("wap_erase", ASKED)
+    assert "Call it again with the same arguments" in str(refused.value)
+    assert 42 in keys(lake)
+    monkeypatch.undo()
+    erasure.call("wap_erase", ASKED)
+    assert keys(lake) == [41, 43]
+
+
+@pytest.mark.parametrize("step", ["expired", "deleted"])
+def test_what_comes_after_all_else_fails_the_proof(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    interfere(monkeypatch, lake, step)
+    with pytest.raises(ProofFailed, match="NOT PROVEN"):
+        erasure.call("wap_erase", ASKED)
+    erasure.call("wap_erase", ASKED)
+    assert keys(lake) == [41, 43]
+    assert left(tmp_path, "anna.") == []
+
+
+def test_what_comes_while_the_files_are_read_fails_the_proof(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = operation.LakeFiles.scan
+    scans: list[int] = []
+
+    def reading(self: Any, scanner: Any, paths: Sequence[str]) -> Any:
+        scans.append(len(paths))
+        if len(scans) == 2:  # the first is the look's
+            write(lake, 42, "anna.late@new.example")
+        return scan(self, scanner, paths)
+
+    monkeypatch.setattr(operation.LakeFiles, "scan", reading)
+    with pytest.raises(ProofFailed, match="NOT PROVEN"):
+        erasure.call("wap_erase", ASKED)
+
+
+def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at(_: Any, step: str) -> None:
+        if step == "noted":
+            write(lake, 42, "anna.2@new.example")
+            lake.open_branch(PEOPLE_TABLE, "pr_1")
+
+    monkeypatch.setattr(operation.Erasure, "_at", at)
+    with pytest.raises(SparkwapError, match="in the way now") as refused:
+        erasure.call("wap_erase", ASKED)
+    assert "wap_discard" in str(refused.value)
+    assert not isinstance(refused.value, ConfigError)
