@@ -97,17 +97,20 @@ def _names(closing: Closing, node_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(names.get(node_id, node_id) for node_id in node_ids)
 
 
+def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
+    return run.lake.ledger.of_run("runs", ended.run_id) if ended.run_id else []
+
+
 def _taken_over(
     run: Run, before: Closing, ended: Ended, tell: Callable[[str], None]
 ) -> tuple[Closing, str | None]:
     """The closing of the build that ended, and the id of its publish."""
     ledger = run.lake.ledger
-    runs = ledger.of_run("runs", ended.run_id) if ended.run_id else []
-    if not runs:
+    if not _rows_of(run, ended):
         # It may have died in the middle of a journalled publish.
         for line in run.lake.recover():
             tell(line)
-        runs = ledger.of_run("runs", ended.run_id) if ended.run_id else []
+    runs = _rows_of(run, ended)
     if not runs:
         why = f"the build on main as it is now did not come to its end: {ended.words}"
         return replace(before, rebuild=None, gave_up=why), None
