@@ -212,15 +212,18 @@ class Wire:
 
     def __init__(self) -> None:
         self.busy = threading.Lock()
+        self.shared = False
         self.calls: list[str] = []
         self.asked = threading.Event()
 
     def _call(self, name: str) -> Any:
-        assert self.busy.acquire(blocking=False), "two threads read one transport"
+        alone = self.busy.acquire(blocking=False)
+        self.shared |= not alone
         self.calls.append(name)
         self.asked.set()
         time.sleep(0.02)
-        self.busy.release()
+        if alone:
+            self.busy.release()
         state = (
             ThriftState.CANCELED_STATE
             if "CancelOperation" in self.calls
@@ -267,7 +270,7 @@ def test_an_interrupt_cancels_at_every_moment(moment: float, twice: bool) -> Non
     worker.join(timeout=10)
     assert not worker.is_alive()
     assert len(errors) == 2
-    assert not any(isinstance(error, AssertionError) for error in errors), errors
+    assert not wire.shared
     assert wire.calls.count("ExecuteStatement") == 1
     if not twice:
         assert "CancelOperation" in wire.calls
