@@ -10,9 +10,15 @@
         log: the raw table
         columns: SQL by name; absent: the log's columns as they are, added ones included
         partial: whether rows may leave columns out; False saves time where none does
+        widen: whether a column that is a plain `cast(column as type)` gets a wider type once values
+            need one, as by `widened` in staging
 -#}
-{% macro change_events(log, columns=none, partial=true) -%}
+{% macro change_events(log, columns=none, partial=true, widen=true) -%}
     {%- set columns = columns or _own_columns(log) -%}
+    {#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
+    {%- if widen and execute and adapter.wap_is_building() and not log.is_cte -%}
+        {%- set columns = _widened_events(log, columns) -%}
+    {%- endif -%}
     {#- A column is left out of an event if one that it is made of is. -#}
     {%- set absent = [] -%}
     select
@@ -39,6 +45,53 @@
     from {{ log }}
     where _kind = 'row' or (_kind = 'file' and _load = 'full')
 {%- endmacro %}
+
+{#-
+    The columns with a wider type where values that the history has not seen yet need one, or where
+    it has a wider one already. The summary of the run tells of it.
+-#}
+{% macro _widened_events(log, columns) %}
+    {%- set table = none if should_full_refresh() else load_relation(this) -%}
+    {%- set standing = {} -%}
+    {%- if table is not none -%}
+        {%- for column in adapter.get_columns_in_relation(table) -%}
+            {%- do standing.update({column.name: column.dtype}) -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {%- set fitting, narrow, questions = dict(columns), [], [] -%}
+    {%- for name, expression in columns.items() -%}
+        {%- set cast = modules.re.fullmatch(
+            "(?i)cast\\((`[^`]+`|[a-z_]\\w*) as (\\w+(?:\\(\\d+(?:, ?\\d+)?\\))?)\\)", expression) -%}
+        {%- set wide = adapter.wap_wider(cast.group(2)) if cast else none -%}
+        {%- if wide is not none -%}
+            {%- set value, type = cast.group(1), cast.group(2) -%}
+            {%- do fitting.update({name: "cast(" ~ value ~ " as " ~ wide ~ ")"}) -%}
+            {%- if standing.get(name) != wide -%}
+                {%- do narrow.append({"name": name, "type": type, "wide": wide}) -%}
+                {%- do questions.append(
+                    "count_if(" ~ value ~ " is not null and try_cast(" ~ value ~ " as " ~ type
+                    ~ ") is null)") -%}
+            {%- endif -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- if questions -%}
+        {%- set seen = -1 if table is none or wap_scd2_restated(model.name)
+            else wap_scd2_marks(table)["batch"] -%}
+        {%- set counts = run_query(
+            "select " ~ questions | join(", ") ~ " from " ~ log ~ " where _kind = 'row' "
+            ~ "and _batch > " ~ seen).rows[0].values() -%}
+        {%- for one in narrow -%}
+            {%- if counts[loop.index0] -%}
+                {%- do adapter.wap_tell(
+                    model.unique_id, "column " ~ one["name"] ~ ": " ~ counts[loop.index0]
+                    ~ " values are no " ~ one["type"] ~ "; its type is now " ~ one["wide"]) -%}
+            {%- else -%}
+                {%- do fitting.update({one["name"]: columns[one["name"]]}) -%}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(fitting) }}
+{% endmacro %}
 
 {% macro _own_columns(relation) %}
     {%- set found = {} -%}

@@ -10,6 +10,8 @@ from typing import Any
 import jinja2
 import pytest
 
+from sparkwap.spark_types import wider
+
 FOLDER = Path(__file__).parents[2] / "macros" / "scd2"
 
 
@@ -49,6 +51,73 @@ def test_a_column_is_left_out_where_what_it_is_made_of_is(macros: Any) -> None:
 
 def test_absent_columns_are_not_looked_for_where_there_are_none(macros: Any) -> None:
     assert "_absent" not in macros.change_events("log", {"id": "id"}, partial=False)
+
+
+class Build:
+    """What a build gives to the macro that widens columns, and what the macro asks and tells."""
+
+    def __init__(self, standing: dict[str, str] | None, counts: list[int], seen: int = 7) -> None:
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self.returned: list[Any] = []
+        columns = [SimpleNamespace(name=n, dtype=kind) for n, kind in (standing or {}).items()]
+        self.context = {
+            "adapter": SimpleNamespace(
+                quote=lambda name: f"`{name}`",
+                wap_wider=wider,
+                wap_tell=lambda node, notice: self.told.append(notice),
+                get_columns_in_relation=lambda relation: columns,
+            ),
+            "load_relation": lambda this: None if standing is None else this,
+            "should_full_refresh": lambda: False,
+            "wap_scd2_restated": lambda name: None,
+            "wap_scd2_marks": lambda relation: {"batch": seen},
+            "run_query": lambda sql: self._answer(sql, counts),
+            "model": SimpleNamespace(name="dim", unique_id="model.shop.dim"),
+            "modules": SimpleNamespace(re=re),
+            "this": "dim",
+            "return": self.returned.append,
+        }
+
+    def _answer(self, sql: str, counts: list[int]) -> Any:
+        self.asked.append(sql)
+        return SimpleNamespace(rows=[SimpleNamespace(values=lambda: tuple(counts))])
+
+    def widened(self, **columns: str) -> dict[str, str]:
+        text = (FOLDER / "change_events.sql").read_text()
+        call = "{% do _widened_events('log', columns) %}"
+        template = jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text + call)
+        template.render(self.context, columns=columns)
+        (found,) = self.returned
+        return dict(found)
+
+
+COLUMNS = {"id": "cast(id as bigint)", "size": "cast(`size` as int)",
+           "price": "cast(p as decimal(10, 2))", "double": "cast(size as int) * 2"}  # fmt: skip
+
+
+def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
+    build = Build({"id": "bigint", "size": "int", "price": "decimal(10,2)"}, [3, 0])
+    assert build.widened(**COLUMNS) == {**COLUMNS, "size": "cast(`size` as bigint)"}
+    assert build.asked == [
+        "select count_if(`size` is not null and try_cast(`size` as int) is null), "
+        "count_if(p is not null and try_cast(p as decimal(10, 2)) is null) "
+        "from log where _kind = 'row' and _batch > 7"
+    ]
+    assert build.told == ["column size: 3 values are no int; its type is now bigint"]
+
+
+def test_a_column_that_is_wider_stays_so() -> None:
+    build = Build({"id": "bigint", "size": "bigint", "price": "decimal(38,2)"}, [])
+    found = build.widened(**COLUMNS)
+    assert (found["size"], found["price"]) == ("cast(`size` as bigint)", "cast(p as decimal(38,2))")
+    assert (build.asked, build.told) == ([], [])
+
+
+def test_the_first_build_asks_the_whole_log() -> None:
+    build = Build(None, [0, 1])
+    assert build.widened(**COLUMNS) == {**COLUMNS, "price": "cast(p as decimal(38,2))"}
+    assert build.asked[0].endswith("_batch > -1")
 
 
 @pytest.mark.parametrize(("expire", "sign"), [("next_start", "<"), ("day_before", "<=")])

@@ -21,20 +21,30 @@
 {#-
     Place the table of an increment: on its branch, or on a clone if the schema shall change.
 
+    widen: whether append_new_columns takes wider types of columns, too
     returns: names of the columns to write, those of the increment that the table has
 -#}
-{% macro wap_place_increment(relation, increment, on_schema_change) %}
+{% macro wap_place_increment(relation, increment, on_schema_change, widen=false) %}
     {%- set incoming = adapter.get_columns_in_relation(increment) -%}
     {%- set changes = check_for_schema_changes(increment, relation)
         if on_schema_change != "ignore" else {"schema_changed": false} -%}
     {%- set additive = on_schema_change == "append_new_columns" -%}
-    {%- set evolve = changes["source_not_in_target"]
+    {%- set wider = [] -%}
+    {%- for one in changes["new_target_types"] or [] if widen and additive -%}
+        {%- if adapter.wap_widens(relation, one["column_name"], one["new_type"]) -%}
+            {%- do wider.append(one) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- set evolve = changes["source_not_in_target"] or wider
         or (not additive and changes["schema_changed"]) -%}
     {%- if changes["schema_changed"] and (evolve or on_schema_change == "fail") -%}
         {%- if on_schema_change != "fail" -%}
             {%- do adapter.wap_place_clone(relation, ["on_schema_change: " ~ on_schema_change]) -%}
         {%- endif -%}
         {%- do process_schema_changes(on_schema_change, increment, relation) -%}
+        {%- for one in wider -%}
+            {%- do alter_column_type(relation, one["column_name"], one["new_type"]) -%}
+        {%- endfor -%}
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
     {%- endif -%}

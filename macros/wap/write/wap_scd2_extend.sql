@@ -11,9 +11,9 @@
     there are keys without a current version (their keys alone) or late ones.
 -#}
 {% macro wap_scd2_extend(relation, history, on_schema_change) %}
-    {%- set marks = _wap_scd2_marks(relation, history) -%}
+    {%- set marks = wap_scd2_marks(relation, history["surrogate_key"]) -%}
     {%- set shape = wap_temporary_view(relation, wap_scd2_shape(history)) -%}
-    {%- set columns = wap_place_increment(relation, shape, on_schema_change) -%}
+    {%- set columns = wap_place_increment(relation, shape, on_schema_change, widen=true) -%}
     {%- set missing = wap_scd2_columns(history) | reject("in", columns) | list -%}
     {%- set history = dict(
         history, payload=history["payload"] | reject("in", missing) | list,
@@ -43,8 +43,7 @@
     How far the table is: the batch that was read last, and the highest surrogate key, both from
     the bounds that Iceberg keeps of its files, without reading rows.
 -#}
-{% macro _wap_scd2_marks(relation, history) %}
-    {%- set surrogate = history["surrogate_key"] -%}
+{% macro wap_scd2_marks(relation, surrogate=none) %}
     {%- set wanted = ["_batch"] + ([surrogate] if surrogate else []) -%}
     {%- set found = _wap_scd2_one(
         "select " ~ _wap_scd2_bounds(wanted) ~ ", count_if(readable_metrics._batch.upper_bound "

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("AIRPORTS_DATA", ROOT.parent / "shared" / "data" / "airports"))
 ENTITIES = ("regions", "countries", "sp500_constituents")
+if "SOAK" in os.environ:
+    ENTITIES = (*ENTITIES, "airport_frequencies")
 FORMATS = ("dms", "debezium")
 FIRST = {"dms": "LOAD*", "debezium": "0000_*_snapshot*"}
 SHAPES: dict[str, dict[str, Any]] = {

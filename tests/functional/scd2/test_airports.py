@@ -14,7 +14,7 @@ from vocabulary.landing import LandingProject, make_landing_project
 
 ROOT = Path(__file__).parents[3]
 AIRPORTS = ROOT.parent / "shared" / "data" / "airports"
-ENTITIES = ("countries", "sp500_constituents")
+ENTITIES = ("countries", "regions", "sp500_constituents")
 FORMATS = ("dms", "debezium")
 STATES = ("cdc", "cdc_dirty")
 NAMES = [

@@ -12,13 +12,14 @@ from vocabulary import Look, Project, Reader
 from .conftest import MakeHistories, expected, made, model, write_log
 
 KEYS = 400
+LARGE = 3_000_000_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MODELS = {
     "dim": model("unique_key='id', surrogate_key=true", "dim", ["id", "name"], partial="false"),
     "wide": (
         "{{ config(materialized='scd2', unique_key='id') }}"
         "{{ change_events('parquet.`' ~ env_var('LOG') ~ '/wide.parquet`', columns=dict("
-        "{'id': 'cast(id as int)', 'name': 'name'},"
+        "{'id': 'cast(id as int)', 'name': 'name', 'size': 'cast(`size` as int)'},"
         " **({'city': 'city'} if env_var('CITY') == 'yes' else {}))) }}"
     ),
     "members": model("unique_key='id', delete_when=\"name = 'left'\"", "dim", ["id", "name"]),
@@ -66,11 +67,20 @@ class Story:
         self.builds += 1
         folder = self.project.folder / "log" / str(self.builds)
         write_log(folder / "dim.parquet", dim, ["id", "name"])
-        write_log(folder / "wide.parquet", wide, ["id", "name", "city"])
+        write_log(folder / "wide.parquet", wide, ["id", "name", "city", "size"])
         self.patch.setenv("LOG", str(folder))
         self.patch.setenv("CITY", city)
-        self.project.dbt("build", *arguments, **variables).succeeded()
+        self.told = self.project.dbt("build", *arguments, **variables).succeeded().text
         return self.reader.look(self.project.schema)
+
+    def types(self) -> tuple[str, str]:
+        """The types of two columns of ``wide``."""
+        metadata = self.reader.metadata(self.project.schema, "wide")
+        (schema,) = (
+            s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"]
+        )
+        kinds = {field["name"]: field["type"] for field in schema["fields"]}
+        return kinds["id"], kinds["size"]
 
     def summary(self, table: str) -> dict[str, Any]:
         """The summary of a table's last snapshot."""
@@ -85,20 +95,29 @@ def told(make_histories: MakeHistories, reader: Reader) -> dict[str, Any]:
     """What a reader saw after each build."""
     log = [*DIM, event(8, 4, "a", 2)]
     corrected = [*CORRECTED, *(e for e in log if e["_row"] not in (3, 5))]
-    moved = [*WIDE, event(1, 7, "second", 2)]
-    newer = [*moved, event(2, 9, "second", 3, city="Rome"), event(1, 7, "second", 3)]
+    moved = [*WIDE, event(1, 7, "second", 2, size="5")]
+    newer = [
+        *moved,
+        event(2, 9, "second", 3, city="Rome", size=str(LARGE)),
+        event(1, 7, "second", 3, size="5"),
+    ]
     found: dict[str, Any] = {"log": log, "corrected": corrected}
     with pytest.MonkeyPatch.context() as patch:
         story = Story(make_histories("story", MODELS), reader, patch)
         found["first"] = story.build(DIM, WIDE)
         found["second"] = story.build(log, moved)
         found["wide"] = story.summary("wide")
+        found["types"] = [story.types()]
         found["third"] = story.build(corrected, newer, city="yes")
+        found["told"] = story.told
+        found["types"].append(story.types())
         where = {"model": "dim", "where": "id between '1' and '2'"}
         found["restated"] = story.build(corrected, newer, city="yes", scd2_restate=where)
+        found["told_later"] = story.told
         found["rebuilt"] = story.build(
             corrected, newer, "--full-refresh", "-s", "dim", "wide", city="yes"
         )
+        found["types"].append(story.types())
     return found
 
 
@@ -149,10 +168,20 @@ def test_new_columns_are_null_in_old_versions(told: dict[str, Any]) -> None:
     assert len(rows) == KEYS + 1  # a new column that is NULL makes no version
 
 
+def test_a_column_gets_the_type_that_its_values_need(told: dict[str, Any]) -> None:
+    notice = "column size: 1 values are no int; its type is now bigint"
+    assert notice in told["told"] and "column id" not in told["told"]
+    assert "column size" not in told["told_later"]
+    for build in ("third", "restated", "rebuilt"):
+        assert {row["size"] for row in told[build]["wide"].rows} == {None, 5, LARGE}
+    assert told["types"] == [("int", "int"), ("int", "long"), ("int", "long")]
+
+
 def test_a_rebuild_with_the_new_column_is_the_same(told: dict[str, Any]) -> None:
     def own(build: str) -> list[Any]:
-        look = told[build]["wide"]
-        return look.values("id", "name", "city", "version", "valid_from", "valid_to", "row_hash")
+        return told[build]["wide"].values(
+            "id", "name", "city", "size", "version", "valid_from", "valid_to", "row_hash"
+        )
 
     assert own("rebuilt") == own("third")
 
