@@ -142,11 +142,16 @@
     {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
     {%- do _wap_scd2_stage(
         stage ~ "keys", _wap_scd2_paths_sql(stage, relation, history, increment)) -%}
-    {%- set unknown = _wap_scd2_range(
-        history, "select * from " ~ stage ~ "keys where _path = 'unknown'") -%}
-    {%- set late -%}
+    {%- set found = _wap_scd2_ranges(history, stage ~ "keys", ["late", "unknown"]) -%}
+    {%- set late, unknown = found["late"], found["unknown"] -%}
+    {%- set looked_for = unknown["count"] > 0 and marks["batch"] >= 0 -%}
+    {%- if not looked_for and not increment["restate"] and not late["count"] -%}
+        {%- do increment.update({"late": late}) -%}
+        {{ return("") }}
+    {%- endif -%}
+    {%- set keys -%}
         select {{ key }} from {{ stage }}keys where _path = 'late'
-        {%- if unknown["count"] and marks["batch"] >= 0 %}
+        {%- if looked_for %}
         union
         select {{ key }}
         from ({{ history["sql"] }}) as logged
@@ -163,9 +168,8 @@
         select {{ key }} from {{ relation }} where {{ increment["restate"] }}
         {%- endif %}
     {%- endset -%}
-    {%- do _wap_scd2_stage(stage ~ "late", late) -%}
-    {%- do increment.update(
-        {"late": _wap_scd2_range(history, "select * from " ~ stage ~ "late")}) -%}
+    {%- do _wap_scd2_stage(stage ~ "late", keys) -%}
+    {%- do increment.update(_wap_scd2_ranges(history, stage ~ "late", ["late"])) -%}
 {% endmacro %}
 
 {% macro _wap_scd2_paths_sql(stage, relation, history, increment) -%}
@@ -246,13 +250,26 @@
     {%- endif %}
 {%- endmacro %}
 
-{#- Number of keys and the bounds of the first key column, to skip files by. -#}
-{% macro _wap_scd2_range(history, sql) %}
+{#-
+    Of each path: the number of keys, and the bounds of the first key column, to skip files by.
+    A single path is all that there is.
+-#}
+{% macro _wap_scd2_ranges(history, keys, paths) %}
     {%- set first = adapter.quote(history["keys"][0]) -%}
-    {%- set found = _wap_scd2_one(
-        "select count(*), cast(min(" ~ first ~ ") as string), cast(max(" ~ first ~ ") as string)"
-        ~ " from (" ~ sql ~ ")") -%}
-    {{ return({"count": found[0], "least": found[1], "greatest": found[2]}) }}
+    {%- set wanted, ranges = [], {} -%}
+    {%- for path in paths -%}
+        {%- set of = " filter (where _path = " ~ wap_string(path) ~ ")" if paths | length > 1 else "" -%}
+        {%- do wanted.append(
+            "count(*)" ~ of ~ ", cast(min(" ~ first ~ ")" ~ of ~ " as string), cast(max("
+            ~ first ~ ")" ~ of ~ " as string)") -%}
+    {%- endfor -%}
+    {%- set found = _wap_scd2_one("select " ~ wanted | join(", ") ~ " from " ~ keys) -%}
+    {%- for path in paths -%}
+        {%- set at = loop.index0 * 3 -%}
+        {%- do ranges.update({path: {
+            "count": found[at], "least": found[at + 1], "greatest": found[at + 2]}}) -%}
+    {%- endfor -%}
+    {{ return(ranges) }}
 {% endmacro %}
 
 {% macro _wap_scd2_within(history, table, range) -%}
@@ -331,7 +348,7 @@
         {%- if increment["all"] -%}
         {{ wap_scd2_events(history, history["sql"]) }}
         {%- else -%}
-        {{ wap_scd2_heads(history, _wap_scd2_head_rows(stage, relation, history)) }}
+        {{ wap_scd2_heads(history, _wap_scd2_head_rows(stage, relation, history, late)) }}
         union all
         {{ wap_scd2_events(history, _wap_scd2_new_events(stage, history, late)) }}
         {%- endif -%}
@@ -352,7 +369,7 @@
     {%- if increment["all"] -%}
     select * from {{ relation }}
     {%- else -%}
-    {{ _wap_scd2_head_rows(stage, relation, history) }}
+    {{ _wap_scd2_head_rows(stage, relation, history, increment["late"]["count"] > 0) }}
     {%- if increment["late"]["count"] > 0 %}
     union all
     {{ _wap_scd2_late_rows(stage, history, increment, "select * from " ~ relation) }}
@@ -361,13 +378,15 @@
 {%- endmacro %}
 
 {#- Current versions of the keys that go on from them. -#}
-{% macro _wap_scd2_head_rows(stage, relation, history) -%}
+{% macro _wap_scd2_head_rows(stage, relation, history, late) -%}
     select head.*
     from {{ relation }} as head
     left semi join {{ stage }}keys as known
         on {{ _wap_scd2_same("head", "known", history["keys"]) }} and known._path = 'follow'
+    {%- if late %}
     left anti join {{ stage }}late as late
         on {{ _wap_scd2_same("head", "late", history["keys"]) }}
+    {%- endif %}
     where head.is_current
 {%- endmacro %}
 
@@ -418,9 +437,12 @@
         )
 {%- endmacro %}
 
-{#- A step's rows under a name, kept in the session: they are read more than once. -#}
+{#-
+    A step's rows under a name, kept in the session: they are read more than once. The first query,
+    which follows at once and counts them, makes them: an eager cache would count on its own.
+-#}
 {% macro _wap_scd2_stage(name, sql) %}
-    {%- do run_query("cache table " ~ name ~ " as\n" ~ sql) -%}
+    {%- do run_query("cache lazy table " ~ name ~ " as\n" ~ sql) -%}
 {% endmacro %}
 
 {#- The only row of a query, as a list. -#}
