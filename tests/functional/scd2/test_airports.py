@@ -1,8 +1,12 @@
-"""Real changes, as DMS and Debezium deliver them, clean and dirty, give the known history."""
+"""Real changes, as DMS and Debezium deliver them, clean and dirty, give the known history.
+
+SOAK=1 takes all tables of the data set, in each shape and state.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,18 @@ from vocabulary.landing import LandingProject, make_landing_project
 
 ROOT = Path(__file__).parents[3]
 AIRPORTS = ROOT.parent / "shared" / "data" / "airports"
-ENTITIES = ("countries", "regions", "sp500_constituents")
+ENTITIES = ("countries", "regions", "sp500_constituents", "airport_frequencies", "runways")
 FORMATS = ("dms", "debezium")
 STATES = ("cdc", "cdc_dirty")
-NAMES = [
-    *(f"{entity}_{form}_cdc_dirty" for entity in ENTITIES for form in FORMATS),
+EVERYTHING = [f"{e}_{f}_{s}" for e in ENTITIES for f in FORMATS for s in STATES]
+# Of runways the dirty DMS files are CSV, and their full load is Parquet: an entry reads one format.
+EVERYTHING.remove("runways_dms_cdc_dirty")
+REPRESENTATIVE = [
+    *(f"{entity}_{form}_cdc_dirty" for entity in ENTITIES[:3] for form in FORMATS),
     "countries_dms_cdc",
     "sp500_constituents_debezium_cdc",
 ]
+NAMES = EVERYTHING if os.environ.get("SOAK") else REPRESENTATIVE
 
 pytestmark = pytest.mark.skipif(not AIRPORTS.exists(), reason="the data set is not on this machine")
 
@@ -30,7 +38,7 @@ DMS = {
     "operation": "Op",
     "codes": {"I": "insert", "U": "update", "D": "delete"},
     "sequence": {"last_update_time": "timestamp", "change_seq": "decimal(35)"},
-    "files": [{"match": "LOAD*", "load": "full"}, {"match": "*.csv.gz", "load": "changes"}],
+    "files": [{"match": "LOAD*", "load": "full"}, {"match": "*", "load": "changes"}],
 }
 
 
@@ -51,6 +59,7 @@ def entry(name: str, form: str, folder: str) -> dict[str, Any]:
         "threshold": 0.9,
         **({"renames": renames} if renames else {}),
         **(DMS if form == "dms" else {"format": "debezium"}),
+        **({"format": "parquet"} if (name, form) == ("runways", "dms") else {}),
     }
 
 
@@ -59,7 +68,7 @@ def deliver(project: LandingProject, first: bool) -> None:
     for name in NAMES:
         of_entity, form, state = split(name)
         folder = AIRPORTS / state / of_entity / form
-        files = sorted(folder.glob("[0-9]*.gz"))
+        files = sorted(folder.glob("[0-9]*"))
         loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("LOAD*"))
         if form == "debezium" and state == "cdc_dirty":
             loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("0000*"))
