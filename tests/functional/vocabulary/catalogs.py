@@ -192,7 +192,7 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
     """
     given = os.environ.get("SPARKWAP_TEST_CATALOG_URI")
     if KIND == "sqlite" or given:
-        yield RunningCatalog(KIND, given)
+        yield RunningCatalog(KIND, given or None)
     elif KIND == "postgresql":
         from vocabulary.postgres import running_postgres
 
