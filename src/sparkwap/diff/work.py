@@ -218,8 +218,8 @@ class Differ:
         if columns.same_files and _same_rows(before, after):
             return
         try:
-            if columns.same_files and before.snapshot and after.snapshot:
-                self._parts(before, after, work)
+            comparable = columns.same_files and before.snapshot and after.snapshot
+            if comparable and self._parts(before, after, work):
                 return
         except (CatalogError, OSError):
             # Metadata that is not read here, or a lake that may not be written to: a short cut
@@ -230,29 +230,28 @@ class Differ:
             if state.snapshot is not None:
                 work.sources.append(self._whole(state, sign))
 
-    def _parts(self, before: State, after: State, work: Work) -> None:
-        """The files that differ, each a private table, as far as they are not all files."""
+    def _parts(self, before: State, after: State, work: Work) -> bool:
+        """Take the files that differ as private tables; False if it takes all of both states."""
         old, new = (self._snapshot(state) for state in (before, after))
         common = {one.path for one in old.manifests} & {one.path for one in new.manifests}
         files = old.files(common), new.files(common)
         plan = planning.plan_files(*files)
-        if plan.read == "whole":
-            raise Unreadable("Deletes differ that may concern any file.")
-        work.how = "files" if plan.read == "parts" else "metadata"
         sides = (
             (after, new, plan.added, {one.path for one in files[1].data}),
             (before, old, plan.removed, {one.path for one in files[0].data}),
         )
-        alone = not any(m.has_data and m.path in common for m in new.manifests)
-        for state, snapshot, paths, listed in sides:
+        shared = any(m.has_data and m.path in common for m in new.manifests)
+        alone = not shared and all(paths == listed for *_, paths, listed in sides)
+        if plan.read == "whole" or alone:
+            return False
+        work.how = "files" if plan.read == "parts" else "metadata"
+        for state, snapshot, paths, _ in sides:
             sign = 1 if state is after else -1
-            if alone and paths == listed and not plan.touched:
-                if paths:
-                    work.sources.append(self._whole(state, sign))
-            elif paths:
+            if paths:
                 work.parts.append(snapshot.part(paths))
                 work.sources.append(self._source(work.parts[-1], sign, old=sign < 0))
         self._touched(plan, old, new, work)
+        return True
 
     def _touched(self, plan: FilePlan, old: Snapshot, new: Snapshot, work: Work) -> None:
         """Rows of common files that are deleted in one of the two states."""
