@@ -191,7 +191,7 @@ class Part:
                 entries.append(of.moved(manifest, path, len(content)))
                 self.rows += rows
         listed = self._put(place("avro"), of.with_manifests(entries))
-        document = private_table(of.document, of.snapshot, listed, self.rows)
+        document = private_table(of.document, of.snapshot, listed, len(paths), self.rows)
         self.location = self._put(place("metadata.json"), md.dump(document))
 
     def remove(self) -> None:
@@ -206,7 +206,7 @@ class Part:
 
 
 def private_table(
-    document: md.Document, snapshot: md.Document, manifest_list: str, rows: int
+    document: md.Document, snapshot: md.Document, manifest_list: str, files: int, rows: int
 ) -> md.Document:
     """The metadata of a table with one snapshot, whose columns are those of ``document`` now."""
     properties = {
@@ -216,8 +216,13 @@ def private_table(
         md.GC_ENABLED: "false",
     }
     head = int(snapshot["snapshot-id"])
-    # Without a figure Spark takes it for endless, and would never broadcast it.
-    summary = {"operation": "overwrite", "total-records": str(rows)}
+    # Iceberg wants to tell both when it registers a table. Without the rows Spark would take it for
+    # endless, and never broadcast it.
+    summary = {
+        "operation": "overwrite",
+        "total-data-files": str(files),
+        "total-records": str(rows),
+    }
     only = {k: v for k, v in snapshot.items() if k not in ("parent-snapshot-id", "manifests")}
     return {
         **document,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,9 @@ class PrivateCatalog:
         """The name of the table that a metadata file describes, for a from clause."""
         if location not in self._names:
             self._open()
-            name = f"t{len(self._names)}"
+            # Results are kept by the plan of their query, also for other sessions, and Iceberg
+            # takes tables of one name for the same.
+            name = f"t_{uuid.uuid4().hex}"
             self._sql(
                 f"call {CATALOG}.system.register_table("
                 f"table => '{_NAMESPACE}.{name}', metadata_file => {literal(location)})"
