@@ -37,8 +37,8 @@ catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready ## the gate, states and histories, each beside a rival
-	@for what in gate cdc scd2; do python benchmarks/$$what.py || exit; done
+bench: .venv/.ready ## the gate, states, histories and diffs, each beside a rival
+	@for what in gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
 
 soak: .venv/.ready ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
 	@scripts/soak

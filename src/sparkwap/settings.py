@@ -48,6 +48,8 @@ class GateSettings:
         sweep_limits: How old things must be before a sweep takes them.
         log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
             log, or nowhere.
+        diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
+            `schema.table.column`, in which `*` stands for anything.
     """
 
     publish: PublishMode = "run"
@@ -64,6 +66,7 @@ class GateSettings:
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
     log: LogMode = "file"
+    diff_hide: tuple[str, ...] = ()
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -72,8 +75,8 @@ class GateSettings:
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
         `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`,
-        `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A key that is absent takes
-        its default, and so does one without a value (`wap_branch:`), except that a
+        `wap_sweep_named_after_days`, `wap_sweep_files_after_days` and `wap_diff_hide`. A key that
+        is absent takes its default, and so does one without a value (`wap_branch:`), except that a
         `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
         as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
@@ -107,6 +110,7 @@ class GateSettings:
                 reader.days("wap_sweep_files_after_days", FILE_DAYS),
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
+            diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
         )
         reader.finish()
         return settings
@@ -216,6 +220,13 @@ def _flag(value: object) -> bool:
     if not isinstance(value, str) or value.lower() not in words:
         raise ValueError
     return words[value.lower()]
+
+
+def _names(value: object) -> tuple[str, ...]:
+    values = value.split(",") if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+        raise ValueError
+    return tuple(one.strip() for one in values if one.strip())
 
 
 def _branch(value: object) -> str | None:

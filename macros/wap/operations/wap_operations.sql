@@ -47,6 +47,16 @@
     {%- do _wap_tell(adapter.wap_erasure("wap_rectify", arguments)) -%}
 {% endmacro %}
 
+{#- What a branch changes against main: columns, rows added, removed and changed, samples. -#}
+{% macro wap_diff(
+    branch=none, against=none, tables=none, format=none, output=none, sample=none, limit=none
+) %}
+    {%- set arguments = {"branch": branch, "against": against, "tables": tables} -%}
+    {%- do arguments.update({"format": format, "output": output, "sample": sample}) -%}
+    {%- do arguments.update({"limit": limit}, **kwargs) -%}
+    {%- do _wap_tell(adapter.wap_diff(arguments)) -%}
+{% endmacro %}
+
 {% macro _wap_operation(name, arguments, others) %}
     {%- do arguments.update(others) -%}
     {%- do _wap_tell(adapter.wap_operation(name, arguments)) -%}

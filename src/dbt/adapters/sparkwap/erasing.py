@@ -39,7 +39,7 @@ def erasure(adapter: SparkWapAdapter) -> Erasure:
         beside, of_server = [layout.sqlite], [layout.server]
     return Erasure(
         adapter.lake,
-        lambda statement: _rows(adapter, statement),
+        lambda statement: rows_of(adapter, statement),
         run_id=get_invocation_id(),
         nodes=lambda: node_columns(adapter.get_macro_resolver()),
         project=str(getattr(adapter.config, "project_name", "")),
@@ -51,7 +51,8 @@ def erasure(adapter: SparkWapAdapter) -> Erasure:
     )
 
 
-def _rows(adapter: SparkWapAdapter, statement: str) -> Sequence[Sequence[Any]]:
+def rows_of(adapter: SparkWapAdapter, statement: str) -> Sequence[Sequence[Any]]:
+    """The rows that a statement returns in the session of this thread."""
     with adapter.connections.exception_handler(statement):
         cursor = adapter.connections.get_thread_connection().handle.cursor()
         cursor.execute(statement)
@@ -66,7 +67,7 @@ def node_columns(manifest: Any) -> list[NodeColumns]:
             node_id=node.unique_id,
             identifier=(node.schema, getattr(node, "alias", None) or node.identifier),
             resource_type=str(node.resource_type),
-            columns={name: _meta(column) for name, column in node.columns.items()},
+            columns={name: column_meta(column) for name, column in node.columns.items()},
             parents=frozenset(getattr(getattr(node, "depends_on", None), "nodes", ())),
         )
         for node in nodes
@@ -74,7 +75,7 @@ def node_columns(manifest: Any) -> list[NodeColumns]:
     ]
 
 
-def _meta(column: Any) -> Mapping[str, Any]:
+def column_meta(column: Any) -> Mapping[str, Any]:
     """A column's ``meta``: of its config, or in the older place beside it."""
     config = getattr(column, "config", None)
     return {**(getattr(column, "meta", None) or {}), **(getattr(config, "meta", None) or {})}

@@ -621,6 +621,15 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             return erasure(self).call(name, arguments)
 
+    @available.parse(lambda *a, **k: [])
+    def wap_diff(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Compare the tables of a branch with ``main``; returns the lines to print."""
+        # Here, as only this operation needs it.
+        from dbt.adapters.sparkwap.diffing import diff
+
+        with _as_dbt_error():
+            return diff(self, arguments)
+
     def _fail(self, closing: Closing, results: Sequence[Any]) -> bool:
         """Whether dbt takes for a success what the gate did not publish.
 

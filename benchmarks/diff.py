@@ -1,0 +1,186 @@
+"""What a data diff costs, against the full outer join that one would write by hand.
+
+1 % of a table's rows differ on a branch, in four ways; both sides tell how many rows came, went and
+changed, and in which columns, and they have to agree. They run in turn on one Spark server (A B A B
+...), so that a slow moment of the machine meets both; the ratio is taken pair by pair.
+
+    python benchmarks/diff.py [--pairs 3] [--rows 10000000] [--only scattered]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pyhive import hive
+
+from sparkwap.catalog import Lake
+from sparkwap.diff import Differ, TableDiff
+from sparkwap.server import ServerConfig, catalog_properties, ensure, stop
+
+BRANCH = "pr_1"
+GOAL = 0.3
+COLUMNS = ("name", "amount", "city", "day", "note")
+FILES = 20
+NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
+MERGE_ON_READ = "tblproperties ('write.update.mode'='merge-on-read', 'format-version'='{version}')"
+
+ROWS = """
+    select id, concat('name ', id % 100000) as name,
+        cast(id * 17 % 1000000 / 100 as decimal(12, 2)) as amount,
+        if(id % 4 = 0, null, concat('city ', id % 300)) as city,
+        date_add(date'2020-01-01', cast(id % 1000 as int)) as day,
+        concat('a note of some length on ', id) as note
+    from range(0, {rows}, 1, {files})
+"""
+# How the rows that differ lie in the files: title, properties, which rows are updated.
+SCENARIOS = {
+    "clustered": ("the newest rows, copy-on-write", "", "id >= {rows} - {rows} div 100"),
+    "deletes": ("all over, deletion vectors", MERGE_ON_READ.format(version=3), "id % 100 = 7"),
+    "positions": ("all over, position deletes", MERGE_ON_READ.format(version=2), "id % 100 = 7"),
+    "scattered": ("all over, copy-on-write", "", "id % 100 = 7"),
+}
+
+
+class Session:
+    """A Thrift session."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = hive.connect("127.0.0.1", port, auth="NONE", configuration=NO_CACHE)
+
+    def sql(self, statement: str) -> Sequence[Sequence[Any]]:
+        """The rows of a statement."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+
+class Bench:
+    """A table on ``main`` and on a branch."""
+
+    def __init__(self, lake: Lake, session: Session, name: str, rows: int) -> None:
+        self.lake, self.session, self.name = lake, session, name
+        _, properties, condition = SCENARIOS[name]
+        made = ROWS.format(rows=rows, files=FILES)
+        session.sql(f"create table bench.{name} using iceberg {properties} as {made}")
+        lake.open_branch(("bench", name), BRANCH)
+        session.sql(f"set spark.wap.branch={BRANCH}")
+        session.sql(
+            f"update bench.{name} set amount = amount + 1, city = 'moved' "
+            f"where {condition.format(rows=rows)}"
+        )
+        session.sql("reset spark.wap.branch")
+
+    def ours(self) -> tuple[Any, ...]:
+        """By sums of signs."""
+        found = diff(self.lake, self.session, self.name)
+        counts = [found.columns.get(column, 0) for column in COLUMNS]
+        return (found.added, found.removed, found.changed, *counts)
+
+    def join(self) -> tuple[Any, ...]:
+        """By a full outer join."""
+        paired = "a.id is not null and b.id is not null"
+        differs = {column: f"not (a.{column} <=> b.{column})" for column in COLUMNS}
+        counts = ", ".join(f"count_if({paired} and {one})" for one in differs.values())
+        query = (
+            f"select count_if(a.id is null), count_if(b.id is null), "
+            f"count_if({paired} and ({' or '.join(differs.values())})), {counts} "
+            f"from bench.{self.name} version as of 'main' as a full outer join "
+            f"bench.{self.name} version as of '{BRANCH}' as b on a.id = b.id"
+        )
+        return tuple(self.session.sql(query)[0])
+
+
+def diff(lake: Lake, session: Session, name: str) -> TableDiff:
+    """The diff of one table, with samples."""
+    keys = {("bench", name): ("id",)}
+    (found,) = Differ(lake, session.sql, keys=keys, sample=10).compare(BRANCH, tables=[name]).tables
+    if found.change == "failed":
+        raise RuntimeError("; ".join(found.notes))
+    return found
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """How long it takes, and its result."""
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result
+
+
+def compared(bench: Bench, title: str, pairs: int) -> str:
+    """A line of the table."""
+    sides = {"join": bench.join, "ours": bench.ours}
+    took: dict[str, list[float]] = {side: [] for side in sides}
+    for turn in range(pairs + 1):
+        results = set()
+        for side in sorted(sides, reverse=turn % 2 == 1):
+            spent, result = seconds(sides[side])
+            results.add(tuple(map(int, result)))
+            if turn:  # the first pair warms up
+                took[side].append(spent)
+        if len(results) > 1:
+            raise RuntimeError(f"{bench.name}: the two disagree: {results}")
+    ratios = sorted(b / a for a, b in zip(took["join"], took["ours"], strict=True))
+    return (
+        f"| 1 % {title} | full outer join {statistics.median(took['join']):.2f} s "
+        f"| {statistics.median(took['ours']):.2f} s "
+        f"| {ratios[0]:.2f} - **{statistics.median(ratios):.2f}** - {ratios[-1]:.2f} | {GOAL} |"
+    )
+
+
+def unchanged(lake: Lake, session: Session, rows: int, pairs: int) -> str:
+    """A branch that is at another snapshot with the same files."""
+    session.sql(f"create table bench.same using iceberg as {ROWS.format(rows=rows, files=FILES)}")
+    lake.open_branch(("bench", "same"), BRANCH)
+    session.sql(f"set spark.wap.branch={BRANCH}")
+    session.sql("insert into bench.same select * from bench.same where false")
+    session.sql("reset spark.wap.branch")
+    took = [seconds(lambda: diff(lake, session, "same"))[0] for _ in range(pairs)]
+    return f"| {rows:,} unchanged rows | | {statistics.median(took):.3f} s | | 1 s |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--only", choices=SCENARIOS)
+    chosen = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
+    config = ServerConfig(lake=home / ".lake", memory="4g")
+    try:
+        endpoint = ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
+        session = Session(endpoint.thrift_port)
+        lake = Lake("lake", catalog_properties(config))
+        lake.ensure_schema("bench")
+        print(f"Machine: {_machine()}\n\n{chosen.rows:,} rows, six columns\n")
+        print("| what | against | ours | ratio (min - median - max) | goal |")
+        print("|---|---|---|---|---|")
+        for name in SCENARIOS if chosen.only is None else (chosen.only,):
+            bench = Bench(lake, session, name, chosen.rows)
+            print(compared(bench, SCENARIOS[name][0], chosen.pairs), flush=True)
+            session.sql(f"drop table bench.{name} purge")
+        print(unchanged(lake, session, chosen.rows, chosen.pairs), flush=True)
+    finally:
+        stop(config.lake)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python " + (
+        platform.python_version()
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What a comparison needs of dbt: keys and marks in the manifest, and a Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.sparkwap.erasing import REACHED_TYPES, column_meta, rows_of
+from dbt.adapters.sparkwap.facts import BUILT_TYPES
+from sparkwap.diff.hidden import MARKS, RAW, Hidden
+from sparkwap.diff.operation import Request, deliver
+from sparkwap.diff.work import Differ
+
+if TYPE_CHECKING:
+    from dbt.adapters.sparkwap.impl import SparkWapAdapter
+
+Identifier = tuple[str, str]
+
+
+def diff(adapter: SparkWapAdapter, arguments: Mapping[str, Any]) -> list[str]:
+    """Run ``wap_diff``; returns the lines to print.
+
+    :raises SparkwapError: the arguments are wrong, or tables could not be compared.
+    """
+    settings = adapter._settings()
+    request = Request.of(arguments, settings.branch)
+    manifest = adapter.get_macro_resolver()
+    hidden = replace(Hidden(), marked=RAW | marked(manifest), patterns=settings.diff_hide)
+    differ = Differ(
+        adapter.lake,
+        lambda statement: rows_of(adapter, statement),
+        keys=keys(manifest),
+        hidden=hidden,
+        sample=request.sample,
+    )
+    return deliver(differ.compare(request.branch, request.against, request.tables), request)
+
+
+def marked(manifest: Any) -> frozenset[str]:
+    """Names of all columns that a mark hides, in lower case."""
+    nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
+    return frozenset(
+        name.lower()
+        for node in nodes
+        if str(node.resource_type) in REACHED_TYPES
+        for name, column in node.columns.items()
+        if any(column_meta(column).get(mark) for mark in MARKS)
+    )
+
+
+def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:
+    """The key of each model, seed and snapshot that has one."""
+    unique = _tested(manifest)
+    found = {}
+    for node in manifest.nodes.values():
+        if str(node.resource_type) in BUILT_TYPES:
+            key = _key(node, unique.get(node.unique_id, ()))
+            if key:
+                found[node.schema, node.alias] = key
+    return found
+
+
+def _key(node: Any, tested: Sequence[str]) -> tuple[str, ...]:
+    """What makes a row of a node unique: its ``meta.diff_key``, what its materialization promises,
+    its constraints, or its tests."""
+    meta = node.config.meta or {}
+    own = _listed(meta.get("diff_key"))
+    if own:
+        return own
+    key = _listed(getattr(node.config, "unique_key", None))
+    # A history has a row for each version of a key.
+    if str(node.resource_type) == "snapshot":
+        names = getattr(node.config, "snapshot_meta_column_names", None)
+        return (getattr(names, "dbt_scd_id", None) or "dbt_scd_id",)
+    if str(getattr(node.config, "materialized", "")) == "scd2":
+        return (*key, "valid_from") if key else ()
+    return key or tuple(getattr(node, "primary_key", None) or ()) or tuple(tested)
+
+
+def _tested(manifest: Any) -> dict[str, tuple[str, ...]]:
+    """What the tests of uniqueness say of each node."""
+    found: dict[str, tuple[str, ...]] = {}
+    for test in manifest.nodes.values():
+        about = getattr(test, "test_metadata", None)
+        if str(test.resource_type) != "test" or about is None:
+            continue
+        columns: Iterable[Any] = ()
+        if about.name == "unique" and getattr(test, "column_name", None):
+            columns = (test.column_name,)
+        elif about.name == "unique_combination_of_columns":
+            columns = (about.kwargs or {}).get("combination_of_columns") or ()
+        key = _listed(list(columns))
+        node = getattr(test, "attached_node", None)
+        if key and node and getattr(test.config, "where", None) is None:
+            found.setdefault(node, key)
+    return found
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    if not value:
+        return ()
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(str(one) for one in values)

@@ -1,0 +1,25 @@
+"""What a branch changes, in rows and columns: exact, without a join of the two states.
+
+See ``docs/diff.md``. `comment` renders it for a pull request from anywhere, `Differ` compares over
+a Spark session that one has, and `rendered` gives any of the formats.
+"""
+
+from sparkwap.diff.comment import comment
+from sparkwap.diff.hidden import Hidden
+from sparkwap.diff.model import RunDiff, Sample, SchemaChange, TableDiff
+from sparkwap.diff.operation import rendered
+from sparkwap.diff.render import markdown, page
+from sparkwap.diff.work import Differ
+
+__all__ = [
+    "Differ",
+    "Hidden",
+    "RunDiff",
+    "Sample",
+    "SchemaChange",
+    "TableDiff",
+    "comment",
+    "markdown",
+    "page",
+    "rendered",
+]

@@ -1,0 +1,269 @@
+"""The files of a state, by Iceberg's manifests, and a private table of some of them.
+
+To read only certain data files, with the deletes that concern them, under the schema that they
+have in the table, no engine needs to be taught anything: a metadata file is written whose one
+snapshot lists these files and no others. No catalog of the lake knows of it. The manifests are
+copied record by record without a look into what is not needed, so that all versions of the format
+come through.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.store import Store
+from sparkwap.diff.plan import DataFile, DeleteFile, Files
+from sparkwap.erasure import avro
+from sparkwap.errors import CatalogError
+
+_DELETED = 2  # status of an entry
+_DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes
+_DELETE_PATH = 2147483546  # field id of the paths in a position delete file
+_PATH, _LENGTH = "manifest_path", "manifest_length"
+
+
+class Unreadable(CatalogError):
+    """The manifests are not such as are read here; the rows have to be read as a whole."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An entry of a manifest list, and its bytes there."""
+
+    entry: Mapping[str, Any]
+    raw: bytes
+
+    @property
+    def path(self) -> str:
+        """Where the manifest is."""
+        return str(self.entry[_PATH])
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it lists data files; else delete files."""
+        return int(self.entry.get("content") or 0) == _DATA
+
+
+@dataclass
+class Snapshot:
+    """A snapshot of a table, read as far as it is asked for.
+
+    Args:
+        store: Reads and writes files.
+        document: The table's metadata.
+        snapshot: The snapshot in it.
+    """
+
+    store: Store
+    document: md.Document
+    snapshot: md.Document
+    _read: dict[str, avro.AvroFile] = field(default_factory=dict)
+
+    @cached_property
+    def _list(self) -> avro.AvroFile:
+        location = self.snapshot.get("manifest-list")
+        if not location:
+            raise Unreadable("The snapshot has no manifest list.")
+        return self._avro(str(location))
+
+    @cached_property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The entries of its manifest list.
+
+        Raises:
+            Unreadable: They cannot be read here.
+        """
+        pairs = zip(self._list.records, self._list.raw, strict=True)
+        return tuple(Manifest(entry, raw) for entry, raw in pairs)
+
+    def files(self, without: Collection[str] = ()) -> Files:
+        """The live files of its manifests.
+
+        Args:
+            without: Paths of manifests that are not looked at.
+        """
+        data: list[DataFile] = []
+        deletes: list[DeleteFile] = []
+        for manifest in self.manifests:
+            if manifest.path in without:
+                continue
+            for file, sequence in self._live(manifest):
+                if manifest.has_data:
+                    data.append(DataFile(file["file_path"], sequence))
+                else:
+                    deletes.append(_delete(file, sequence))
+        return Files(tuple(data), tuple(deletes))
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether there are delete files at all."""
+        return any(not manifest.has_data for manifest in self.manifests)
+
+    def part(self, paths: Collection[str]) -> Part:
+        """Write a table of these data files of the snapshot, with their deletes.
+
+        Raises:
+            Unreadable: The manifests are not such as are read here.
+            CatalogError: Files cannot be written.
+        """
+        part = Part(self.store)
+        try:
+            part.write(self, frozenset(paths))
+        except BaseException:
+            part.remove()
+            raise
+        return part
+
+    def kept(self, manifest: Manifest, paths: Collection[str]) -> tuple[bytes | None, int]:
+        """A data manifest with these files only, and their rows; None if it has none of them."""
+        read = self._avro(manifest.path)
+        raw, rows = [], 0
+        for entry, data in zip(read.records, read.raw, strict=True):
+            if entry["status"] != _DELETED and entry["data_file"]["file_path"] in paths:
+                raw.append(data)
+                rows += int(entry["data_file"]["record_count"])
+        return (avro.write(read.header, raw) if raw else None), rows
+
+    def with_manifests(self, raw: Collection[bytes]) -> bytes:
+        """The manifest list with other entries."""
+        return avro.write(self._list.header, raw)
+
+    def moved(self, manifest: Manifest, path: str, length: int) -> bytes:
+        """The entry of a manifest list for another file in its place.
+
+        All that it says of partitions and counts stays true as a bound: the other file lists no
+        more than the manifest did.
+        """
+        if self._list.fields()[:2] != [_PATH, _LENGTH]:
+            raise Unreadable("The manifest list does not begin with path and length.")
+        old = avro.text_bytes(manifest.path) + avro.long_bytes(int(manifest.entry[_LENGTH]))
+        if not manifest.raw.startswith(old):
+            raise Unreadable("The manifest list is not encoded as expected.")
+        new = avro.text_bytes(path) + avro.long_bytes(length)
+        return new + manifest.raw[len(old) :]
+
+    def _live(self, manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], int]]:
+        inherited = int(manifest.entry.get("sequence_number") or 0)
+        for entry in self._avro(manifest.path).records:
+            if entry["status"] != _DELETED:
+                own = entry.get("sequence_number")
+                yield entry["data_file"], inherited if own is None else int(own)
+
+    def _avro(self, location: str) -> avro.AvroFile:
+        if location not in self._read:
+            try:
+                self._read[location] = avro.read(self.store.files.read(location))
+            except (avro.AvroError, OSError, KeyError) as error:
+                raise Unreadable(f"{location} cannot be read: {error}") from error
+        return self._read[location]
+
+
+class Part:
+    """A table of some files of a snapshot, which no catalog of the lake knows.
+
+    Attributes:
+        location: Its metadata file.
+        rows: How many rows its data files have, deleted ones included.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.location = ""
+        self.rows = 0
+        self._store = store
+        self._written: list[str] = []
+
+    def write(self, of: Snapshot, paths: frozenset[str]) -> None:
+        """Write manifests, manifest list and metadata; see `Snapshot.part`."""
+        place = _placer(of.document)
+        entries = []
+        for manifest in of.manifests:
+            if not manifest.has_data:
+                entries.append(manifest.raw)
+                continue
+            content, rows = of.kept(manifest, paths)
+            if content is not None:
+                path = self._put(place("avro"), content)
+                entries.append(of.moved(manifest, path, len(content)))
+                self.rows += rows
+        listed = self._put(place("avro"), of.with_manifests(entries))
+        document = private_table(of.document, of.snapshot, listed, len(paths), self.rows)
+        self.location = self._put(place("metadata.json"), md.dump(document))
+
+    def remove(self) -> None:
+        """Delete what was written; what a dead process leaves, a sweep finds."""
+        self._store.delete(self._written)
+        self._written.clear()
+
+    def _put(self, location: str, content: bytes) -> str:
+        self._written.append(location)
+        self._store.files.write(location, content)
+        return location
+
+
+def private_table(
+    document: md.Document, snapshot: md.Document, manifest_list: str, files: int, rows: int
+) -> md.Document:
+    """The metadata of a table with one snapshot, whose columns are those of ``document`` now."""
+    properties = {
+        **md.properties_of(document),
+        md.WAP_ENABLED: "false",
+        # The files are another table's.
+        md.GC_ENABLED: "false",
+    }
+    head = int(snapshot["snapshot-id"])
+    # Iceberg wants to tell both when it registers a table. Without the rows Spark would take it for
+    # endless, and never broadcast it.
+    summary = {
+        "operation": "overwrite",
+        "total-data-files": str(files),
+        "total-records": str(rows),
+    }
+    only = {k: v for k, v in snapshot.items() if k not in ("parent-snapshot-id", "manifests")}
+    return {
+        **document,
+        "table-uuid": str(uuid.uuid4()),
+        "properties": properties,
+        "snapshots": [{**only, "manifest-list": manifest_list, "summary": summary}],
+        "current-snapshot-id": head,
+        "refs": {md.MAIN: {"snapshot-id": head, "type": "branch"}},
+        "snapshot-log": [],
+        "metadata-log": [],
+        "statistics": [],
+        "partition-statistics": [],
+    }
+
+
+def _delete(file: Mapping[str, Any], sequence: int) -> DeleteFile:
+    equality = file.get("content") == _EQUALITY
+    target = file.get("referenced_data_file")
+    if target is None and not equality:
+        target = _only_path(file)
+    return DeleteFile(file["file_path"], file.get("content_offset"), target, equality, sequence)
+
+
+def _only_path(file: Mapping[str, Any]) -> str | None:
+    """The one data file of a position delete file, if its least and greatest paths are the same."""
+    bounds = [_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds")]
+    if bounds[0] is None or bounds[0] != bounds[1]:
+        return None
+    return bounds[0].decode("utf-8", "replace")
+
+
+def _bound(bounds: Any) -> bytes | None:
+    for one in bounds or ():
+        if one["key"] == _DELETE_PATH:
+            return bytes(one["value"])
+    return None
+
+
+def _placer(document: md.Document) -> Callable[[str], str]:
+    """Names for new files in the folder of the table's metadata."""
+    folder = md.next_location(document, None).rsplit("/", 1)[0]
+    token = uuid.uuid4()
+    count = iter(range(1_000_000))
+    return lambda suffix: f"{folder}/wap-diff-{token}-{next(count)}.{suffix}"

@@ -1,0 +1,85 @@
+"""A catalog in the memory of one Spark session, for tables that no one else is to see."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sparkwap.sqltext import literal, quote
+
+Sql = Callable[[str], Sequence[Sequence[Any]]]
+
+CATALOG = "wap_diff"
+_CONF = f"spark.sql.catalog.{CATALOG}"
+_NAMESPACE = "t"
+# These say where the lake's own catalog keeps its tables.
+_NOT_FOR_US = ("type", "catalog-impl", "uri", "warehouse", "cache-enabled", "jdbc.")
+_HIDDEN = "(redacted)"
+_DEFAULT_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
+
+
+class PrivateCatalog:
+    """Registers metadata files under names that only this session knows.
+
+    What it holds is gone with the session; the files are never its own. It is set up by plain SQL,
+    so any Thrift server with Iceberg's runtime will do.
+
+    Args:
+        sql: Runs a statement in the session.
+        lake: The name of the lake's catalog in Spark, whose file access is taken over.
+    """
+
+    def __init__(self, sql: Sql, lake: str) -> None:
+        self._sql = sql
+        self._lake = lake
+        self._names: dict[str, str] = {}
+        self._ready = False
+
+    def register(self, location: str) -> str:
+        """The name of the table that a metadata file describes, for a from clause."""
+        if location not in self._names:
+            self._open()
+            # Results are kept by the plan of their query, also for other sessions, and Iceberg
+            # takes tables of one name for the same.
+            name = f"t_{uuid.uuid4().hex}"
+            self._sql(
+                f"call {CATALOG}.system.register_table("
+                f"table => '{_NAMESPACE}.{name}', metadata_file => {literal(location)})"
+            )
+            self._names[location] = f"{CATALOG}.{_NAMESPACE}.{name}"
+        return self._names[location]
+
+    def close(self) -> None:
+        """Forget the tables; their files stay."""
+        for name in self._names.values():
+            self._sql(f"drop table if exists {name}")
+        self._names.clear()
+
+    def _open(self) -> None:
+        if self._ready:
+            return
+        for key, value in {**self._file_access(), **self._own()}.items():
+            self._sql(f"set {quote(key)}={value}")
+        self._sql(f"create namespace if not exists {CATALOG}.{_NAMESPACE}")
+        self._ready = True
+
+    @staticmethod
+    def _own() -> dict[str, str]:
+        return {
+            _CONF: "org.apache.iceberg.spark.SparkCatalog",
+            f"{_CONF}.catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
+            f"{_CONF}.warehouse": "memory",
+            f"{_CONF}.cache-enabled": "false",
+        }
+
+    def _file_access(self) -> dict[str, str]:
+        """The settings of the lake's catalog by which files are read."""
+        prefix = f"spark.sql.catalog.{self._lake}."
+        found = {f"{_CONF}.io-impl": _DEFAULT_IO}
+        for key, value, *_ in self._sql("set"):
+            name = str(key).removeprefix(prefix)
+            taken = name != key and not name.startswith(_NOT_FOR_US)
+            if taken and _HIDDEN not in str(value):
+                found[f"{_CONF}.{name}"] = str(value)
+        return found

@@ -1,0 +1,388 @@
+"""A comparison as text for people: Markdown for a pull request, HTML for a browser. Pure.
+
+Names and values come from tables that others fill, so whatever they hold, they stay text: no
+markup, no mention of a user, no link, no invisible characters.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sparkwap.diff.model import RunDiff, Sample, TableDiff, Values
+
+LIMIT = 60_000
+"""Characters that a comment may have; GitHub takes 65,536."""
+
+_ENDS = 600  # kept free for what is said to be left out
+_VALUE = 80
+_SHARE = 0.4  # of the limit, for the table of tables
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:.5rem 0}td,th{border:1px solid #ccc;padding:.2rem .6rem;
+text-align:left;vertical-align:top}td.n{text-align:right}code{white-space:pre-wrap}
+.added{background:#e6ffec}.removed{background:#ffebe9}.failed{color:#b00020}i{color:#777}
+"""
+
+
+def text(diff: RunDiff) -> list[str]:
+    """The lines that a terminal shows."""
+    lines = [f"{diff.branch} compared with {diff.against}:"]
+    for one in diff.differing:
+        lines.append(f"  {one.name}   {_words(one)}")
+        lines += [f"      {line}" for line in _schema_lines(one)]
+        lines += [f"      {name}: differs in {n:,}" for name, n in _most(one)]
+        lines += [f"      {note}" for note in one.notes]
+        lines += [f"      {_sample_line(sample)}" for sample in one.samples]
+    if diff.unchanged:
+        names = ", ".join(one.name for one in diff.unchanged)
+        lines.append(f"  unchanged: {names}")
+    if not diff.tables:
+        lines.append("  there is nothing on it")
+    return [visible(line) for line in lines]
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
+    """A comment for a pull request, no longer than ``limit`` characters.
+
+    The tables with most changes come first. Where it would get too long, samples are left out
+    first, then the details of tables, then tables; it says what was left out.
+    """
+    head = [
+        f"### Data diff: {_code(diff.branch)} against {_code(diff.against)}",
+        "",
+        _totals(diff),
+        "",
+    ]
+    room = max(limit, 2 * _ENDS) - _ENDS
+    out = _Room("\n".join(head) + "\n", room)
+    if diff.differing:
+        _overview(diff.differing, out, int(room * _SHARE))
+    left = 0
+    for one in diff.differing:
+        if not _has_details(one):
+            continue
+        if left or not any(out.add(form) for form in _details(one)):
+            left += 1
+    if left:
+        out.end(f"\nThe details of {left} more table{_s(left)} are left out, as they do not fit.\n")
+    if diff.unchanged:
+        names = [_code(one.name) for one in diff.unchanged]
+        line = f"\nUnchanged: {', '.join(names)}\n"
+        if not out.add(line):
+            out.end(f"\nUnchanged: {len(names)} table{_s(len(names))}\n")
+    return out.text
+
+
+class _Room:
+    """A text that may not grow beyond a size."""
+
+    def __init__(self, start: str, size: int) -> None:
+        self.text = start
+        self._size = size
+
+    def add(self, more: str) -> bool:
+        """Add a text if there is room for it."""
+        if len(self.text) + len(more) > self._size:
+            return False
+        self.text += more
+        return True
+
+    def end(self, more: str) -> None:
+        """Add a short text, for which room was kept."""
+        self.text += more
+
+    def left(self) -> int:
+        return self._size - len(self.text)
+
+
+def _overview(tables: Sequence[TableDiff], out: _Room, room: int) -> None:
+    out.add("| table | rows added | removed | changed | columns |\n|---|--:|--:|--:|---|\n")
+    begin = len(out.text)
+    for at, one in enumerate(tables):
+        row = (
+            f"| {_code(one.name)}{_tag(one)} | {_number(one.added)} | {_number(one.removed)} "
+            f"| {_number(one.changed) if one.key else '–'} | {_columns_word(one)} |\n"
+        )
+        if len(out.text) - begin + len(row) > room or not out.add(row):
+            rest = len(tables) - at
+            out.end(f"\nand {rest} more table{_s(rest)} with fewer changes\n")
+            return
+
+
+def _details(one: TableDiff) -> Iterator[str]:
+    """The details of a table, in forms that get shorter."""
+    counts = {len(one.samples), len(one.samples) // 2, min(len(one.samples), 3), 0}
+    for count in sorted(counts, reverse=True):
+        yield _detail(one, _spread(one.samples, count))
+    yield _detail(one, (), columns=10)
+
+
+def _spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """So many of the samples, of each kind some."""
+    kinds: dict[str, list[Sample]] = {}
+    for sample in samples:
+        kinds.setdefault(sample.change, []).append(sample)
+    ordered: list[Sample] = []
+    while len(ordered) < count:
+        ordered += [kind.pop(0) for kind in kinds.values() if kind]
+    chosen = [id(sample) for sample in ordered[:count]]
+    return [sample for sample in samples if id(sample) in chosen]
+
+
+def _detail(one: TableDiff, samples: Sequence[Sample], columns: int = 100) -> str:
+    lines = [f"<details><summary>{_code(one.name)}: {_words(one)}</summary>", ""]
+    lines += [f"- {line}" for line in _schema_lines(one, _code)[:columns]]
+    most = _most(one)
+    lines += [f"- {_code(name)} differs in {n:,} row{_s(n)}" for name, n in most[:columns]]
+    if len(most) > columns:
+        lines.append(f"- and {len(most) - columns} more columns differ")
+    lines += [f"- {_escaped(note)}" for note in one.notes]
+    if one.hidden and samples:
+        lines.append(f"- not shown: {', '.join(map(_code, one.hidden))}")
+    if samples:
+        lines += ["", *_markdown_samples(samples, one.key)]
+    if len(samples) < len(one.samples):
+        rest = len(one.samples) - len(samples)
+        lines += ["", f"{rest} sample row{_s(rest)} left out, as they do not fit."]
+    return "\n".join([*lines, "", "</details>", "", ""])
+
+
+def _markdown_samples(samples: Sequence[Sample], key: Sequence[str]) -> Iterator[str]:
+    names = _names(samples, key)
+    yield "| | " + " | ".join(map(_code, names)) + " |"
+    yield "|---|" + "---|" * len(names)
+    for sample in samples:
+        cells = [_cell(sample, name, _code) for name in names]
+        yield f"| {_kind(sample)} | " + " | ".join(cells) + " |"
+
+
+# ---------------------------------------------------------------- HTML
+
+
+def page(diff: RunDiff) -> str:
+    """A page that needs nothing else: no script, no style sheet, no address."""
+    body = [
+        f"<h1>Data diff: {_code(diff.branch)} against {_code(diff.against)}</h1>",
+        f"<p>{html.escape(_totals(diff))} {diff.at:%Y-%m-%d %H:%M} UTC.</p>",
+    ]
+    if diff.differing:
+        body.append(
+            "<table><tr><th>table<th>rows added<th>removed<th>changed<th>columns</tr>"
+            + "".join(_html_row(one) for one in diff.differing)
+            + "</table>"
+        )
+    body += [_html_detail(one) for one in diff.differing if _has_details(one)]
+    if diff.unchanged:
+        names = ", ".join(_code(one.name) for one in diff.unchanged)
+        body.append(f"<p>Unchanged: {names}</p>")
+    title = html.escape(visible(f"Data diff: {diff.branch}"))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
+
+
+def _html_row(one: TableDiff) -> str:
+    numbers = (one.added, one.removed, one.changed if one.key else None)
+    cells = "".join(f'<td class="n">{"–" if n is None else f"{n:,}"}' for n in numbers)
+    mark = ' class="failed"' if one.change == "failed" else ""
+    return f"<tr{mark}><td>{_code(one.name)}{_tag(one)}{cells}<td>{_columns_word(one)}</tr>"
+
+
+def _html_detail(one: TableDiff) -> str:
+    items = _schema_lines(one, _code)
+    items += [f"{_code(name)} differs in {n:,} row{_s(n)}" for name, n in _most(one)]
+    items += [_escaped(note) for note in one.notes]
+    if one.hidden and one.samples:
+        items.append(f"not shown: {', '.join(map(_code, one.hidden))}")
+    listed = "".join(f"<li>{item}</li>" for item in items)
+    return (
+        f"<details><summary>{_code(one.name)}: {_words(one)}</summary><ul>{listed}</ul>"
+        f"{_html_samples(one)}</details>"
+    )
+
+
+def _html_samples(one: TableDiff) -> str:
+    if not one.samples:
+        return ""
+    names = _names(one.samples, one.key)
+    head = "".join(f"<th>{_code(name)}" for name in names)
+    rows = "".join(
+        f'<tr class="{sample.change}"><td>{_kind(sample)}'
+        + "".join(f"<td>{_cell(sample, name, _code)}" for name in names)
+        + "</tr>"
+        for sample in one.samples
+    )
+    return f"<table><tr><th>{head}</tr>{rows}</table>"
+
+
+# ---------------------------------------------------------------- words
+
+
+def _totals(diff: RunDiff) -> str:
+    if not diff.tables:
+        return "There is nothing on this branch."
+    if not diff.differing:
+        return f"No difference in {len(diff.tables)} table{_s(len(diff.tables))}."
+    rows = {
+        what: sum(getattr(one, what) for one in diff.tables)
+        for what in ("added", "removed", "changed")
+    }
+    counts = ", ".join(f"{n:,} {what}" for what, n in rows.items())
+    failed = f" {len(diff.failed)} could not be compared." if diff.failed else ""
+    tables = len(diff.tables)
+    return f"{len(diff.differing)} of {tables} table{_s(tables)} differ. Rows: {counts}.{failed}"
+
+
+def _words(one: TableDiff) -> str:
+    """What became of a table, in a line."""
+    if one.change == "failed":
+        return "not compared"
+    if one.change in ("new", "dropped"):
+        rows = one.added if one.change == "new" else one.removed
+        return f"{one.change} {one.kind}, {rows:,} row{_s(rows)}"
+    parts = [
+        f"{n:,} {what}"
+        for what, n in (("added", one.added), ("removed", one.removed), ("changed", one.changed))
+        if n
+    ]
+    words = f"rows: {', '.join(parts)}" if parts else "the same rows"
+    before, after = one.rows_before, one.rows_after
+    if before is not None and after is not None and before != after:
+        words += f" ({before:,} before, {after:,} now)"
+    return f"columns differ; {words}" if one.schema else words
+
+
+def _schema_lines(one: TableDiff, show: Callable[[str], str] = str) -> list[str]:
+    lines = []
+    for new in one.schema.added:
+        counts = ""
+        if new.values is not None and new.nulls is not None:
+            counts = f": {new.values:,} values, {new.nulls:,} NULL"
+        lines.append(f"column {show(new.name)} added, {show(new.type)}{counts}")
+    for gone in one.schema.removed:
+        lines.append(f"column {show(gone.name)} removed, {show(gone.type)}")
+    for other in one.schema.retyped:
+        rest = "" if other.compared else ", values not compared"
+        lines.append(
+            f"column {show(other.name)} was {show(other.before)}, is {show(other.after)}{rest}"
+        )
+    for moved in one.schema.renamed:
+        lines.append(f"column {show(moved.before)} is named {show(moved.after)} now")
+    return lines
+
+
+def _columns_word(one: TableDiff) -> str:
+    schema = one.schema
+    parts = [
+        f"{sign}{len(found)}"
+        for sign, found in (("+", schema.added), ("−", schema.removed))
+        if found
+    ]
+    other = len(schema.retyped) + len(schema.renamed)
+    parts += [f"~{other}"] if other else []
+    return " ".join(parts)
+
+
+def _tag(one: TableDiff) -> str:
+    words = {"new": f" new {one.kind}", "dropped": " dropped", "failed": " not compared"}
+    return words.get(one.change, "")
+
+
+def _has_details(one: TableDiff) -> bool:
+    return bool(one.schema or one.columns or one.notes or one.samples)
+
+
+def _most(one: TableDiff) -> list[tuple[str, int]]:
+    return sorted(one.columns.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _names(samples: Iterable[Sample], key: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for sample in samples:
+        for values in (sample.before, sample.after):
+            found.update(dict.fromkeys(values or {}))
+    first = [name for name in key if name in found]
+    return [*first, *(name for name in found if name not in first)]
+
+
+def _kind(sample: Sample) -> str:
+    return sample.change if sample.count == 1 else f"{sample.change} ×{sample.count:,}"
+
+
+def _cell(sample: Sample, name: str, show: Callable[[str], str]) -> str:
+    old, new = _value(sample.before, name, show), _value(sample.after, name, show)
+    if sample.before is None or sample.after is None:
+        return new if sample.before is None else old
+    return new if old == new else f"{old} → {new}"
+
+
+def _value(values: Values | None, name: str, show: Callable[[str], str]) -> str:
+    if values is None or name not in values:
+        return ""
+    value = values[name]
+    return "<i>NULL</i>" if value is None else show(_cut(value))
+
+
+def _sample_line(sample: Sample) -> str:
+    names = _names([sample], ())
+    cells = [f"{name}={_plain_cell(sample, name)}" for name in names]
+    return f"{_kind(sample)}: {', '.join(cells)}"
+
+
+def _plain_cell(sample: Sample, name: str) -> str:
+    def shown(values: Values | None) -> str:
+        value = (values or {}).get(name)
+        return "NULL" if value is None else _cut(value)
+
+    if sample.before is None or sample.after is None:
+        return shown(sample.after if sample.before is None else sample.before)
+    old, new = shown(sample.before), shown(sample.after)
+    return new if old == new else f"{old} -> {new}"
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _VALUE else value[: _VALUE - 1] + "…"
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+# ---------------------------------------------------------------- escapes
+
+
+def visible(value: str) -> str:
+    """A text with what cannot be seen, or turns the direction of writing, made visible."""
+    return "".join(
+        f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c
+        for c in value
+    )
+
+
+def _escaped(value: str) -> str:
+    """A text that neither Markdown nor HTML takes for more than text.
+
+    All but letters, digits and a few harmless marks become entities, which Markdown takes as text
+    and never as markup.
+    """
+    return "".join(c if c.isalnum() or c in " ,;=%?" else f"&#{ord(c)};" for c in visible(value))
+
+
+def _code(value: str) -> str:
+    """A text as code: there GitHub looks for no mentions and no references either."""
+    return f"<code>{_escaped(value)}</code>"

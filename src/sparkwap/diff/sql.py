@@ -1,0 +1,276 @@
+"""The statements of a comparison. Pure: texts in, texts out.
+
+A row becomes two numbers of 64 bits, each by its own seed. The seeds follow from what is compared,
+which nobody knows while writing rows, so none can be prepared to look like others. What `xxhash64`
+does not tell apart is told apart here: it skips NULL, so which values are NULL is hashed along; and
+it runs through the values in arrays, maps and structs as if they were one list, so each of these is
+hashed by itself first, and the entries of a map in an order of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from sparkwap.diff.model import RowChange
+from sparkwap.diff.plan import Compared, IcebergType
+from sparkwap.sqltext import quote
+
+_MASK_BITS = 63
+SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rows of one of the two states.
+
+    Attributes:
+        relation: What stands in the from clause.
+        sign: 1 if a row of it is one more in the new state, -1 if it is one less.
+        old: Whether its columns have the names of the old state.
+        condition: Which rows; None for all.
+        branch: The audit branch that a session must be on to see them; None where it does not
+            matter, empty for no branch.
+    """
+
+    relation: str
+    sign: int
+    old: bool
+    condition: str | None = None
+    branch: str | None = None
+
+
+def seeds_of(*what: object) -> tuple[int, int]:
+    """Two seeds for a comparison: the same for the same states, so that samples are, too.
+
+    Args:
+        what: What tells the states apart; ids that Iceberg has drawn when they were committed.
+    """
+    digest = hashlib.sha256(repr(what).encode()).digest()
+    one, two = (int.from_bytes(digest[at : at + 8]) >> 2 for at in (0, 8))
+    return one, two
+
+
+class Statements:
+    """The statements that compare the rows of some sources.
+
+    Args:
+        columns: What is compared.
+        key: Names of key columns among them, as in the new state.
+        seeds: See `seeds_of`.
+    """
+
+    def __init__(
+        self, columns: Sequence[Compared], key: Sequence[str], seeds: tuple[int, int]
+    ) -> None:
+        self._columns = columns
+        self._seeds = seeds
+        self._key = [f"c{i}" for name in key for i, c in enumerate(columns) if c.name == name]
+
+    def signs(self, sources: Sequence[Source]) -> str:
+        """Hashes of rows that do not add up to 0 over the sources; ``n`` is what they add up to."""
+        one, two = (self._hash(seed) for seed in self._seeds)
+        selects = (f"select {one} as h1, {two} as h2, sign from ({s})" for s in self._rows(sources))
+        return added_up(selects)
+
+    def rows(self, sources: Sequence[Source], signs: str) -> str:
+        """One row for each of these hashes: ``h1``, ``h2``, ``n``, and its values as ``r``.
+
+        Args:
+            sources: Where the rows are.
+            signs: The view that has what `signs` gave.
+        """
+        one, two = (self._hash(seed) for seed in self._seeds)
+        struct = ", ".join(f"'c{i}', c{i}" for i in range(len(self._columns)))
+        selects = [
+            f"select {one} as h1, {two} as h2, sign, named_struct({struct}) as r from ({s})"
+            for s in self._rows(sources)
+        ]
+        return (
+            "select s.h1, s.h2, any_value(s.n) as n, any_value(t.r) as r "
+            f"from ({' union all '.join(selects)}) as t join {signs} as s "
+            "on s.h1 = t.h1 and s.h2 = t.h2 and (s.n > 0) = (t.sign > 0) group by s.h1, s.h2"
+        )
+
+    @staticmethod
+    def some(signs: str, limit: int) -> str:
+        """Some of these hashes, enough for samples."""
+        picked = (
+            f"(select h1, h2, n from {signs} where n {which} 0 order by h1, h2 limit {limit})"
+            for which in ("<", ">")
+        )
+        return f"({' union all '.join(picked)})"
+
+    @staticmethod
+    def sums(signs: str) -> str:
+        """How many rows were added and removed, duplicates counted; of `signs`."""
+        return (
+            "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "
+            f"from {signs}"
+        )
+
+    def paired(self, rows: str) -> str:
+        """These rows with ``pair``, whether one came and one went by their key, and ``twice``,
+        whether several came or went."""
+        if not self._key:
+            return f"select h1, h2, n, r, false as pair, false as twice from {rows}"
+        key = ", ".join(f"r.{name}" for name in self._key)
+        return (
+            "select h1, h2, n, r, came = 1 and gone = 1 as pair, came > 1 or gone > 1 as twice "
+            "from (select *, "
+            f"sum(greatest(n, 0L)) over (partition by {key}) as came, "
+            f"sum(greatest(-n, 0L)) over (partition by {key}) as gone from {rows})"
+        )
+
+    @staticmethod
+    def counts(view: str) -> str:
+        """Rows added, removed and changed, and whether keys were not unique; of `paired`."""
+        return (
+            "select coalesce(sum(if(pair, 0L, greatest(n, 0L))), 0L), "
+            "coalesce(sum(if(pair, 0L, greatest(-n, 0L))), 0L), "
+            f"count_if(pair and n > 0), coalesce(bool_or(twice), false) from {view}"
+        )
+
+    def column_counts(self, view: str) -> str:
+        """How many changed rows differ in each column, in the order of the columns."""
+        counts = ", ".join(f"count_if({self._differs(i)})" for i in range(len(self._columns)))
+        return f"select {counts} from ({self._pairs(view)})"
+
+    def samples(self, view: str, limit: int, shown: Sequence[int]) -> str:
+        """Some rows: what became of them, how many, values as text of the old and of the new row,
+        and for each column whether it differs.
+
+        Args:
+            view: What `paired` gave.
+            limit: How many of each kind.
+            shown: Which columns; the values of others are not read.
+        """
+        parts = [
+            self._sample("removed", view, "n < 0 and not pair", ("r", None), shown),
+            self._sample("added", view, "n > 0 and not pair", (None, "r"), shown),
+        ]
+        if self._key:
+            pairs = f"({self._pairs(view)})"
+            parts.append(self._sample("changed", pairs, None, ("a", "b"), shown))
+        return " union all ".join(f"({part} limit {limit})" for part in parts)
+
+    # -- inner parts -----------------------------------------------------------------------------
+
+    def _sample(
+        self,
+        change: RowChange,
+        relation: str,
+        condition: str | None,
+        rows: tuple[str | None, str | None],
+        shown: Sequence[int],
+    ) -> str:
+        changed = change == "changed"
+        texts = [self._text(row, i) for row in rows for i in shown]
+        flags = [self._differs(i) if changed else "false" for i in range(len(self._columns))]
+        # The hashes differ each time, so they decide only between rows that look the same.
+        row = rows[1] or rows[0]
+        order = [f"{row}.{name}" for name in self._key] or [self._text(row, i) for i in shown]
+        order += [] if changed else ["h1", "h2"]
+        count = "1L" if changed else "abs(n)"
+        where = "" if condition is None else f" where {condition}"
+        listed = ", ".join([f"'{change}'", count, *texts, *flags])
+        return f"select {listed} from {relation}{where} order by {', '.join(order)}"
+
+    def _rows(self, sources: Sequence[Source]) -> Iterator[str]:
+        for source in sources:
+            named = (c.before if source.old else c.name for c in self._columns)
+            columns = [
+                f"{quote(name) if c.cast is None else f'cast({quote(name)} as {c.cast})'} as c{i}"
+                for i, (name, c) in enumerate(zip(named, self._columns, strict=True))
+            ]
+            where = "" if source.condition is None else f" where {source.condition}"
+            yield (
+                f"select {', '.join([*columns, f'{source.sign}L as sign'])} "
+                f"from {source.relation}{where}"
+            )
+
+    def _hash(self, seed: int) -> str:
+        nullable = [f"c{i}" for i, c in enumerate(self._columns) if c.nullable]
+        masks = (
+            " | ".join(f"if({name} is null, {1 << bit}L, 0L)" for bit, name in enumerate(part))
+            for part in (
+                nullable[at : at + _MASK_BITS] for at in range(0, len(nullable), _MASK_BITS)
+            )
+        )
+        values = [value_sql(f"c{i}", c.type, seed) for i, c in enumerate(self._columns)]
+        return f"xxhash64({', '.join([f'{seed}L', *masks, *values])})"
+
+    def _differs(self, index: int) -> str:
+        kind = self._columns[index].type
+        old, new = (value_sql(f"{side}.c{index}", kind, self._seeds[0]) for side in ("a", "b"))
+        return f"not ({old} <=> {new})"
+
+    def _pairs(self, view: str) -> str:
+        key = ", ".join(f"r.{name}" for name in self._key)
+        return (
+            "select any_value(r) filter (where n < 0) as a, any_value(r) filter (where n > 0) as b "
+            f"from {view} where pair group by {key}"
+        )
+
+    def _text(self, row: str | None, index: int) -> str:
+        if row is None:
+            return "cast(null as string)"
+        return text_sql(f"{row}.c{index}", self._columns[index].type)
+
+
+def text_sql(value: str, kind: IcebergType) -> str:
+    """A value as text, cut where it is long."""
+    text = f"cast({value} as string)"
+    if not isinstance(kind, str):
+        text = f"to_json({value})"
+    elif kind == "binary" or kind.startswith("fixed"):
+        text = f"hex({value})"
+    return f"left({text}, {SHOWN_CHARACTERS})"
+
+
+def added_up(selects: Iterator[str] | Sequence[str]) -> str:
+    """Hashes whose signs do not add up to 0."""
+    return (
+        f"select h1, h2, sum(sign) as n from ({' union all '.join(selects)}) "
+        "group by h1, h2 having sum(sign) <> 0"
+    )
+
+
+def value_sql(value: str, kind: IcebergType, seed: int) -> str:
+    """What is hashed, or compared, for a value: itself, or the hash of a nested one."""
+    if isinstance(kind, str):
+        return value
+    return f"if({value} is null, null, {_nested(value, kind, seed, count(1))})"
+
+
+def _nested(value: str, kind: Mapping[str, Any], seed: int, names: Iterator[int]) -> str:
+    what = kind["type"]
+    if what == "struct":
+        fields = (
+            _single(f"{value}.{quote(f['name'])}", f["type"], seed, names) for f in kind["fields"]
+        )
+        return f"xxhash64({', '.join([f'{seed}L', *fields])})"
+    name = f"e{next(names)}"
+    if what == "list":
+        inner = _single(name, kind["element"], seed, names)
+        return f"xxhash64({seed}L, size({value}), transform({value}, {name} -> {inner}))"
+    key = _single(f"{name}.key", kind["key"], seed, names)
+    inner = _single(f"{name}.value", kind["value"], seed, names)
+    entries = f"transform(map_entries({value}), {name} -> xxhash64({seed}L, {key}, {inner}))"
+    return f"xxhash64({seed}L, size({value}), array_sort({entries}))"
+
+
+def _single(value: str, kind: IcebergType, seed: int, names: Iterator[int]) -> str:
+    """A hash of one value; that of NULL is that of no value."""
+    if isinstance(kind, str):
+        return f"xxhash64({seed}L, {value})"
+    return f"if({value} is null, xxhash64({seed}L), {_nested(value, kind, seed, names)})"
+
+
+def null_counts(relation: str, columns: Sequence[str]) -> str:
+    """How many rows, and how many values of each column."""
+    counts = ["count(*)", *(f"count({quote(name)})" for name in columns)]
+    return f"select {', '.join(counts)} from {relation}"

@@ -1,0 +1,161 @@
+"""A Spark session to write branches with, and the truth by pandas."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyhive import hive
+
+from sparkwap import server
+from sparkwap.catalog import Lake
+from sparkwap.diff import Differ, Hidden, TableDiff
+
+BRANCH = "pr_1"
+NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How two states of a table differ."""
+
+    added: int
+    removed: int
+    changed: int = 0
+    columns: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def told(cls, found: TableDiff) -> Truth:
+        """What a diff says."""
+        return cls(found.added, found.removed, found.changed, dict(found.columns))
+
+    @classmethod
+    def of(cls, before: Rows, after: Rows, names: Sequence[str], key: Sequence[str] = ()) -> Truth:
+        """What pandas says: counts of each row, subtracted; then pairs of one key."""
+        counted = [
+            pd.DataFrame([list(map(repr, row)) for row in rows], columns=list(names))
+            .groupby(list(names))
+            .size()
+            for rows in (before, after)
+        ]
+        net = counted[1].sub(counted[0], fill_value=0).astype(int)
+        differ = net[net != 0].rename("n").reset_index()
+        added, removed = differ[differ.n > 0], differ[differ.n < 0]
+        if not key:
+            return cls(int(added.n.sum()), int(-removed.n.sum()))
+        pairs = removed.merge(added, on=list(key), suffixes=("_old", "_new"))
+        once = pairs.groupby(list(key)).size()
+        pairs = pairs.set_index(list(key)).loc[once[once == 1].index].reset_index()
+        pairs = pairs[(pairs.n_old == -1) & (pairs.n_new == 1)]
+        rest = [name for name in names if name not in key]
+        changes = {n: int((pairs[f"{n}_old"] != pairs[f"{n}_new"]).sum()) for n in rest}
+        return cls(
+            int(added.n.sum()) - len(pairs),
+            int(-removed.n.sum()) - len(pairs),
+            len(pairs),
+            {name: n for name, n in changes.items() if n},
+        )
+
+
+class Desk:
+    """A schema, a session that writes to it, and comparisons."""
+
+    def __init__(self, lake: Lake, connection: hive.Connection, warehouse: Path) -> None:
+        self.lake = lake
+        self.schema = f"diff_{secrets.token_hex(3)}"
+        self.statements: list[str] = []
+        self._connection = connection
+        self._warehouse = warehouse
+        lake.ensure_schema(self.schema)
+
+    def sql(self, statement: str) -> Rows:
+        """The rows of a statement."""
+        self.statements.append(statement)
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def table(self, name: str, definition: str, *statements: str) -> str:
+        """A table on ``main``; ``{t}`` in statements is its name."""
+        full = f"{self.schema}.{name}"
+        self.sql(f"create table {full} {definition}")
+        self.run(full, *statements)
+        return name
+
+    def run(self, full: str, *statements: str) -> None:
+        """Statements on a table."""
+        for statement in statements:
+            self.sql(statement.format(t=full))
+
+    def branch(self, name: str, *statements: str) -> None:
+        """Statements on the audit branch of a table."""
+        self.lake.open_branch((self.schema, name), BRANCH)
+        self.sql(f"set spark.wap.branch={BRANCH}")
+        try:
+            self.run(f"{self.schema}.{name}", *statements)
+        finally:
+            self.sql("reset spark.wap.branch")
+
+    def clone(self, name: str, *statements: str) -> None:
+        """Statements on a clone of a table in the side schema."""
+        side = f"{self.schema}__{BRANCH}"
+        self.lake.clone((self.schema, name), side)
+        self.run(f"{side}.{name}", *statements)
+
+    def diff(
+        self, name: str, *key: str, sample: int = 5, hidden: Hidden | None = None
+    ) -> TableDiff:
+        """How a table differs from ``main``. The lake has no more files after it than before."""
+        files = self._files()
+        self.statements.clear()
+        differ = Differ(
+            self.lake,
+            self.sql,
+            keys={(self.schema, name): key},
+            sample=sample,
+            hidden=hidden,
+        )
+        (found,) = differ.compare(BRANCH, tables=[f"{self.schema}.{name}"]).tables
+        assert found.change != "failed", found.notes
+        assert self._files() == files
+        return found
+
+    def truth(self, name: str, *key: str, **shown: str) -> Truth:
+        """How it does, by reading both states as a whole; columns as they are, or as ``shown``."""
+        state = self.lake.state((self.schema, name))
+        assert state is not None
+        names = [column.name for column in state.columns]
+        listed = ", ".join(shown.get(column, column) for column in names)
+        states = [
+            self.sql(f"select {listed} from {self.schema}.{name} version as of '{ref}'")
+            for ref in ("main", BRANCH)
+        ]
+        return Truth.of(*states, names, key)
+
+    def _files(self) -> set[Path]:
+        return {path for path in self._warehouse.rglob("*") if "wap-diff" in path.name}
+
+
+@pytest.fixture(scope="module")
+def desk(lake_dir: Path, config: server.ServerConfig) -> Iterator[Desk]:
+    """One session for all tests of a module."""
+    endpoint = server.ensure(config, print)
+    lake = Lake("lake", server.catalog_properties(config))
+    connection = hive.connect(
+        endpoint.host,
+        endpoint.thrift_port,
+        username="writer",
+        auth="NONE",
+        configuration=NO_CACHE,
+    )
+    yield Desk(lake, connection, lake_dir / "warehouse")
+    connection.close()
+    lake.close()

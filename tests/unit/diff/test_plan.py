@@ -1,0 +1,249 @@
+"""Which columns are compared, and which files are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.diff.plan import (
+    NOTHING,
+    WHOLE,
+    Column,
+    DataFile,
+    DeleteFile,
+    FilePlan,
+    Files,
+    key_in,
+    match_columns,
+    plan_files,
+)
+
+STRUCT = {"type": "struct", "fields": [{"id": 9, "name": "x", "type": "int"}]}
+
+
+def columns(*described: tuple[int, str, object]) -> list[Column]:
+    return [Column(number, name, kind) for number, name, kind in described]  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- columns
+
+
+def test_columns_are_paired_by_name_whatever_their_order_and_case() -> None:
+    before = columns((1, "id", "long"), (2, "City", "string"), (3, "gone", "int"))
+    after = columns((2, "city", "string"), (1, "id", "long"), (4, "new", "date"))
+    found = match_columns(before, after, same_table=True)
+    assert [(c.before, c.name) for c in found.compared] == [("City", "city"), ("id", "id")]
+    assert [c.name for c in found.change.added] == ["new"]
+    assert [c.name for c in found.change.removed] == ["gone"]
+    assert found.same_files
+
+
+def test_a_column_that_was_renamed_is_compared_with_itself() -> None:
+    before = columns((1, "id", "long"), (2, "amount", "int"))
+    after = columns((1, "id", "long"), (2, "total", "int"))
+    found = match_columns(before, after, same_table=True)
+    assert [(c.before, c.name) for c in found.compared] == [("id", "id"), ("amount", "total")]
+    assert [(c.before, c.after) for c in found.change.renamed] == [("amount", "total")]
+    assert not (found.change.added or found.change.removed)
+    other = match_columns(before, after, same_table=False)
+    assert [c.name for c in other.change.added] == ["total"]
+    assert [c.name for c in other.change.removed] == ["amount"]
+
+
+def test_a_name_that_means_another_field_now_makes_common_files_differ() -> None:
+    before = columns((1, "a", "int"), (2, "b", "int"))
+    swapped = columns((1, "b", "int"), (2, "a", "int"))
+    anew = columns((1, "a", "int"), (3, "b", "int"))
+    assert not match_columns(before, swapped, same_table=True).same_files
+    assert not match_columns(before, anew, same_table=True).same_files
+    assert not match_columns(before, before, same_table=False).same_files
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "common"),
+    [
+        ("int", "long", "bigint"),
+        ("long", "int", "bigint"),
+        ("float", "double", "double"),
+        ("decimal(10, 2)", "decimal(12, 4)", "decimal(12,4)"),
+        ("int", "decimal(12, 2)", "decimal(12,2)"),
+        ("decimal(38, 0)", "decimal(38, 10)", "string"),
+        ("int", "string", "string"),
+        ("date", "timestamp", "string"),
+        ("double", "decimal(10, 2)", "string"),
+    ],
+)
+def test_retyped_values_are_compared_without_losing_any(
+    before: str, after: str, common: str
+) -> None:
+    found = match_columns(columns((1, "a", before)), columns((1, "a", after)), same_table=True)
+    assert [c.cast for c in found.compared] == [common]
+    assert [(r.name, r.compared) for r in found.change.retyped] == [("a", True)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("int", STRUCT), ("binary", "string"), ("variant", "variant")]
+)
+def test_values_that_cannot_be_compared_are_said_to_be(before: object, after: object) -> None:
+    found = match_columns(columns((1, "a", before)), columns((1, "a", after)), same_table=True)
+    assert not found.compared
+    assert "a" in found.notes[0] and "not compared" in found.notes[0]
+    assert all(not r.compared for r in found.change.retyped)
+
+
+def test_a_key_counts_only_as_a_whole_and_of_plain_values() -> None:
+    both = columns((1, "Id", "long"), (2, "day", "date"), (3, "s", STRUCT))
+    found = match_columns(both, both, same_table=True)
+    assert key_in(["id", "DAY"], found) == ("Id", "day")
+    assert key_in(["id", "missing"], found) == ()
+    assert key_in(["id", "s"], found) == ()
+    assert key_in([], found) == ()
+
+
+# ---------------------------------------------------------------- files
+
+
+def data(*paths: str) -> tuple[DataFile, ...]:
+    return tuple(DataFile(path) for path in paths)
+
+
+def test_the_same_files_need_no_reading_whatever_their_order() -> None:
+    delete = DeleteFile("d", target="a")
+    assert plan_files(Files(data("a", "b"), (delete,)), Files(data("b", "a"), (delete,))) == NOTHING
+
+
+def test_files_of_one_side_are_read() -> None:
+    found = plan_files(Files(data("a", "b")), Files(data("b", "c")))
+    assert found == FilePlan("parts", frozenset("a"), frozenset("c"))
+
+
+def test_a_common_file_is_read_if_its_deletes_differ() -> None:
+    old = Files(data("a", "b"), (DeleteFile("d1", target="a"),))
+    new = Files(data("a", "b"), (DeleteFile("d2", target="a"),))
+    assert plan_files(old, new) == FilePlan("parts", touched=frozenset("a"))
+    vectors = [Files(data("a"), (DeleteFile("p", offset, "a"),)) for offset in (4, 80)]
+    assert plan_files(*vectors).touched == frozenset("a")
+
+
+def test_a_file_that_is_gone_with_its_deletes_is_not_read_twice() -> None:
+    old = Files(data("a"), (DeleteFile("d1", target="a"),))
+    assert plan_files(old, Files(data("b"))) == FilePlan("parts", frozenset("a"), frozenset("b"))
+
+
+@pytest.mark.parametrize(
+    "delete", [DeleteFile("d"), DeleteFile("d", target="a", equality=True)], ids=["loose", "equal"]
+)
+def test_deletes_that_may_concern_any_file_make_all_be_read(delete: DeleteFile) -> None:
+    assert plan_files(Files(data("a", "b")), Files(data("a", "b"), (delete,))) == WHOLE
+    # Those that both have do not.
+    both = (delete,)
+    assert plan_files(Files(data("a"), both), Files(data("a", "b"), both)).added == frozenset("b")
+
+
+def test_a_path_that_came_back_later_is_another_file() -> None:
+    # Deletes that concerned it before do not concern it any more.
+    deletes = (DeleteFile("d", equality=True, sequence=2),)
+    old, new = Files((DataFile("a", 1),), deletes), Files((DataFile("a", 3),), deletes)
+    assert plan_files(old, new) == FilePlan("parts", frozenset("a"), frozenset("a"))
+
+
+# ---------------------------------------------------------------- a model of a table
+
+
+@dataclass
+class Table:
+    """Rows in files, and positions deleted in them; a delete file per change of a data file."""
+
+    files: dict[str, list[int]] = field(default_factory=dict)
+    deleted: dict[str, set[int]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> Table:
+        deleted = {path: set(positions) for path, positions in self.deleted.items()}
+        return Table(dict(self.files), deleted, dict(self.names))
+
+    def live(self, path: str) -> Counter[int]:
+        gone = self.deleted.get(path, set())
+        return Counter(v for at, v in enumerate(self.files[path]) if at not in gone)
+
+    def marked(self, path: str) -> Counter[int]:
+        return Counter(self.files[path][at] for at in self.deleted.get(path, ()))
+
+    def rows(self) -> Counter[int]:
+        return sum((self.live(path) for path in self.files), Counter())
+
+    def as_files(self) -> Files:
+        deletes = tuple(DeleteFile(name, target=path) for path, name in self.names.items())
+        return Files(tuple(DataFile(path) for path in self.files), deletes)
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "drop", "rewrite", "delete", "compact"]),
+        st.lists(st.integers(0, 3), max_size=5),
+        st.integers(0, 5),
+    ),
+    max_size=8,
+)
+
+
+def change(table: Table, changes: list[tuple[str, list[int], int]], side: str) -> Table:
+    """A table after some commits, as an engine would make them."""
+    found = table.copy()
+    for number, (what, values, which) in enumerate(changes):
+        paths = sorted(found.files)
+        path = paths[which % len(paths)] if paths else None
+        if what == "append" or path is None:
+            found.files[f"{side}{number}"] = values
+            continue
+        positions = {value for value in values if value < len(found.files[path])}
+        if what == "delete":
+            if positions:
+                found.deleted[path] = found.deleted.get(path, set()) | positions
+                found.names[path] = f"delete-{side}{number}"
+            continue
+        rows = sorted(found.live(path).elements())
+        for gone in (found.files, found.deleted, found.names):
+            gone.pop(path, None)
+        if what == "rewrite":
+            found.files[f"{side}{number}"] = [*rows[1:], *values]
+        elif what == "compact":
+            found.files[f"{side}{number}"] = rows
+    return found
+
+
+def signs(before: Table, after: Table, plan: FilePlan) -> Counter[int]:
+    """What the statements add up, of what the plan has them read."""
+    found: Counter[int] = Counter()
+    if plan.read == "whole":
+        found.update(after.rows())
+        found.subtract(before.rows())
+    for path in plan.added:
+        found.update(after.live(path))
+    for path in plan.removed:
+        found.subtract(before.live(path))
+    for path in plan.touched:
+        found.subtract(after.marked(path))
+        found.update(before.marked(path))
+    return Counter({value: n for value, n in found.items() if n})
+
+
+@given(start=CHANGES, old=CHANGES, new=CHANGES)
+def test_the_sum_of_signs_is_the_difference_of_the_multisets(
+    start: list[tuple[str, list[int], int]],
+    old: list[tuple[str, list[int], int]],
+    new: list[tuple[str, list[int], int]],
+) -> None:
+    base = change(Table(), start, "s")
+    before, after = change(base, old, "o"), change(base, new, "n")
+    truth = Counter(after.rows())
+    truth.subtract(before.rows())
+    expected = Counter({value: n for value, n in truth.items() if n})
+    found = plan_files(before.as_files(), after.as_files())
+    assert signs(before, after, found) == expected
+    if found == NOTHING:
+        assert not expected

@@ -1,0 +1,59 @@
+"""The statements, as far as they can be judged without running them."""
+
+from __future__ import annotations
+
+import re
+
+from sparkwap.diff.plan import Compared
+from sparkwap.diff.sql import Source, Statements, seeds_of, value_sql
+
+SEEDS = (11, 22)
+LIST = {"type": "list", "element": "int"}
+MAP = {"type": "map", "key": "string", "value": {"type": "list", "element": "int"}}
+
+
+def statements(*columns: Compared, key: tuple[str, ...] = ()) -> Statements:
+    return Statements(columns, key, SEEDS)
+
+
+def test_names_stay_names_and_old_rows_are_read_by_old_ones() -> None:
+    columns = Compared("new`; drop", "old name", "int", "bigint")
+    found = statements(columns).signs(
+        [Source("n", 1, old=False), Source("o", -1, old=True, condition="_deleted")]
+    )
+    assert "cast(`new``; drop` as bigint) as c0, 1L as sign from n" in found
+    assert "cast(`old name` as bigint) as c0, -1L as sign from o where _deleted" in found
+    assert "having sum(sign) <> 0" in found
+
+
+def test_nulls_of_any_number_of_columns_are_hashed_along() -> None:
+    columns = [Compared(f"x{i}", f"x{i}", "int") for i in range(130)]
+    columns[5] = Compared("x5", "x5", "int", nullable=False)
+    found = statements(*columns).signs([Source("t", 1, old=False)])
+    first = found[: found.index(" as h1")]
+    masked = re.findall(r"if\(c(\d+) is null, (\d+)L, 0L\)", first)
+    assert [int(i) for i, _ in masked] == [i for i in range(130) if i != 5]
+    assert max(int(bit) for _, bit in masked) == 1 << 62
+    assert first.count(" | ") == 129 - 3  # three numbers of up to 63 bits
+
+
+def test_nested_values_are_hashed_by_themselves() -> None:
+    assert value_sql("c0", "int", 7) == "c0"
+    assert "size(c0)" in value_sql("c0", LIST, 7)
+    found = value_sql("c0", MAP, 7)
+    assert "array_sort(transform(map_entries(c0), e1 ->" in found
+    assert "transform(e1.value, e2 ->" in found
+
+
+def test_hidden_columns_are_not_read_for_samples() -> None:
+    columns = [Compared(name, name, "string") for name in ("id", "email", "city")]
+    found = statements(*columns, key=("id",)).samples("v", 5, [0, 2])
+    texts = re.findall(r"cast\((\w+\.c\d) as string\)", found)
+    assert set(texts) == {"r.c0", "r.c2", "a.c0", "a.c2", "b.c0", "b.c2"}
+    # Whether they differ is told.
+    assert "not (a.c1 <=> b.c1)" in found
+
+
+def test_seeds_follow_from_what_is_compared() -> None:
+    assert seeds_of("a", 1) == seeds_of("a", 1) != seeds_of("a", 2)
+    assert all(0 <= seed < 2**62 for seed in seeds_of("x"))
