@@ -20,7 +20,7 @@ from sparkwap.errors import ConfigError
 from sparkwap.gate import PUBLISHING_OFF, UNTESTED
 from sparkwap.ledger import LedgerPublish
 from sparkwap.plan import Desired
-from sparkwap.pr import base, commands, comment
+from sparkwap.pr import base, comment, life
 from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing
 from sparkwap.pr.standing import Standing, standing
@@ -216,8 +216,8 @@ def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
 
 
 def test_selection() -> None:
-    assert commands.selection([]) == ["state:modified+"]
-    chosen = commands.selection(["orders+ tag:daily", "notes"])
+    assert life.selection([]) == ["state:modified+"]
+    chosen = life.selection(["orders+ tag:daily", "notes"])
     assert chosen == [f"{one},state:modified+" for one in ("orders+", "tag:daily", "notes")]
 
 
@@ -507,18 +507,18 @@ def test_the_data_diff_is_asked_for_in_one_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     call = build.parse_call(["--project-dir", str(tmp_path)])
-    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
-    assert commands.diff_section("pr_1", call, 100) == ""
+    monkeypatch.setattr(life.importlib.util, "find_spec", lambda name: None)
+    assert life.diff_section("pr_1", call, 100) == ""
     asked: list[tuple[Any, ...]] = []
 
     def told(*given: Any, **more: Any) -> str:
         asked.append((*given, more["limit"], more["project_dir"]))
         return "### Data diff"
 
-    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(life.importlib.util, "find_spec", lambda name: object())
     module = argparse.Namespace(comment=told)
-    monkeypatch.setattr(commands.importlib, "import_module", lambda name: module)
-    assert commands.diff_section("pr_1", call, 100) == "### Data diff"
+    monkeypatch.setattr(life.importlib, "import_module", lambda name: module)
+    assert life.diff_section("pr_1", call, 100) == "### Data diff"
     assert asked == [("pr_1", 100, tmp_path.resolve())]
 
 
