@@ -55,15 +55,18 @@ class Lake:
     name: str
     properties: Mapping[str, str]
 
-    def open(self) -> Catalog | None:
-        """The catalog; None if there is none yet (opening one would make it)."""
-        from pyiceberg.catalog import load_catalog
-
+    @property
+    def exists(self) -> bool:
+        """Whether there is a catalog yet; opening one would make it."""
         uri = self.properties["uri"]
         file = uri.removeprefix("sqlite:///").split("?")[0]
-        if uri.startswith("sqlite:") and not Path(file).exists():
-            return None
-        return load_catalog(self.name, **self.properties)
+        return not uri.startswith("sqlite:") or Path(file).exists()
+
+    def open(self) -> Catalog | None:
+        """The catalog; None if there is none yet."""
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog(self.name, **self.properties) if self.exists else None
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,15 @@ class DbtCall:
 
     def run(self, *command: str, until: date | None = None, **more: Any) -> int:
         """Run dbt on this terminal, with more variables; returns its exit code."""
-        variables = {**self.variables, **more}
         if until is not None:
-            variables["landing_until"] = until.isoformat()
-        arguments = [*command, *self._common()]
-        if variables:
-            arguments += ["--vars", json.dumps(variables, default=str)]
-        return subprocess.run([*_DBT, *arguments], check=False).returncode
+            more["landing_until"] = until.isoformat()
+        return subprocess.run([*_DBT, *self.arguments(*command, **more)], check=False).returncode
+
+    def arguments(self, *command: str, **more: Any) -> list[str]:
+        """What comes behind `dbt` on the command line, with more variables."""
+        variables = {**self.variables, **more}
+        given = ["--vars", json.dumps(variables, default=str)] if variables else []
+        return [*command, *self._common(), *given]
 
     def _common(self) -> list[str]:
         options = {
@@ -220,8 +225,8 @@ class DbtCall:
         }
         return [text for k, v in options.items() if v is not None for text in (k, str(v))]
 
-    def manifest(self) -> Mapping[str, Any]:
-        """Parse the project.
+    def manifest(self, again: str = "sparkwap build") -> Mapping[str, Any]:
+        """Parse the project; ``again`` is the command that goes on when it cannot be parsed.
 
         Raises:
             SparkwapError: dbt cannot parse it; its own message is on the terminal.
@@ -230,7 +235,7 @@ class DbtCall:
         if code:
             raise SparkwapError(
                 f"dbt cannot parse the project (code {code}, its message is above). Nothing was "
-                "read or built. Correct the project, then: sparkwap build"
+                f"read or built. Correct the project, then: {again}"
             )
         path = self.project_dir / self.target_path / "manifest.json"
         found: Mapping[str, Any] = json.loads(path.read_text())
@@ -258,7 +263,7 @@ class DbtCall:
         if profile.credentials.type != "sparkwap":
             raise ConfigError(
                 f"The profile's target '{profile.target_name}' has type "
-                f"'{profile.credentials.type}'; sparkwap build needs type 'sparkwap'."
+                f"'{profile.credentials.type}'; this command needs type 'sparkwap'."
             )
         settings = credentials.catalog_settings(str(self.project_dir))
         return Lake(credentials.catalog_name, dict(settings))

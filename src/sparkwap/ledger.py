@@ -30,6 +30,7 @@ from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.errors import CatalogError
+from sparkwap.manifests import Packed
 from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.transient import TRIES, rule_of, wait_seconds
 
@@ -43,6 +44,7 @@ R = TypeVar("R")
 _TEXT = pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
 _ID = pa.int64()
+_BYTES = pa.binary()
 
 SCHEMAS: Mapping[str, pa.Schema] = {
     "runs": pa.schema(
@@ -60,6 +62,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "tries": _ID,
             "waited_seconds": pa.float64(),
             "rebuild_of": _TEXT,
+            "manifest_hash": _TEXT,
         }
     ),
     "nodes": pa.schema(
@@ -116,6 +119,16 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "action": _TEXT,
             "undone_metadata": _TEXT,
             "undone_by": _TEXT,
+            "manifest_hash": _TEXT,
+        }
+    ),
+    "manifests": pa.schema(
+        {
+            "hash": _TEXT,
+            "project": _TEXT,
+            "run_id": _TEXT,
+            "stored_at": _TIME,
+            "content": _BYTES,
         }
     ),
     "sweeps": pa.schema(
@@ -156,7 +169,9 @@ node's publish; ``reads`` maps tables that were only read to what they were then
 under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
 the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
-undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
+undone, which is another one where a forced rollback takes later publishes with it;
+``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
+``manifests`` has once: ``content`` is what `sparkwap.manifests` packs; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
 table that went with a branch. ``journal`` is kept on catalogs that cannot publish in one
 transaction: a publish as it was intended, and what it came to."""
@@ -189,7 +204,8 @@ class BranchHistory:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPublish:
-    """A publish as the ledger has it; ``entries`` are what a rollback takes."""
+    """A publish as the ledger has it; ``entries`` are what a rollback takes, ``manifest_hash``
+    names the code that was published, if it was kept."""
 
     publish_id: str
     run_id: str
@@ -197,6 +213,7 @@ class LedgerPublish:
     published_at: datetime
     entries: tuple[PublishedEntry, ...]
     rolled_back: bool
+    manifest_hash: str | None = None
 
 
 class Ledger:
@@ -313,6 +330,21 @@ class Ledger:
             if row["verdict"] == "published" and (row["schema"], row["name"]) in names
         ]
 
+    def branch_rows(self, table: str, branch: str) -> list[dict[str, Any]]:
+        """All rows of ``nodes`` or ``tests`` of an audit branch since it was last discarded."""
+        time = {"nodes": "built_at", "tests": "executed_at"}[table]
+        return self._of_branch(table, branch, time, self._last_discard(branch))
+
+    def manifest(self, some_hash: str) -> tuple[str, Packed] | None:
+        """The project and the manifest of a hash; None if it is not kept."""
+        found = self._read("manifests", _ex.EqualTo("hash", some_hash))
+        return (found[0]["project"], Packed(some_hash, found[0]["content"])) if found else None
+
+    def manifest_projects(self) -> dict[str, str]:
+        """Hash -> project of all manifests that are kept."""
+        found = self._read("manifests", None, ("hash", "project"))
+        return {row["hash"]: row["project"] for row in found}
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)
@@ -369,14 +401,16 @@ class Ledger:
     def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
         """Write the files of appends and return the row changes that commit them.
 
-        The tables must exist, see `ensure`, and each be named once, see `merge_rows`.
+        The tables must exist, see `ensure`, and each be named once, see `merge_rows`. A manifest
+        that is kept already is left out.
         """
         swaps: list[Swap] = []
         files: list[str] = []
         obsolete: list[str] = []
         try:
-            for append in appends:
-                self._stage_one(append, swaps, files, obsolete)
+            for append in map(self._new, appends):
+                if append.rows:
+                    self._stage_one(append, swaps, files, obsolete)
         except OSError as error:
             self._lake.store.delete(files)
             raise write_failed(f"The ledger ({NAMESPACE})", error) from error
@@ -384,6 +418,15 @@ class Ledger:
             self._lake.store.delete(files)
             raise
         return Staged(None, swaps, files, obsolete=obsolete)
+
+    def _new(self, append: LedgerRows) -> LedgerRows:
+        """An append without the manifests that are kept already, by this run or another one."""
+        if append.table != "manifests":
+            return append
+        hashes = {row["hash"] for row in append.rows}
+        known = self._read("manifests", _ex.In("hash", hashes), ("hash",))
+        kept = {row["hash"] for row in known}
+        return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
 
     def _stage_one(
         self, append: LedgerRows, swaps: list[Swap], files: list[str], obsolete: list[str]
@@ -436,12 +479,15 @@ class Ledger:
                 update.union_by_name(schema)
 
     def _read(
-        self, table: str, condition: expressions.BooleanExpression | None
+        self,
+        table: str,
+        condition: expressions.BooleanExpression | None,
+        columns: tuple[str, ...] = ("*",),
     ) -> list[dict[str, Any]]:
         if table not in self._lake.relations(NAMESPACE):
             return []
         loaded = self._lake.catalog.load_table((NAMESPACE, table))
-        scan = loaded.scan() if condition is None else loaded.scan(row_filter=condition)
+        scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=columns)
         found: list[dict[str, Any]] = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
         return found
 
@@ -553,6 +599,7 @@ def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPubl
         first["published_at"],
         tuple(entries[name] for name in sorted(entries)),
         rolled_back,
+        first.get("manifest_hash"),
     )
 
 

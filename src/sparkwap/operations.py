@@ -27,6 +27,7 @@ from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.rollback import Candidate
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
+from sparkwap.manifests import Packed
 from sparkwap.run import LEFTOVER, Run, TestFact
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, published_and_died
@@ -76,6 +77,7 @@ class Operations:
     """The operations on one lake.
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
+    :param manifest: tells the project's code, which a publish puts on record.
     :param unfinished: the last run of this working copy, if it has not come to its end.
     """
 
@@ -89,6 +91,7 @@ class Operations:
         target_name: str,
         tests: Callable[[], Sequence[TestFact]],
         unfinished: LastRun | None = None,
+        manifest: Callable[[], Packed] | None = None,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
@@ -97,6 +100,7 @@ class Operations:
         self._target_name = target_name
         self._tests = tests
         self._unfinished = unfinished
+        self._manifest = manifest
         self._leases: dict[str, tuple[Lease, bool]] = {}
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -221,6 +225,7 @@ class Operations:
             command="wap_publish",
             project=self._project,
             target_name=self._target_name,
+            manifest=self._manifest,
         )
         run.load_side_schemas()
         with self._held(one.branch, "wap_publish"):

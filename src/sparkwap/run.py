@@ -34,6 +34,7 @@ from sparkwap.catalog import (
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.ledger import BranchHistory, Ledger
+from sparkwap.manifests import Packed
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 from sparkwap.steps import reached
@@ -199,6 +200,7 @@ class Run:
     :param command: dbt's command, ``build``, ``test``, ...
     :param rebuild_of: the run that this one builds again for; None for a run of its own.
     :param repeats: this invocation has the vars and flags of those that filled the branch.
+    :param manifest: tells the project's code, for the ledger; asked once, when the run is closed.
     :param part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
         built or tested so is no reason to publish anything, and is not published itself.
     """
@@ -216,6 +218,7 @@ class Run:
         rebuild_of: str | None = None,
         repeats: bool = False,
         part: Literal["empty", "sample"] | None = None,
+        manifest: Callable[[], Packed] | None = None,
     ) -> None:
         self.lake = lake
         self.part = part
@@ -226,6 +229,8 @@ class Run:
         self.project = project
         self.target_name = target_name
         self.rebuild_of = rebuild_of
+        self._manifest = manifest
+        self._code: Packed | None = None
         self.repeats = repeats
         self.started_at = datetime.now(UTC)
         self.overlay = overlay.Overlay()
@@ -794,6 +799,10 @@ class Run:
         now: frozenset[str],
     ) -> Closing:
         started = datetime.now(UTC)
+        own = self.branch == names.audit_branch(self.run_id, None)
+        if self._manifest is not None and nodes and (decision.publish or not own):
+            # What others may publish later has its code on record; of all else nobody asks.
+            self._code = self._manifest()
         items = [self._item(self._targets[self._built[n]]) for n in decision.publish]
         rows = self._rows(decision, nodes, tests, results)
         refused: str | None = None
@@ -811,6 +820,7 @@ class Run:
                     appends=rows,
                     read=list(reads),
                     strict_reads=self.settings.reads == "strict",
+                    manifest_hash=self._code_hash,
                 )
                 self._tell_moved(receipt.moved_reads, reads)
             except (CommitUnknown, PublishTorn, PublishUnverified):
@@ -913,6 +923,7 @@ class Run:
         now = datetime.now(UTC)
         by_id = {test.test_id: test for test in tests}
         return [
+            LedgerRows("manifests", self._manifest_rows(now)),
             LedgerRows("runs", [self.run_row(decision.outcome)]),
             LedgerRows(
                 "nodes",
@@ -939,6 +950,23 @@ class Run:
             ),
         ]
 
+    @property
+    def _code_hash(self) -> str | None:
+        return self._code.hash if self._code is not None else None
+
+    def _manifest_rows(self, now: datetime) -> list[dict[str, Any]]:
+        if self._code is None:
+            return []
+        return [
+            {
+                "hash": self._code.hash,
+                "project": self.project,
+                "run_id": self.run_id,
+                "stored_at": now,
+                "content": self._code.content,
+            }
+        ]
+
     def run_row(self, outcome: str, **more: Any) -> dict[str, Any]:
         """The row of this run in the ledger's ``runs``, which ends it."""
         return {
@@ -954,6 +982,7 @@ class Run:
             "tries": 0,
             "waited_seconds": 0.0,
             "rebuild_of": self.rebuild_of,
+            "manifest_hash": self._code_hash,
             **more,
         }
 

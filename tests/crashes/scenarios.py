@@ -22,6 +22,7 @@ from sparkwap.catalog import Lake
 from sparkwap.catalog.expire import expire, sweep_branch
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.manifests import Packed
 from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
@@ -49,6 +50,7 @@ TESTS = [
     for n in NODES
 ]
 PASSED = [TestSeen(test.test_id, "pass", 0, None) for test in TESTS]
+CODE = Packed("1a2b", b"code")
 
 
 def open_lake(folder: Path, properties: Mapping[str, str] | None = None) -> Lake:
@@ -75,6 +77,7 @@ def start(lake: Lake, run_id: str, publish: str = "run", branch: str = BRANCH) -
         command="build",
         project="shop",
         target_name="dev",
+        manifest=lambda: CODE,
     )
     run.load_side_schemas()
     return run

@@ -78,6 +78,7 @@ class Journal:
         at: When it was written.
         moves: All tables and views.
         undone: All publishes that a rollback with force undoes.
+        manifest_hash: The code that is published, if it is kept.
     """
 
     publish_id: str
@@ -89,6 +90,7 @@ class Journal:
     at: datetime
     moves: tuple[Move, ...]
     undone: tuple[UndonePublish, ...] = ()
+    manifest_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +202,14 @@ def _undo(journal: Journal, port: Port, positions: Mapping[Identifier, Position]
 def dump(journal: Journal) -> str:
     """What is to be moved as text, for the ledger."""
     plain: Any = [_plain(move) for move in journal.moves]
-    if journal.undone:
-        plain = {"moves": plain, "undone": [asdict(one) for one in journal.undone]}
+    if journal.undone or journal.manifest_hash:
+        undone = [asdict(one) for one in journal.undone]
+        plain = {"moves": plain, "undone": undone, "manifest_hash": journal.manifest_hash}
     return json.dumps(plain, separators=(",", ":"))
 
 
-def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...]]:
-    """The moves from the ledger, and the publishes that are undone with force."""
+def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...], str | None]:
+    """The moves from the ledger, the publishes that are undone with force, the manifest's hash."""
     plain = json.loads(text)
     if isinstance(plain, list):
         plain = {"moves": plain, "undone": []}
@@ -214,7 +217,8 @@ def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...]]:
         UndonePublish(**{**one, "entries": tuple(_entry(entry) for entry in one["entries"])})
         for one in plain["undone"]
     )
-    return tuple(_move(one) for one in plain["moves"]), undone
+    moves = tuple(_move(one) for one in plain["moves"])
+    return moves, undone, plain.get("manifest_hash")
 
 
 def _plain(move: Move) -> dict[str, Any]:

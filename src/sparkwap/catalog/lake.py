@@ -364,6 +364,7 @@ class Lake:
         publish_id: str | None = None,
         read: Collection[Read] = (),
         strict_reads: bool = False,
+        manifest_hash: str | None = None,
     ) -> PublishReceipt:
         """Publish tables and views, all in one transaction of the catalog or none.
 
@@ -389,6 +390,7 @@ class Lake:
                 then; those that are others now are told in the receipt.
             strict_reads: Refuse the publish instead, and hold their rows in its transaction. A
                 series looks at them before its first move, and cannot hold them.
+            manifest_hash: The code that is published, for the rows of ``publishes``.
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
@@ -405,7 +407,15 @@ class Lake:
         appends = [_with_publish_id(append, publish_id) for append in appends]
         if not self._store.rows.atomic:
             journal = jn.Journal(
-                publish_id, run_id, branch, "publish", tag, tag_max_age_ms, now, moves=()
+                publish_id,
+                run_id,
+                branch,
+                "publish",
+                tag,
+                tag_max_age_ms,
+                now,
+                moves=(),
+                manifest_hash=manifest_hash,
             )
             return self._publish_in_series(journal, items, appends, read, strict_reads)
         folders: set[str] = set()
@@ -421,7 +431,9 @@ class Lake:
             plans = self._plan(publisher.plan, items, PublishRefused, refused)
             entries = tuple(plan.entry for plan in plans)
             receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries, tuple(differ))
-            recorded = _publish_rows("publish", publish_id, run_id, branch, now, entries)
+            recorded = _publish_rows(
+                "publish", publish_id, run_id, branch, now, entries, manifest_hash
+            )
             staged = self._staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
             if not strict_reads:
                 return staged
@@ -693,7 +705,13 @@ class Lake:
         reached(steps.JOURNAL_MOVED, **about)
         self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = _publish_rows(
-            "publish", journal.publish_id, journal.run_id, journal.branch, journal.at, entries
+            "publish",
+            journal.publish_id,
+            journal.run_id,
+            journal.branch,
+            journal.at,
+            entries,
+            journal.manifest_hash,
         )
         known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
         done = LedgerRows("journal", [series.row_of(journal, "completed")])
@@ -1120,6 +1138,7 @@ def _publish_rows(
     branch: str,
     at: datetime,
     entries: Sequence[PublishedEntry],
+    manifest_hash: str | None = None,
 ) -> list[LedgerRows]:
     rows = [
         {
@@ -1135,6 +1154,7 @@ def _publish_rows(
             "published_metadata": entry.published_metadata_location,
             "published_at": at,
             "action": action,
+            "manifest_hash": manifest_hash,
         }
         for entry in entries
     ]

@@ -505,7 +505,7 @@ def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
 
 def journal_of(row: Mapping[str, Any]) -> jn.Journal:
     """The journal that a row of the ledger holds."""
-    moves, undone = jn.parse(row["moves"])
+    moves, undone, manifest_hash = jn.parse(row["moves"])
     return jn.Journal(
         row["publish_id"],
         row["run_id"],
@@ -516,6 +516,7 @@ def journal_of(row: Mapping[str, Any]) -> jn.Journal:
         row["intended_at"],
         moves,
         undone,
+        manifest_hash,
     )
 
 

@@ -36,6 +36,7 @@ from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap import (
     guard,
     lease,
+    manifests,
     names,
     overlay,
     rebuilding,
@@ -227,6 +228,8 @@ class SparkWapAdapter(SparkAdapter):
             # A retried test has vars too, but they need not be those of the build.
             repeats=self._is_retry and self._command != "test",
             part=self._part(),
+            # A clone copies tables, whatever code has made them.
+            manifest=None if self._command == "clone" else self._packed_manifest,
         )
         self._start_log(settings)
         for line in self.lake.recover():
@@ -372,6 +375,10 @@ class SparkWapAdapter(SparkAdapter):
         if self._facts is None:
             self._facts = facts.Manifest(self.get_macro_resolver())
         return self._facts
+
+    def _packed_manifest(self) -> manifests.Packed:
+        manifest: Any = self.get_macro_resolver()
+        return manifests.pack(manifest.writable_manifest().to_dict(omit_none=False))
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
@@ -608,6 +615,7 @@ class SparkWapAdapter(SparkAdapter):
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
             unfinished=state.unfinished_run(self._target_path),
+            manifest=self._packed_manifest,
         )
         with _as_dbt_error():
             return operations.call(name, arguments)

@@ -1,0 +1,98 @@
+"""What makes two versions of a node the same code: what a build or a test of it depends on.
+
+dbt compares a project with one other state; a pull request's branch may have been filled by
+several builds. So each node and test is reduced to one digest, which can be compared with that of
+the build which made the candidate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sparkwap.manifests import Document, reduced
+
+BUILT = frozenset({"model", "seed", "snapshot"})
+
+_TEST_CONFIG = (
+    "severity", "warn_if", "error_if", "fail_calc", "where", "limit", "enabled", "store_failures",
+)  # fmt: skip
+
+
+def digests(manifest: Document) -> dict[str, str]:
+    """Unique id -> digest of all models, seeds, snapshots, tests and unit tests.
+
+    Two digests are the same if the code is: text, configuration as it was written, contract,
+    descriptions that are persisted, place in the project, and all macros that are called.
+    """
+    manifest = reduced(manifest)
+    macros = manifest["macros"]
+    found = {
+        key: _digest(_node(node), _called(node, macros))
+        for key, node in manifest["nodes"].items()
+        if node["resource_type"] in BUILT or node["resource_type"] == "test"
+    }
+    return found | {
+        key: _digest([test.get("checksum"), test.get("model"), test.get("overrides")], [])
+        for key, test in manifest["unit_tests"].items()
+    }
+
+
+def name_of(node_id: str) -> str:
+    """A node's name for people: without its kind and project; of a test without its hash."""
+    parts = node_id.split(".")
+    return ".".join(parts[2:3] if parts[0] == "test" else parts[2:])
+
+
+def _node(node: Mapping[str, Any]) -> list[Any]:
+    config = node.get("config") or {}
+    common = [
+        (node.get("checksum") or {}).get("checksum"),
+        node.get("raw_code"),
+        node.get("unrendered_config"),
+        node.get("fqn"),
+        node.get("language"),
+        node.get("version"),
+        node.get("latest_version"),
+    ]
+    if node["resource_type"] == "test":
+        return [*common, node.get("test_metadata"), [config.get(key) for key in _TEST_CONFIG]]
+    contract = node.get("contract") or {}
+    return [
+        *common,
+        config.get("materialized"),
+        config.get("enabled"),
+        contract.get("checksum") if contract.get("enforced") else None,
+        _persisted(node, config.get("persist_docs") or {}),
+    ]
+
+
+def _persisted(node: Mapping[str, Any], persisted: Mapping[str, Any]) -> list[Any]:
+    columns = node.get("columns") or {}
+    return [
+        node.get("description") if persisted.get("relation") else None,
+        {key: one.get("description") for key, one in columns.items()}
+        if persisted.get("columns")
+        else None,
+    ]
+
+
+def _digest(parts: list[Any], called: list[tuple[str, str]]) -> str:
+    text = json.dumps([parts, called], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _called(node: Mapping[str, Any], macros: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Ids and texts of the macros that a node calls, those behind them included, by id."""
+    waiting = list((node.get("depends_on") or {}).get("macros") or ())
+    seen: dict[str, str] = {}
+    while waiting:
+        key = waiting.pop()
+        macro = macros.get(key)
+        if key in seen or macro is None:
+            continue
+        seen[key] = str(macro["macro_sql"])
+        waiting += macro["depends_on"]["macros"]
+    return sorted(seen.items())

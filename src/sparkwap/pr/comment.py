@@ -1,0 +1,197 @@
+"""The comment on a pull request: what its audit came to, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkwap.gate import PUBLISHING_OFF
+from sparkwap.pr.code import name_of
+from sparkwap.pr.standing import Outcome, Row, Standing
+
+LIMIT = 60_000
+"""Characters of a comment; GitHub takes 65,536."""
+
+_SHOWN = 50
+_CELL = 300
+_TITLES: Mapping[Outcome, str] = {
+    "nothing": "has nothing to audit",
+    "unfinished": "has an audit that did not come to its end",
+    "ready": "passed its audit",
+    "held": "is held",
+    "rejected": "was rejected",
+    "moved": "passed its audit, and main has moved since",
+    "published": "is published",
+    "discarded": "is closed",
+    "gone": "is gone: what was audited is not there any more",
+}
+_UNSEEN = "Readers of production see none of it."
+_SENTENCES: Mapping[Outcome, str] = {
+    "nothing": "No model, seed or snapshot differs from what is in production.",
+    "unfinished": f"It was stopped, or is still on. {_UNSEEN}",
+    "ready": f"All that the change builds has passed its tests, on the branch. {_UNSEEN}",
+    "held": f"Nothing failed, but not all that has to be known is known. {_UNSEEN}",
+    "rejected": f"A merge would not publish it. {_UNSEEN}",
+    "moved": "Its publish was stopped, as production is not what it was audited on. Publishing "
+    f"again builds and audits it on production as it is now. {_UNSEEN}",
+    "published": "All of it is live.",
+    "discarded": "The branch was discarded. Production is as if it had never been.",
+    "gone": f"The branch has nothing of what the ledger knows. {_UNSEEN}",
+}
+_STATUS = {"fail": "failed", "error": "could not run", "warn": "warned"}
+
+
+def marker(branch: str) -> str:
+    """A line, invisible in Markdown, by which a comment is found again, to be replaced."""
+    return f"<!-- sparkwap pr {branch} -->"
+
+
+def title(outcome: Outcome) -> str:
+    """How a branch stands, in words that go on from its name."""
+    return _TITLES[outcome]
+
+
+def render(standing: Standing, diff: str = "", limit: int = LIMIT) -> str:
+    """The comment.
+
+    Values of rows are not in it: messages of failed builds may hold some, so they are left to the
+    log of the job.
+
+    Args:
+        standing: The branch.
+        diff: What it changes in the data, as Markdown; no section if it is empty.
+        limit: Characters at most; the diff, then tables that passed, are left out first.
+    """
+    head = [
+        marker(standing.branch),
+        f"### sparkwap: {_code(standing.branch)} {_TITLES[standing.outcome]}",
+        "",
+        _SENTENCES[standing.outcome],
+    ]
+    tail = _next(standing)
+    for shown in (_SHOWN, 10, 0):
+        body = [*_tables(standing, shown), *_tests(standing, max(shown, 3))]
+        text = "\n".join([*head, *body, *tail]) + "\n"
+        if len(text) <= limit:
+            break
+    if not diff:
+        return text[:limit]
+    whole = "\n".join([*head, *body, "", diff.strip(), *tail]) + "\n"
+    if len(whole) <= limit:
+        return whole
+    note = "The data diff is too long for a comment: `dbt run-operation wap_diff` shows it."
+    noted = "\n".join([*head, *body, "", note, *tail]) + "\n"
+    return noted if len(noted) <= limit else text[:limit]
+
+
+def _tables(standing: Standing, shown: int) -> Iterable[str]:
+    if not standing.nodes or standing.outcome == "discarded":
+        return
+    order = {"rejected": 0, "held": 1, "published": 2}
+    rows = sorted(standing.nodes, key=lambda row: (order[row["verdict"]], _clean(row)))
+    yield from ("", "| table | built | verdict | tests passed |", "|---|---|---|---|")
+    for row in rows[:shown]:
+        passed, ran = _counted(row, standing.tests)
+        tests = f"{passed} of {ran}" if ran else "none"
+        yield f"| {_name(row)} | {_built(row)} | {_verdict(row, standing)} | {tests} |"
+    if len(rows) > shown:
+        yield f"| and {len(rows) - shown} more | | | |"
+
+
+def _tests(standing: Standing, shown: int) -> Iterable[str]:
+    told = [row for row in standing.tests if row["status"] in _STATUS]
+    if not told or standing.outcome in ("discarded", "nothing"):
+        return
+    told.sort(key=lambda row: (row["status"] == "warn", row["test_name"]))
+    yield from ("", "| test | | rows |", "|---|---|---|")
+    for row in told[:shown]:
+        count = "" if row["failures"] is None else f"{row['failures']:,}"
+        yield f"| {_code(row['test_name'])} | {_STATUS[row['status']]} | {count} |"
+    if len(told) > shown:
+        yield f"| and {len(told) - shown} more | | |"
+
+
+def _next(standing: Standing) -> list[str]:
+    ways = ways_on(standing)
+    if not ways:
+        return []
+    # The command first, so that a line can be copied as it is.
+    lines = [f"{command}   # {purpose}" for purpose, command in ways]
+    return ["", "```sh", *lines, "```"]
+
+
+def ways_on(standing: Standing) -> list[tuple[str, str]]:
+    """What can be done now: what it is for, and the command."""
+    branch = standing.branch
+    audit = f"sparkwap pr audit --branch {branch}"
+    publish = f"sparkwap pr publish --branch {branch}"
+    close = ("give it up", f"sparkwap pr close --branch {branch}")
+    status = ("see why", f"dbt run-operation wap_status --args '{{branch: {branch}}}'")
+    if standing.outcome in ("ready", "moved"):
+        return [("when it is merged", publish), close]
+    if standing.outcome == "rejected":
+        built = next((row for row in standing.rejected if row["status"] == "built"), None)
+        look = (
+            f"dbt show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\"" if built else ""
+        )
+        looks = [("look at it", f"{look} --vars 'wap_branch: {branch}'")] if built else []
+        return [*looks, ("after a fix", audit), close]
+    if standing.outcome == "held":
+        return [status, ("after that", audit), close]
+    if standing.outcome in ("unfinished", "gone"):
+        return [("audit it anew", audit), close]
+    if standing.published_by:
+        run = f"{{run: {standing.published_by}}}"
+        return [("undo it", f"dbt run-operation wap_rollback --args '{run}'")]
+    return []
+
+
+def _ref(row: Row | None) -> str:
+    return name_of(row["node_id"]).split(".")[0] if row else ""
+
+
+def _verdict(row: Row, standing: Standing) -> str:
+    if row["verdict"] == "published":
+        return "published"
+    if _clean(row):
+        return "passed"
+    if standing.outcome == "moved":
+        return "passed; main moved"
+    # What comes then is what the engine said, which may quote a row.
+    reason = re.sub(r"(build failed:|ended in an error) .*", r"\1 see the log", str(row["reason"]))
+    return f"**{row['verdict']}**: {_text(reason)}"
+
+
+def _clean(row: Row) -> bool:
+    return row["verdict"] == "held" and row["reason"] in (None, PUBLISHING_OFF)
+
+
+def _built(row: Row) -> str:
+    if row["status"] != "built":
+        return "not built" if row["status"] == "skipped" else str(row["status"])
+    if row["how"] == "branch":
+        return "on a branch of the table"
+    return "new" if row["base_metadata"] is None else "beside the live one"
+
+
+def _counted(row: Row, tests: Iterable[Row]) -> tuple[int, int]:
+    """How many tests passed on a node, of how many that ran on it as it is now."""
+    candidate: Any = row["candidate_snapshot"] or row["candidate_metadata"]
+    ran = [t for t in tests if (t["audited"] or {}).get(row["node_id"]) == str(candidate)]
+    return sum(t["status"] in ("pass", "warn") for t in ran), len(ran)
+
+
+def _name(row: Row) -> str:
+    return _code(f"{row['schema']}.{row['name']}")
+
+
+def _code(text: str) -> str:
+    return f"`{_text(text).replace('`', '')}`"
+
+
+def _text(text: str) -> str:
+    """A text that stays in its cell: no markup, no mention, no line break."""
+    plain = re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
+    plain = plain.replace("@", "@\u200b").replace("`", "'")
+    return plain if len(plain) <= _CELL else plain[: _CELL - 4] + " ..."

@@ -1,0 +1,145 @@
+"""How the branch of a pull request stands: what the ledger says of it, in one word and in rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from sparkwap.catalog.model import Difference
+from sparkwap.gate import PUBLISHING_OFF
+from sparkwap.rebuild import FOLLOWED
+
+Row = Mapping[str, Any]
+Outcome = Literal[
+    "nothing", "unfinished", "ready", "held", "rejected", "moved", "published", "discarded", "gone"
+]
+"""``nothing``: never audited, or nothing was to be built; ``unfinished``: its audit died, or is on;
+``ready``: all that was built passed, and waits; ``held``: not all of its tests have run, or a rule
+of the gate holds it; ``rejected``: a test failed, or a build; ``moved``: it was ready, and main
+moved before its publish; ``gone``: built, and neither on the branch nor published."""
+
+_FAILED = ("fail", "error")
+_FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A branch, as the ledger has it.
+
+    Attributes:
+        outcome: In one word.
+        nodes: The latest row of each model, seed and snapshot that waits on it, or was published
+            from it, by name.
+        tests: The latest row of each test that has run since the first of these nodes was built.
+        makers: Node id -> the run that built what is there now.
+        manifests: Run id -> hash of the code that it ran.
+        published_by: The publish, of a branch that was published.
+    """
+
+    branch: str
+    outcome: Outcome
+    nodes: tuple[Row, ...] = ()
+    tests: tuple[Row, ...] = ()
+    makers: Mapping[str, str] = field(default_factory=dict)
+    manifests: Mapping[str, str | None] = field(default_factory=dict)
+    published_by: str | None = None
+
+    @property
+    def failed_tests(self) -> tuple[Row, ...]:
+        """The tests that stopped it."""
+        return tuple(row for row in self.tests if row["status"] in _FAILED)
+
+    @property
+    def rejected(self) -> tuple[Row, ...]:
+        """The nodes that were rejected."""
+        return tuple(row for row in self.nodes if row["verdict"] == "rejected")
+
+
+def standing(
+    branch: str,
+    *,
+    is_open: bool,
+    nodes: Sequence[Row],
+    tests: Sequence[Row],
+    runs: Sequence[Row],
+) -> Standing:
+    """Say how a branch stands.
+
+    Args:
+        branch: Its name.
+        is_open: Whether anything is on it.
+        nodes: All rows of the ledger's ``nodes`` for it, since it was last discarded.
+        tests: Those of ``tests``.
+        runs: Its rows in ``runs``, newest first.
+    """
+    latest = _latest(nodes, "node_id", "built_at")
+    gated = [row for row in latest if row["resource_type"] != _FAILURES]
+    waiting = [row for row in gated if row["verdict"] != "published"]
+    # What was published is no more on a branch that was opened again under the same name.
+    shown = waiting if is_open else gated
+    outcome = _outcome(is_open, gated, waiting, runs)
+    makers = {row["node_id"]: _maker(row, nodes) for row in shown}
+    since = min((_time(r["started_at"]) for r in runs if r["run_id"] in makers.values()), default=0)
+    before = {row["run_id"] for row in runs if _time(row["started_at"]) < since}
+    return Standing(
+        branch,
+        outcome,
+        tuple(sorted(shown, key=lambda row: (row["schema"], row["name"]))),
+        tuple(_latest([t for t in tests if t["run_id"] not in before], "test_id", "executed_at")),
+        makers,
+        {row["run_id"]: row.get("manifest_hash") for row in reversed(runs)},
+        next((row["publish_id"] for row in runs if row["publish_id"]), None)
+        if outcome == "published"
+        else None,
+    )
+
+
+def _outcome(
+    is_open: bool, gated: Sequence[Row], waiting: Sequence[Row], runs: Sequence[Row]
+) -> Outcome:
+    if not is_open:
+        if waiting:
+            return "gone"
+        if gated:
+            return "published"
+        return "discarded" if any(row["outcome"] == "discarded" for row in runs) else "nothing"
+    if not waiting:
+        return "unfinished"
+    rejected = [row for row in waiting if row["verdict"] == "rejected"]
+    if rejected:
+        return "moved" if _moved(rejected, runs) else "rejected"
+    clean = all(row["reason"] in (None, PUBLISHING_OFF) for row in waiting)
+    return "ready" if clean else "held"
+
+
+def _moved(rejected: Sequence[Row], runs: Sequence[Row]) -> bool:
+    """Whether all was rejected by one refused publish, as main was another one by then."""
+    messages = {row["run_id"]: row["message"] for row in runs if row["outcome"] == "rejected"}
+    if any(row["reason"] != messages.get(row["run_id"], "") for row in rejected):
+        return False
+    kinds = {kind for row in rejected for kind in (row.get("refusal") or "").split(",") if kind}
+    followed: frozenset[Difference] = FOLLOWED
+    return bool(kinds) and kinds <= set(followed)
+
+
+def _maker(row: Row, nodes: Sequence[Row]) -> str:
+    """The run that built a candidate: later ones on the branch write rows of it too."""
+    same = [one for one in nodes if one["node_id"] == row["node_id"] and _token(one) == _token(row)]
+    return str(min(same, key=lambda one: _time(one["built_at"]))["run_id"])
+
+
+def _token(row: Row) -> tuple[Any, Any]:
+    return row["candidate_snapshot"], row["candidate_metadata"]
+
+
+def _latest(rows: Sequence[Row], key: str, time: str) -> list[Row]:
+    latest: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: _time(row[time])):
+        latest[row[key]] = row
+    return [latest[name] for name in sorted(latest)]
+
+
+def _time(value: datetime | None) -> float:
+    return value.timestamp() if value else 0.0

@@ -1,0 +1,241 @@
+"""A pull request's life, by the steps of the workflow file: what readers of production see of it.
+
+One is opened, changes all kinds of things, fails its audit, is corrected and merged. The next one
+is merged when a table that it read has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from vocabulary import Look, MakeProject, Poller, Project, Reader, SparkReader
+from vocabulary.catalogs import TRANSACTIONS
+from vocabulary.ci import Ended, GitHub, Place
+
+TABLE = "{{ config(materialized='table') }} "
+SNAPSHOT = """
+    {{% snapshot prices %}}
+        {{{{ config(strategy='check', unique_key='id', check_cols=['price']) }}}}
+        select id, id * {} as price from range(1, 3)
+    {{% endsnapshot %}}
+"""
+BEFORE = {
+    "models/customers.sql": TABLE + "select id, 'c' || id as name from range(1, 4)",
+    "models/orders.sql": TABLE + "select id, 10 as amount from {{ ref('customers') }}",
+    "models/totals.sql": TABLE + "select sum(amount) as total from {{ ref('orders') }}",
+    "models/wide.sql": TABLE + "select 1 as a, 2 as b, 3 as c",
+    "models/seen.sql": "{{ config(materialized='view') }} select id from {{ ref('orders') }}",
+    "models/names.sql": TABLE + "select name from {{ ref('customers') }}",
+    "snapshots/prices.sql": SNAPSHOT.format(10),
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns: [{name: amount, data_tests: [{not_null: {name: amounts_are_known}}]}]
+          - {name: totals, columns: [{name: total, data_tests: [not_null]}]}
+          - {name: customers, columns: [{name: id, data_tests: [unique]}]}
+    """,
+}
+CHANGED = {
+    "models/orders.sql": TABLE + "select id, nullif(id, 2) as amount from {{ ref('customers') }}",
+    "models/wide.sql": TABLE + "select 1 as a, 3 as c",
+    "models/seen.sql": "{{ config(materialized='view') }} select id, 1 as one"
+    " from {{ ref('orders') }}",
+    "models/fresh.sql": TABLE + "select max(name) as name from {{ ref('customers') }}",
+    "snapshots/prices.sql": SNAPSHOT.format(20),
+}
+FIXED = {
+    "models/orders.sql": TABLE + "select id, id * 7 as amount from {{ ref('customers') }}",
+}
+NEXT = {"models/names.sql": TABLE + "select upper(name) as name from {{ ref('customers') }}"}
+ON_BRANCH = {"orders", "totals", "prices"}
+"""What the first one builds on an Iceberg branch of the table; of the rest, what is beside it."""
+BESIDE = {"wide", "seen", "fresh"}
+BRANCH = "pr_7"
+
+
+@dataclass
+class Story:
+    """What happened, in order: a reader looked after each step, and polled all the time."""
+
+    project: Project
+    reader: Reader
+    spark: SparkReader
+    jobs: dict[str, Ended] = field(default_factory=dict)
+    seen: dict[str, dict[str, Look]] = field(default_factory=dict)
+    polls: dict[str, Poller] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        return self.project.schema
+
+    @property
+    def side(self) -> str:
+        return f"{self.schema}__{BRANCH}"
+
+    def look(self, step: str) -> None:
+        self.seen[step] = self.reader.look(self.schema)
+
+    def refs(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.reader.metadata(self.schema, name).get("refs") or {}
+        return found
+
+    def branched(self, branch: str = BRANCH) -> dict[str, int]:
+        """Table -> snapshot, of the tables that have a branch."""
+        kinds = {name: kind for name, (kind, _) in self.reader.pointers(self.schema).items()}
+        return {
+            name: self.refs(name)[branch]["snapshot-id"]
+            for name, kind in kinds.items()
+            if kind == "table" and branch in self.refs(name)
+        }
+
+
+@pytest.fixture(scope="module")
+def story(
+    make_project: MakeProject,
+    reader: Reader,
+    spark: SparkReader,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Story]:
+    project = make_project("pr", BEFORE)
+    story = Story(project, reader, spark)
+    project.dbt("build").succeeded()
+    story.look("before")
+    project.write({"requirements.txt": ""})
+    environment = {"DBT_PROFILES_DIR": str(project.folder), "DBT_USE_COLORS": "false"}
+    place = Place(project.folder, tmp_path_factory.mktemp("programs"), environment)
+    # What stands for GitHub's own program keeps the comment.
+    place.program("gh", "cat comment.md >> comments.md")
+    place.program("pip", "")
+    github = GitHub(place)
+
+    def event(step: str, action: str, number: int = 7, **more: bool) -> None:
+        ((_, story.jobs[step]),) = github.pull_request(action, number, **more).items()
+        story.look(step)
+
+    # As a checkout of GitHub's: without what an earlier job has left.
+    project.clear("target").write(CHANGED)
+    with reader.polling(project.schema) as story.polls["audits"]:
+        event("opened", "opened")
+        event("merged too early", "closed", merged=True)
+        story.told["left"] = (set(story.branched()), set(reader.pointers(story.side)))
+        event("closed", "closed")
+        story.told["closed"] = (story.branched(), reader.pointers(story.side))
+        project.write(FIXED)
+        event("reopened", "reopened")
+    story.told["candidates"] = story.branched()
+    story.told["beside"] = {n: k for n, (k, _) in reader.pointers(story.side).items()}
+    story.told["on the branch"] = branch_rows(story, "orders")
+    with reader.polling(project.schema) as story.polls["merge"]:
+        event("merged", "closed", merged=True)
+    project.write(NEXT)
+    event("next", "opened", 8)
+    story.told["main of names"] = story.refs("names")["main"]["snapshot-id"]
+    customers = reader.catalog.load_table((story.schema, "customers"))
+    late = pa.table({"id": [9], "name": ["late"]}, schema=customers.schema().as_arrow())
+    customers.append(late)
+    with reader.polling(project.schema) as story.polls["next merge"]:
+        event("next merged", "closed", 8, merged=True)
+    yield story
+
+
+def branch_rows(story: Story, name: str) -> list[tuple[Any, ...]]:
+    table = story.reader.catalog.load_table((story.schema, name))
+    rows = table.scan().use_ref(BRANCH).to_arrow().to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_readers_see_nothing_of_audits(story: Story) -> None:
+    poller = story.polls["audits"]
+    assert len(poller.states) == 1, [sorted(state) for state in poller.states]
+    assert poller.polls > 100
+    before = {name: look.seen() for name, look in story.seen["before"].items()}
+    for step in ("opened", "merged too early", "closed", "reopened"):
+        assert {n: look.seen() for n, look in story.seen[step].items()} == before, step
+
+
+def test_the_first_audit_fails_and_says_why(story: Story) -> None:
+    text = story.jobs["opened"].failed().text
+    assert "--select state:modified+" in text
+    comment = (story.project.folder / "comments.md").read_text().split("<!-- sparkwap pr ")[1]
+    assert comment.startswith(f"{BRANCH} -->\n### sparkwap: `{BRANCH}` was rejected")
+    assert "| `amounts_are_known` | failed | 1 |" in comment
+    assert f"| `{story.schema}.orders` | on a branch of the table | **rejected**" in comment
+
+
+def test_what_was_rejected_is_not_published(story: Story) -> None:
+    assert "was rejected, so nothing was published" in story.jobs["merged too early"].failed().text
+    assert story.told["left"][0] >= {"orders"}
+
+
+def test_a_closed_one_leaves_nothing(story: Story) -> None:
+    story.jobs["closed"].succeeded()
+    assert story.told["closed"] == ({}, {})
+
+
+def test_only_what_changed_is_built_and_the_rest_is_read_from_main(story: Story) -> None:
+    story.jobs["reopened"].succeeded()
+    assert set(story.told["candidates"]) == ON_BRANCH
+    assert set(story.told["beside"]) == BESIDE
+    assert story.told["beside"]["seen"] == "view"
+    assert story.told["on the branch"] == [(1, 7), (2, 14), (3, 21)]
+
+
+def test_a_merge_publishes_the_candidates_at_once_and_without_a_rebuild(story: Story) -> None:
+    text = story.jobs["merged"].succeeded().text
+    assert "dbt build" not in text
+    old, new = story.polls["merge"].only_move()
+    assert set(new) - set(old) == {"fresh"}
+    changed = {name for name in old if old[name] != new[name]}
+    assert changed == (ON_BRANCH | BESIDE) - {"fresh"}
+    for name, snapshot in story.told["candidates"].items():
+        assert story.refs(name)["main"]["snapshot-id"] == snapshot
+
+
+def test_what_was_merged_is_live(story: Story) -> None:
+    seen = story.seen["merged"]
+    assert seen["totals"].values("total") == [42]
+    assert seen["wide"].columns == ("a", "c")
+    assert seen["fresh"].values("name") == ["c3"]
+    assert seen["customers"].seen() == story.seen["before"]["customers"].seen()
+    current = [row["price"] for row in seen["prices"].rows if row["dbt_valid_to"] is None]
+    assert sorted(current) == [20, 40]
+    assert len(seen["prices"].rows) == 4, "with the history of before"
+    assert story.spark.rows(f"select id, one from {story.schema}.seen") == [
+        (n, 1) for n in (1, 2, 3)
+    ]
+
+
+def test_branch_and_clones_are_gone(story: Story) -> None:
+    assert story.branched() == {}
+    assert story.reader.pointers(story.side) == {}
+    if TRANSACTIONS:
+        assert (story.side,) not in story.reader.catalog.list_namespaces()
+
+
+def test_each_code_is_in_the_ledger_once(story: Story) -> None:
+    hashes = [row["hash"] for row in story.reader.ledger("manifests", project="shop")]
+    assert len(hashes) == len(set(hashes))
+    published = [
+        row["manifest_hash"]
+        for row in story.reader.ledger("publishes", schema=story.schema, branch=BRANCH)
+    ]
+    assert len(published) == len(ON_BRANCH | BESIDE)
+    assert len(set(published)) == 1
+    assert published[0] in hashes
+
+
+def test_a_merge_on_a_main_that_moved_builds_again(story: Story) -> None:
+    story.jobs["next"].succeeded()
+    text = story.jobs["next merged"].succeeded().text
+    assert "main moved since the audit" in text
+    old, new = story.polls["next merge"].only_move()
+    assert {name for name in new if old.get(name) != new[name]} == {"names"}
+    # With the row that came after the audit.
+    seen = story.seen["next merged"]["names"].values("name")
+    assert seen == sorted(["C1", "C2", "C3", "LATE"], key=repr)
+    assert story.branched("pr_8") == {}
