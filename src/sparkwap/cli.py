@@ -20,6 +20,7 @@ from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
+from sparkwap.report.command import register_report
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
 
@@ -100,6 +101,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_build,
     register_doctor,
     register_quarantine,
+    register_report,
     register_source,
     register_sweep,
 )

@@ -69,6 +69,7 @@ def test_a_metric_that_never_varied_has_the_tolerance_for_its_spread() -> None:
     same = (1000.0,) * 7
     assert state(1001, *same) == "normal"
     assert state(1051, *same) == "anomalous"
+    assert state(100, *same) == "anomalous"
     assert state(1001, *same, tolerance=0) == "anomalous"
     assert state(1000, *same, tolerance=0) == "normal"
     assert judge("row_count", 10, daily(*same), Rule(), NOW).score == -math.inf
