@@ -159,8 +159,10 @@ def judge(
         return Judgement(metric, value, "unmeasured" if value is None else "learning", count)
     mean, spread = fmean(values), stdev(values)
     room = max(rule.sensitivity * spread, allowance(metric, mean, rule))
-    low = None if rule.direction == "spike" else mean - room
-    high = None if rule.direction == "drop" else mean + room
+    # A share cannot be beyond these anyhow, and nobody would expect it there.
+    least, most = (0.0, 1.0) if _is_share(metric) else (-math.inf, math.inf)
+    low = None if rule.direction == "spike" else max(mean - room, least)
+    high = None if rule.direction == "drop" else min(mean + room, most)
     if value is None:
         return Judgement(metric, None, "anomalous", count, mean, spread, low, high)
     outside = (low is not None and value < low) or (high is not None and value > high)
@@ -186,10 +188,14 @@ def training(history: Sequence[Sample], rule: Rule, at: datetime) -> list[Sample
 
 def allowance(metric: str, mean: float, rule: Rule) -> float:
     """The change of a metric that is never an anomaly, in its own units."""
-    share = metric.partition(":")[0] in SHARES
+    share = _is_share(metric)
     if rule.tolerance is None:
         return _SHARE_TOLERANCE if share else _TOLERANCE * abs(mean)
     return rule.tolerance if share else rule.tolerance * abs(mean)
+
+
+def _is_share(metric: str) -> bool:
+    return metric.partition(":")[0] in SHARES
 
 
 Change = Literal["added", "removed", "type"]
@@ -272,7 +278,7 @@ def _change(metric: str, value: float, mean: float | None) -> str:
     """`` (90 % below the mean, 100)``; shares and means of 0 have no such part."""
     if mean is None:
         return ""
-    if metric.partition(":")[0] in SHARES or mean == 0:
+    if _is_share(metric) or mean == 0:
         return f" (mean {_figure(mean)})"
     part = abs(value - mean) / abs(mean)
     side = "below" if value < mean else "above"
