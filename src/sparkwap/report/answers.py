@@ -71,6 +71,14 @@ class Facts:
         }
 
     @cached_property
+    def plots(self) -> Mapping[tuple[str, str], list[Row]]:
+        """The metrics of the report's days, by test and metric, the oldest first."""
+        found: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in self.recent(self.metrics, "measured_at"):
+            found[row["test_id"], row["metric"]].append(row)
+        return found
+
+    @cached_property
     def project(self) -> str:
         """The project's name."""
         return str(self.manifest["metadata"]["project_name"])
@@ -126,7 +134,7 @@ def snapshots(facts: Facts) -> Answer:
             "depends_on_macros": json.dumps(_depends_on(node, "macros")),
             "depends_on_nodes": json.dumps(_depends_on(node)),
             "path": node["path"],
-            "generated_at": facts.now.isoformat(),
+            "generated_at": _iso(facts.now),
             "unique_key": json.dumps(node["config"].get("unique_key")),
             "incremental_strategy": None,
         }
@@ -216,7 +224,7 @@ def invocations(facts: Facts) -> Answer:
     return [
         {
             "invocation_id": run["run_id"],
-            "detected_at": run["started_at"].isoformat(),
+            "detected_at": _iso(run["started_at"]),
             "command": run["command"],
             "job_name": run["outcome"],
             "job_id": run["branch"],
@@ -239,7 +247,7 @@ def model_runs(facts: Facts) -> Answer:
             "full_refresh": None,
             "materialization": facts.known[row["node_id"]]["config"].get("materialized"),
             "compiled_code": facts.known[row["node_id"]].get("compiled_code"),
-            "generated_at": row["built_at"].isoformat(),
+            "generated_at": _iso(row["built_at"]),
         }
         for row in _verdicts(facts)
     ]
@@ -267,7 +275,7 @@ def tests(facts: Facts, results: Iterable[Row]) -> Answer:
     """All tests, and the gate as one for each table, with their first and last result."""
     first: dict[str, Row] = {}
     last: dict[str, Row] = {}
-    for row in sorted(results, key=lambda row: str(row["detected_at"])):
+    for row in sorted(results, key=lambda row: row["detected_at"]):
         first.setdefault(row["test_unique_id"], row)
         last[row["test_unique_id"]] = row
     listed = [_test(facts, test) for test in facts.of_type("test", "unit_test")]
@@ -291,7 +299,7 @@ def test_results(facts: Facts) -> Answer:
     rows = [*_dbt_results(facts), *_gate_results(facts)]
     ranks: Counter[str] = Counter()
     ranked = []
-    for row in sorted(rows, key=lambda row: str(row["detected_at"]), reverse=True):
+    for row in sorted(rows, key=lambda row: row["detected_at"], reverse=True):
         key = row["elementary_unique_id"]
         ranks[key] += 1
         if ranks[key] > 1:
@@ -337,9 +345,8 @@ def _metric_result(facts: Facts, test: Row, row: Row, metric: Row) -> dict[str, 
     anomalous = metric["state"] == "anomalous"
     history = [
         one
-        for one in facts.recent(facts.metrics, "measured_at")
-        if (one["test_id"], one["metric"]) == (metric["test_id"], metric["metric"])
-        and one["measured_at"] <= metric["measured_at"]
+        for one in facts.plots[row["test_id"], metric["metric"]]
+        if one["measured_at"] <= metric["measured_at"]
     ]
     about = _test(facts, test)
     return {
@@ -365,8 +372,8 @@ def _point(metric: Row) -> dict[str, Any]:
         "average": metric["mean"],
         "min_value": metric["low"],
         "max_value": metric["high"],
-        "start_time": metric["measured_at"].isoformat(),
-        "end_time": metric["measured_at"].isoformat(),
+        "start_time": _iso(metric["measured_at"]),
+        "end_time": _iso(metric["measured_at"]),
         "is_anomalous": metric["state"] == "anomalous",
     }
 
@@ -403,7 +410,7 @@ def _result(facts: Facts, test: Row, run_id: str, at: datetime) -> dict[str, Any
         "model_unique_id": test["model_unique_id"],
         "test_unique_id": test_id,
         "elementary_unique_id": f"{test_id}.{column}.{test['type']}",
-        "detected_at": at.isoformat(),
+        "detected_at": _iso(at),
         "database_name": test["database_name"],
         "schema_name": test["schema_name"],
         "table_name": test["table_name"],
@@ -574,6 +581,11 @@ def _owners(node: Row) -> list[str]:
 
 def _depends_on(node: Row, what: str = "nodes") -> list[str]:
     return list((node.get("depends_on") or {}).get(what) or ())
+
+
+def _iso(at: datetime) -> str:
+    # Always of one length, so that texts sort as times do.
+    return at.isoformat(timespec="microseconds")
 
 
 def utc_now() -> datetime:

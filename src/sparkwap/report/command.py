@@ -65,7 +65,8 @@ def report(parsed: argparse.Namespace) -> int:
     target = call.project_dir / call.target_path
     found = collect(call, target, days=parsed.days, samples=parsed.samples)
     page = (parsed.output or target / "report").resolve() / PAGE
-    write(found, page, env=call.target or "default", python=python)
+    last = max(found.runs, key=lambda run: run["started_at"], default={})
+    write(found, page, env=call.target or last.get("target") or "default", python=python)
     print(page)
     return 0
 
