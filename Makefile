@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint unit functional suite catalogs stop bench soak clean
+.PHONY: help build test lint unit functional suite catalogs report stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -12,6 +12,10 @@ help: ## show this list
 # Set up once, and again only when what it installs has changed.
 .venv/.ready: requirements.lock requirements-build.lock requirements-java.lock pyproject.toml scripts/setup
 	@scripts/setup
+
+# Elementary brings 35 packages along, of which one is another version than dbt's here.
+.venv-elementary/.ready: requirements-build.lock requirements-elementary.lock scripts/elementary
+	@scripts/elementary
 
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
@@ -33,6 +37,9 @@ suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
 
 catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
 	@scripts/catalogs
+
+report: .venv/.ready .venv-elementary/.ready ## the Elementary report of the lake: target/report/index.html
+	@sparkwap report --python .venv-elementary/bin/python
 
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop

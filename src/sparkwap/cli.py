@@ -21,6 +21,7 @@ from sparkwap.errors import SparkwapError
 from sparkwap.pr.commands import register_pr
 from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
+from sparkwap.report.command import register_report
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
 
@@ -102,6 +103,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_doctor,
     register_pr,
     register_quarantine,
+    register_report,
     register_source,
     register_sweep,
 )

@@ -100,6 +100,7 @@ class TestResult:
         message: dbt's message; None where there is none.
         audited: The candidate token that the test saw, by node id. A node that is missing was
             not audited. For a unit test: the candidate that the tested code has built.
+        finding: What it found, in words, where that says more than a number of rows.
     """
 
     __test__ = False  # or pytest takes it for a test class
@@ -109,6 +110,7 @@ class TestResult:
     failures: int | None = None
     message: str | None = None
     audited: Mapping[str, str] = field(default_factory=dict)
+    finding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +403,8 @@ def _said(test: AuditTest, result: TestResult) -> str:
     verb = verbs.get(result.status, f"ended with the unknown status {result.status!r}")
     detail = _first_line(result.message)
     if result.status in ("warn", "fail") and result.failures is not None:
-        detail = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
+        rows = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
+        detail = _first_line(result.finding) or rows
     return f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
 
 

@@ -86,6 +86,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "built_at": _TIME,
             "refusal": _TEXT,
             "reads": pa.map_(_TEXT, _TEXT),
+            "seconds": pa.float64(),
         }
     ),
     "tests": pa.schema(
@@ -101,6 +102,30 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "audited": pa.map_(_TEXT, _TEXT),
             "executed_at": _TIME,
             "reads": pa.map_(_TEXT, _TEXT),
+            "finding": _TEXT,
+            "seconds": pa.float64(),
+        }
+    ),
+    "metrics": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "node_id": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "metric": _TEXT,
+            "scope": _TEXT,
+            "value": pa.float64(),
+            "candidate": _TEXT,
+            "measured_at": _TIME,
+            "state": _TEXT,
+            "samples": _ID,
+            "mean": pa.float64(),
+            "spread": pa.float64(),
+            "low": pa.float64(),
+            "high": pa.float64(),
+            "score": pa.float64(),
         }
     ),
     "publishes": pa.schema(
@@ -173,8 +198,12 @@ undone, which is another one where a forced rollback takes later publishes with 
 ``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
 ``manifests`` has once: ``content`` is what `sparkwap.manifests` packs; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch. ``journal`` is kept on catalogs that cannot publish in one
-transaction: a publish as it was intended, and what it came to."""
+table that went with a branch; ``tests.finding`` is what an audit says of what it found, where it
+does not only count rows, ``seconds`` what a build or test took. ``metrics`` has what the anomaly
+audits have measured of a candidate, named as in ``tests.audited``, with what was expected of it
+(see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such as a test's
+``where``. Only those of published candidates are compared with. ``journal`` is kept on catalogs
+that cannot publish in one transaction: a publish as it was intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",

@@ -32,9 +32,10 @@ from sparkwap.catalog import (
     TableState,
 )
 from sparkwap.errors import SparkwapError
-from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.manifests import Packed
+from sparkwap.metrics import Baselines, Measured, exact_rows
 from sparkwap.plan import Desired, decide_build
 from sparkwap.settings import GateSettings
 from sparkwap.steps import reached
@@ -90,7 +91,8 @@ class NodeFact:
     """A model, seed or snapshot as dbt left it.
 
     ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
-    ``parents`` are the upstream nodes, ephemeral models replaced by theirs.
+    ``parents`` are the upstream nodes, ephemeral models replaced by theirs; ``seconds`` is what its
+    build took, as far as known.
     """
 
     node_id: str
@@ -99,6 +101,7 @@ class NodeFact:
     status: str
     message: str | None
     parents: frozenset[str]
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,10 @@ class TestFact:
 
 @dataclass(frozen=True, slots=True)
 class TestSeen:
-    """A result of this invocation; ``status`` is dbt's, or one of :data:`sparkwap.gate.NOT_RUN`."""
+    """A result of this invocation; ``status`` is dbt's, or one of :data:`sparkwap.gate.NOT_RUN`.
+
+    ``seconds`` is what the test took, as far as known.
+    """
 
     __test__ = False
 
@@ -129,6 +135,7 @@ class TestSeen:
     status: str
     failures: int | None
     message: str | None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +245,10 @@ class Run:
         self._built: dict[str, Identifier] = {}
         self._begun: set[str] = set()
         self._notices: dict[str, list[str]] = {}
+        self._measured: dict[str, Measured] = {}
+        self._findings: dict[str, str] = {}
+        self._seconds: dict[str, float | None] = {}
+        self.baselines = Baselines(lake)
         self._reads: dict[str, dict[str, str]] = {}
         self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
@@ -306,6 +317,37 @@ class Run:
         """Keep what a node's build has to tell, one line, for the summary."""
         with self._lock:
             self._notices.setdefault(node_id, []).append(notice)
+
+    def measured(self, test_id: str, measured: Measured) -> None:
+        """Keep what an anomaly audit has measured, for the ledger and the summary."""
+        with self._lock:
+            self._measured[test_id] = measured
+        self.found(test_id, measured.finding)
+
+    def found(self, test_id: str, finding: str | None) -> None:
+        """Keep what an audit has found, in words, for its message; None for nothing."""
+        with self._lock:
+            self._findings.pop(test_id, None)
+            if finding is not None:
+                self._findings[test_id] = finding
+
+    def row_count(self, identifier: Identifier) -> int | None:
+        """How many rows a reader in this run sees in a table, by its metadata alone.
+
+        None where that does not tell: of views, and of tables with delete files.
+        """
+        if self.part is not None:
+            return None
+        side = self.overlay.side_schema(identifier)
+        state = self.lake.state((side, identifier[1]) if side else identifier)
+        if state is None or state.kind != "table":
+            return None
+        # In a side schema the rows are on main.
+        ref = None if side else state.refs.get(self.branch)
+        snapshot = ref.snapshot_id if ref else state.main
+        if snapshot is None:
+            return 0
+        return exact_rows(self.lake.snapshot_summary(state.identifier, snapshot))
 
     # -- placing ---------------------------------------------------------------------------------
 
@@ -598,6 +640,7 @@ class Run:
         facts = {"run_id": self.run_id, "branch": self.branch}
         reached(steps.CLOSING, **facts)
         ledger = self.lake.ledger
+        self._seconds = {n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen}
         # Nobody has written to a branch of the run's own before.
         own = self.branch == names.audit_branch(self.run_id, None)
         earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
@@ -778,6 +821,7 @@ class Run:
                 one.failures,
                 one.message,
                 {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
+                self._findings.get(one.test_id),
             )
             for one in [*seen, *disabled]
         ]
@@ -944,10 +988,13 @@ class Run:
                         "audited": dict(one.audited),
                         "executed_at": now,
                         "reads": self._reads.get(one.test_id, {}),
+                        "finding": one.finding,
+                        "seconds": self._seconds.get(one.test_id),
                     }
                     for one in results
                 ],
             ),
+            LedgerRows("metrics", [row for one in results for row in self._metric_rows(one)]),
         ]
 
     @property
@@ -966,6 +1013,23 @@ class Run:
                 "content": self._code.content,
             }
         ]
+
+    def _metric_rows(self, result: TestResult) -> list[dict[str, Any]]:
+        """The metrics behind a test's result; none where it did not see the candidate whole."""
+        measured = self._measured.get(result.test_id)
+        candidate = result.audited.get(measured.node_id) if measured else None
+        key = self._built.get(measured.node_id) if measured else None
+        if measured is None or candidate is None or key is None or result.status in NOT_RUN:
+            return []
+        schema, name = self._targets[key].identifier
+        common = {
+            "run_id": self.run_id,
+            "branch": self.branch,
+            "test_id": result.test_id,
+            "schema": schema,
+            "name": name,
+        }
+        return measured.rows(common, candidate)
 
     def run_row(self, outcome: str, **more: Any) -> dict[str, Any]:
         """The row of this run in the ledger's ``runs``, which ends it."""
@@ -1011,6 +1075,7 @@ class Run:
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
             "reads": self._reads.get(node.node_id) or self._earlier_reads.get(node.node_id, {}),
+            "seconds": self._seconds.get(node.node_id),
         }
 
 
@@ -1073,7 +1138,12 @@ def _not_there(row: Mapping[str, Any], *, gone: bool) -> BuiltNode:
 def _result_of(row: Mapping[str, Any]) -> TestResult:
     """A test result that an earlier run on the branch wrote into the ledger."""
     return TestResult(
-        row["test_id"], row["status"], row["failures"], row["message"], dict(row["audited"] or {})
+        row["test_id"],
+        row["status"],
+        row["failures"],
+        row["message"],
+        dict(row["audited"] or {}),
+        row.get("finding"),
     )
 
 

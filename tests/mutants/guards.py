@@ -866,6 +866,61 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
+        "sparkwap/anomaly.py",
+        (
+            "what cannot be compared any more is an anomaly",
+            "judge",
+            'return Judgement(metric, None, "anomalous",',
+            'return Judgement(metric, None, "normal",',
+            "test_anomaly.py::test_what_had_values_and_has_none_is_an_anomaly",
+        ),
+        (
+            "no number is no value",
+            "judge",
+            "not math.isfinite(value)",
+            "False",
+            "test_anomaly.py::test_what_had_values_and_has_none_is_an_anomaly",
+        ),
+        (
+            "a spread of nothing does not mean that all is well",
+            "judge",
+            "low is not None and value < low",
+            "spread > 0 and low is not None and value < low",
+            "test_anomaly.py::test_a_metric_that_never_varied_has_the_tolerance_for_its_spread",
+        ),
+    ),
+    *guards_of(
+        "sparkwap/metrics.py",
+        (
+            "a rejected candidate is not compared with",
+            "published",
+            'node["verdict"] == "published" and ',
+            "",
+            "test_metrics.py::test_a_table_that_was_rejected_beside_a_published_one",
+        ),
+        (
+            "what was rolled back is not compared with",
+            "published",
+            ' and row["publish_id"] not in undone',
+            "",
+            "test_metrics.py::test_a_publish_that_was_rolled_back_does_not_count",
+        ),
+        (
+            "only what was published is compared with",
+            "samples",
+            ' and row["candidate"] in tokens',
+            "",
+            "test_metrics.py::test_a_rejected_candidate_does_not_count",
+        ),
+        (
+            "delete files make the metadata's count no count",
+            "exact_rows",
+            "int(summary.get(key) or 0)",
+            "False",
+            "test_metrics.py::test_rows_of_a_snapshot",
+        ),
+    ),
+    *guards_of(
         "sparkwap/state.py",
         (
             "a run that died is not gone on with",

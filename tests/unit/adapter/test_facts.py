@@ -37,7 +37,9 @@ def manifest(*nodes: Any, disabled: tuple[Any, ...] = ()) -> Manifest:
 
 
 def result(of: Any, status: Any, message: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(node=of, status=status, message=message, failures=None)
+    return SimpleNamespace(
+        node=of, status=status, message=message, failures=None, execution_time=None
+    )
 
 
 TABLE = node("model", "orders")

@@ -63,7 +63,7 @@ class Manifest:
         return [
             name
             for node_id in sorted(self._closure(_depends_on(node)))
-            if (name := self._table(node_id)) is not None
+            if (name := self.table(node_id)) is not None
         ]
 
     def selector(self, node_id: str) -> str:
@@ -74,7 +74,8 @@ class Manifest:
         exact = "" if set(file) & set(" ,*?[") else f",file:{file}"
         return f"fqn:{'.'.join(node.fqn)}{exact}"
 
-    def _table(self, node_id: str) -> tuple[str, str] | None:
+    def table(self, node_id: str) -> tuple[str, str] | None:
+        """Schema and name of a node or source; None for what is no table, or not there."""
         source = self._sources.get(node_id)
         if source is not None:
             return source.schema, source.identifier
@@ -93,6 +94,7 @@ class Manifest:
                 status=str(result.status),
                 message=one_line(result.message),
                 parents=self._parents(result.node),
+                seconds=result.execution_time,
             )
             for result in results
             if str(result.node.resource_type) in BUILT_TYPES
@@ -147,6 +149,7 @@ class Manifest:
                 self._status(r, deferred),
                 r.failures,
                 one_line(r.message),
+                r.execution_time,
             )
             for r in ran
         ]

@@ -24,7 +24,7 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
-from dbt.adapters.sparkwap import again, docs, facts
+from dbt.adapters.sparkwap import again, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -46,6 +46,7 @@ from sparkwap import (
     steps,
     summary,
 )
+from sparkwap.anomaly import column_metrics
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import SparkwapError
 from sparkwap.node import Node, building
@@ -502,6 +503,56 @@ class SparkWapAdapter(SparkAdapter):
                     self._probed = str(error)
             if self._probed:
                 raise SparkwapError(self._probed)
+
+    # -- audits that compare with what is published ----------------------------------------------
+
+    @available.parse(lambda *a, **k: {})
+    def wap_known_metrics(
+        self, name: str, test: Mapping[str, Any], metrics: Sequence[str], rule: Mapping[str, Any]
+    ) -> dict[str, int]:
+        """Those of an anomaly audit's metrics that need no query; its rule is checked first.
+
+        :param name: the audit's name, for messages.
+        :param test: dbt's node of the test.
+        :param metrics: names of what it measures.
+        :param rule: its arguments, by the names of :class:`sparkwap.anomaly.Rule`.
+        """
+        with _as_dbt_error():
+            return anomalies.known(
+                self.current_run(), self._manifest_facts(), name, test, metrics, rule
+            )
+
+    @available.parse(lambda *a, **k: "")
+    def wap_judge(
+        self,
+        name: str,
+        test: Mapping[str, Any],
+        values: Mapping[str, Any],
+        rule: Mapping[str, Any],
+        scope: str | None = None,
+    ) -> str:
+        """A query that returns those of a candidate's metrics that are anomalies.
+
+        :param values: what was measured, by metric; the rest is as in :meth:`wap_known_metrics`.
+        :param scope: what else the metrics depend on, besides the test's ``where``.
+        """
+        with _as_dbt_error():
+            run, manifest = self.current_run(), self._manifest_facts()
+            return anomalies.judged(run, manifest, name, test, values, rule, scope)
+
+    @available.parse(lambda *a, **k: {})
+    def wap_column_metrics(self, column: str, metrics: Any) -> dict[str, str]:
+        """Metric -> SQL of what is to be measured of a column."""
+        with _as_dbt_error():
+            return column_metrics(column, self.quote(column), metrics)
+
+    @available.parse(lambda *a, **k: "")
+    def wap_column_changes(self, test: Mapping[str, Any], allowed: Any) -> str:
+        """A query that returns how a candidate's columns differ from the published ones."""
+        with _as_dbt_error():
+            return anomalies.column_changes(
+                self.lake, self.current_run(), self._manifest_facts(), test, allowed
+            )
 
     # -- Python models ---------------------------------------------------------------------------
 
