@@ -60,6 +60,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "tries": _ID,
             "waited_seconds": pa.float64(),
             "rebuild_of": _TEXT,
+            "as_of": _TEXT,
+            "pins": pa.map_(_TEXT, _TEXT),
         }
     ),
     "nodes": pa.schema(
@@ -153,7 +155,8 @@ the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.
 the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
-under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
+under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that a replay read
+as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's id to
 the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
