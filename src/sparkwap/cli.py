@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 from sparkwap import __version__
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
+from sparkwap.load_command import register_load
 from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
 from sparkwap.source import register_source
@@ -99,6 +100,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_build,
     register_doctor,
+    register_load,
     register_quarantine,
     register_source,
     register_sweep,

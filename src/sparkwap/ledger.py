@@ -120,6 +120,20 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "undone_by": _TEXT,
         }
     ),
+    "loads": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "file": _TEXT,
+            "sha256": _TEXT,
+            "bytes": _ID,
+            "rows": _ID,
+            "snapshot": _ID,
+            "loaded_at": _TIME,
+        }
+    ),
     "sweeps": pa.schema(
         {
             "run_id": _TEXT,
@@ -161,8 +175,9 @@ the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollba
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch. ``journal`` is kept on catalogs that cannot publish in one
-transaction: a publish as it was intended, and what it came to."""
+table that went with a branch. ``loads`` are the files of `sparkwap load`: it was published if a
+publish has the ``snapshot`` as its candidate. ``journal`` is kept on catalogs that cannot publish
+in one transaction: a publish as it was intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",

@@ -237,6 +237,7 @@ class Run:
         self._built: dict[str, Identifier] = {}
         self._begun: set[str] = set()
         self._notices: dict[str, list[str]] = {}
+        self._recorded: list[LedgerRows] = []
         self._reads: dict[str, dict[str, str]] = {}
         self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
@@ -320,6 +321,20 @@ class Run:
             return True
         state = self.lake.state(one.identifier)
         return state is not None and self.branch in state.refs
+
+    def record(self, rows: LedgerRows) -> None:
+        """Have rows written to the ledger together with those of this run, when it closes."""
+        with self._lock:
+            self._recorded.append(rows)
+
+    def fault(self, identifier: Identifier, problem: str) -> None:
+        """Keep a candidate from ever being published: by this run, or by a later command.
+
+        :param problem: what is wrong with it, in words.
+        """
+        target = self.target(identifier)
+        if target is not None:
+            self._keep(replace(target, problem=problem))
 
     def tell(self, node_id: str, notice: str) -> None:
         """Keep what a node's build has to tell, one line, for the summary."""
@@ -961,6 +976,7 @@ class Run:
                     for one in results
                 ],
             ),
+            *self._recorded,
         ]
 
     def run_row(self, outcome: str, **more: Any) -> dict[str, Any]:
