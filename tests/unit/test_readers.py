@@ -6,12 +6,11 @@ What is said of the engines in ``docs/readers.md`` is held here and in
 
 from __future__ import annotations
 
-import importlib
-import sys
+import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,46 +18,20 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.types import StringType
+from vocabulary.engines import ENGINES, Engines
+from vocabulary.engines import engines as all_engines
 
-FOLDER = Path(__file__).parents[2] / "analyses/readers"
-ENGINES = ("pyiceberg", "pandas", "polars", "duckdb", "duckdb without its extension")
 TAG, BRANCH = "wap_pub_1a2b3c4d", "pr_1"
 FIRST = [{"id": 1}, {"id": 2}]
 ON_BRANCH = [*FIRST, {"id": 9}]
 NOW = [{"id": 1, "note": None}, {"id": 2, "note": None}, {"id": 3, "note": "x"}]
 BESIDE = [{"id": 5, "more": 1.5}]
 
-Read = Callable[[Any, int], list[dict[str, Any]]]
-
 
 @pytest.fixture(scope="module")
-def modules() -> Iterator[Callable[[str], Any]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        yield importlib.import_module
-    for name in ("lake", *(f"with_{engine}" for engine in ENGINES)):
-        sys.modules.pop(name, None)
-
-
-def reader(modules: Callable[[str], Any], engine: str) -> Read:
-    """Reads rows, sorted, as an engine gives them."""
-    name, _, without = engine.partition(" ")
-    module = modules(f"with_{name}")
-
-    def read(table: Any, snapshot: int) -> list[dict[str, Any]]:
-        if name == "duckdb":
-            connection = modules("duckdb").connect() if without else module.connect()
-            assert module.has_extension(connection) == (not without)
-            rows = module.read(connection, table, snapshot).to_arrow_table()
-        else:
-            rows = module.read(table, snapshot)
-        if name == "polars":
-            rows = rows.collect().to_arrow()
-        if name == "pandas":
-            rows = pa.Table.from_pandas(rows, preserve_index=False)
-        return sorted(rows.to_pylist(), key=lambda row: row["id"])
-
-    return read
+def engines() -> Iterator[Engines]:
+    with all_engines() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +74,8 @@ def table_of(lake: SimpleNamespace) -> Any:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_sees_every_state(
-    lake: SimpleNamespace, modules: Callable[[str], Any], engine: str
+    lake: SimpleNamespace, engines: Engines, engine: str
 ) -> None:
-    read, find = reader(modules, engine), modules("lake").find
     for arguments, rows in (
         (["shop.orders"], NOW),
         (["shop.orders", "--tag", TAG], FIRST),
@@ -113,51 +85,45 @@ def test_every_engine_sees_every_state(
         # The branch was written by then; main was not.
         (["shop.orders", "--as-of", lake.on_branch.isoformat()], FIRST),
     ):
-        asked = modules("lake").arguments([*arguments, "--lake", str(lake.folder)])
-        assert read(*find(asked)) == rows, arguments
+        assert engines.rows(engine, *engines.find(lake.folder, *arguments)) == rows, arguments
 
 
 @pytest.mark.parametrize(
     "state", [["--branch", "pr_2"], ["--tag", "wap_pub_00000000"], ["--as-of", "2020-01-01"]]
 )
 def test_a_state_that_is_not_there_is_no_look_at_main(
-    lake: SimpleNamespace, modules: Callable[[str], Any], state: list[str]
+    lake: SimpleNamespace, engines: Engines, state: list[str]
 ) -> None:
-    asked = modules("lake").arguments(["shop.orders", *state, "--lake", str(lake.folder)])
     with pytest.raises(SystemExit, match="has no such state"):
-        modules("lake").find(asked)
+        engines.find(lake.folder, "shop.orders", *state)
 
 
 # ---------------------------------------------------------------- facts that the docs name
 
 
-def test_polars_is_told_of_a_state_by_its_snapshot_alone(modules: Callable[[str], Any]) -> None:
-    import inspect
-
-    parameters = inspect.signature(modules("polars").scan_iceberg).parameters
+def test_polars_is_told_of_a_state_by_its_snapshot_alone(engines: Engines) -> None:
+    parameters = inspect.signature(engines.module("polars").scan_iceberg).parameters
     assert not {"branch", "tag", "ref", "timestamp"} & set(parameters)
 
 
 def test_duckdb_takes_the_name_of_a_branch_and_reads_main(
-    lake: SimpleNamespace, modules: Callable[[str], Any]
+    lake: SimpleNamespace, engines: Engines
 ) -> None:
-    connection, table = modules("with_duckdb").connect(), table_of(lake)
+    connection, table = engines.module("with_duckdb").connect(), table_of(lake)
     query = f"select id from iceberg_scan(?, version := '{BRANCH}') order by id"
     found = connection.execute(query, [table.metadata_location]).fetchall()
     assert found == [(1,), (2,), (3,)]
 
 
-def test_duckdb_goes_by_time_along_main(
-    lake: SimpleNamespace, modules: Callable[[str], Any]
-) -> None:
-    connection, table = modules("with_duckdb").connect(), table_of(lake)
+def test_duckdb_goes_by_time_along_main(lake: SimpleNamespace, engines: Engines) -> None:
+    connection, table = engines.module("with_duckdb").connect(), table_of(lake)
     moment = lake.on_branch.replace(tzinfo=None).isoformat(sep=" ")
     query = f"select id from iceberg_scan(?, snapshot_from_timestamp := timestamp '{moment}')"
     assert sorted(connection.execute(query, [table.metadata_location]).fetchall()) == [(1,), (2,)]
 
 
 def test_duckdb_shows_decimals_and_times_as_they_are(
-    lake: SimpleNamespace, modules: Callable[[str], Any]
+    lake: SimpleNamespace, engines: Engines
 ) -> None:
     kinds = pa.schema(
         {
@@ -169,8 +135,6 @@ def test_duckdb_shows_decimals_and_times_as_they_are(
             "place": pa.struct({"x": pa.float64()}),
         }
     )
-    from decimal import Decimal
-
     row = {
         "id": 1,
         "amount": Decimal("1.10"),
@@ -184,4 +148,4 @@ def test_duckdb_shows_decimals_and_times_as_they_are(
     table.append(pa.Table.from_pylist([row], kinds))
     snapshot = table.current_snapshot().snapshot_id
     for engine in ENGINES:
-        assert reader(modules, engine)(table, snapshot) == [row], engine
+        assert engines.rows(engine, table, snapshot) == [row], engine
