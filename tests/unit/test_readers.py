@@ -7,6 +7,7 @@ What is said of the engines in ``docs/readers.md`` is held here and in
 from __future__ import annotations
 
 import inspect
+import runpy
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.types import StringType
-from vocabulary.engines import ENGINES, Engines
+from vocabulary.engines import ENGINES, FOLDER, Engines
 from vocabulary.engines import engines as all_engines
 
 TAG, BRANCH = "wap_pub_1a2b3c4d", "pr_1"
@@ -149,3 +150,17 @@ def test_duckdb_shows_decimals_and_times_as_they_are(
     snapshot = table.current_snapshot().snapshot_id
     for engine in ENGINES:
         assert engines.rows(engine, table, snapshot) == [row], engine
+
+
+@pytest.mark.parametrize("script", ["pyiceberg", "pandas", "polars", "duckdb"])
+def test_the_scripts_print_what_they_read(
+    lake: SimpleNamespace,
+    engines: Engines,
+    script: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["shop.totals", "--branch", BRANCH, "--lake", str(lake.folder)]
+    monkeypatch.setattr("sys.argv", ["reader", *arguments])
+    runpy.run_path(str(FOLDER / f"with_{script}.py"), run_name="__main__")
+    assert "1.5" in capfd.readouterr().out
