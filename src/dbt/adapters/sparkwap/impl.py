@@ -189,7 +189,7 @@ class SparkWapAdapter(SparkAdapter):
         own = variables.get(getattr(self.config, "project_name", ""), {})
         given = self._given_vars()
         settings = GateSettings.from_vars({**scoped, **own, **given})
-        if given.get(replay.VARIABLE) is not None and "wap_publish" not in given:
+        if given.get(replay.VARIABLE) and "wap_publish" not in given:
             # An earlier state must not come to readers because nobody thought of them.
             settings = replace(settings, publish="never")
         rebuilt = again.rebuilt_branch()
@@ -409,7 +409,7 @@ class SparkWapAdapter(SparkAdapter):
 
     def _require_no_replay(self) -> None:
         """What only looks opens no run, so that nothing would be read as of an earlier moment."""
-        if self._command in LOOKING and self._given_vars().get(replay.VARIABLE) is not None:
+        if self._command in LOOKING and self._given_vars().get(replay.VARIABLE):
             raise DbtRuntimeError(
                 f"`dbt {self._command}` reads the present, whatever {replay.VARIABLE} says, so "
                 f"nothing was run. To look at a replay: dbt build --vars '{replay.VARIABLE}: ...', "
@@ -586,9 +586,9 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         if run is None:
             return None
-        self._record_unfinished()
         if run.replay is not None:
             self._pin(run, selected)
+        self._record_unfinished()
         reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
 
