@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 from sparkwap import __version__
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
+from sparkwap.load_command import register_load
 from sparkwap.pr.commands import register_pr
 from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
@@ -102,6 +103,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_build,
     register_doctor,
     register_pr,
+    register_load,
     register_quarantine,
     register_report,
     register_source,

@@ -63,6 +63,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "waited_seconds": pa.float64(),
             "rebuild_of": _TEXT,
             "manifest_hash": _TEXT,
+            "as_of": _TEXT,
+            "pins": pa.map_(_TEXT, _TEXT),
         }
     ),
     "nodes": pa.schema(
@@ -156,6 +158,20 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "content": _BYTES,
         }
     ),
+    "loads": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "file": _TEXT,
+            "sha256": _TEXT,
+            "bytes": _ID,
+            "rows": _ID,
+            "snapshot": _ID,
+            "loaded_at": _TIME,
+        }
+    ),
     "sweeps": pa.schema(
         {
             "run_id": _TEXT,
@@ -191,19 +207,21 @@ the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.
 the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
-under, ``rebuild_of`` the run that such a build belongs to; ``tests.audited`` maps a node's id to
+under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that a replay read
+as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's id to
 the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it;
 ``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
 ``manifests`` has once: ``content`` is what `sparkwap.manifests` packs; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch; ``tests.finding`` is what an audit says of what it found, where it
-does not only count rows, ``seconds`` what a build or test took. ``metrics`` has what the anomaly
-audits have measured of a candidate, named as in ``tests.audited``, with what was expected of it
-(see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such as a test's
-``where``. Only those of published candidates are compared with. ``journal`` is kept on catalogs
-that cannot publish in one transaction: a publish as it was intended, and what it came to."""
+table that went with a branch. ``loads`` are the files of `sparkwap load`: it was published if a
+publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit says of what it
+found, where it does not only count rows, ``seconds`` what a build or test took. ``metrics`` has what
+the anomaly audits have measured of a candidate, named as in ``tests.audited``, with what was
+expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such as
+a test's ``where``. Only those of published candidates are compared with. ``journal`` is kept on
+catalogs that cannot publish in one transaction: a publish as it was intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",

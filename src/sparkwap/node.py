@@ -19,6 +19,10 @@ def _no_meta(_: str) -> Mapping[str, Any]:
     return {}
 
 
+def _nothing() -> None:
+    return None
+
+
 def _tell_nobody(_: str) -> None:
     return None
 
@@ -33,6 +37,9 @@ class Node:
         parents: unique ids of the nodes that it reads.
         run_id: dbt's invocation id.
         meta_of: gives the ``config.meta`` of any node by its unique id; empty if unknown.
+        published: gives SQL for a from clause, the published state of the node's own table: in a
+            replay as of then; None where there is none.
+        replay: whether the run is a replay, see `sparkwap.replay`.
         tell: takes a notice, one line, for the summary at the end of the run.
     """
 
@@ -42,6 +49,8 @@ class Node:
     run_id: str = ""
     meta_of: Callable[[str], Mapping[str, Any]] = _no_meta
     tell: Callable[[str], None] = _tell_nobody
+    published: Callable[[], str | None] = _nothing
+    replay: bool = False
 
     def parent_meta(self, name: str) -> Mapping[str, Any] | None:
         """The setting ``name`` in the meta of the first node it reads that has one."""

@@ -1,4 +1,4 @@
-"""Which names of a run stand in a side schema.
+"""Which names of a run stand in a side schema, and which are read as of an earlier moment.
 
 One process runs one dbt invocation at a time, and dbt creates relations far from any object of
 ours, so the overlay of the present run is found through this module.
@@ -7,6 +7,7 @@ ours, so the overlay of the present run is found through this module.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 Identifier = tuple[str, str]
 
@@ -19,6 +20,7 @@ class Overlay:
 
     def __init__(self) -> None:
         self._side: dict[Identifier, str] = {}
+        self._pins: dict[Identifier, int] = {}
         self._lock = threading.Lock()
 
     def add(self, identifier: Identifier, side_schema: str) -> None:
@@ -38,6 +40,19 @@ class Overlay:
     def schema_of(self, schema: str, name: str) -> str:
         """The schema in which ``schema.name`` is found in this run."""
         return self._side.get(_key((schema, name)), schema)
+
+    def pin(self, pins: Mapping[Identifier, int]) -> None:
+        """From now on these names are read at a snapshot, whatever ``main`` is."""
+        with self._lock:
+            self._pins.update({_key(name): snapshot for name, snapshot in pins.items()})
+
+    def pinned(self, identifier: Identifier) -> int | None:
+        """The snapshot at which ``identifier`` is read; None for the state that the run sees.
+
+        What stands in a side schema was built in the run, and is read as it was built.
+        """
+        key = _key(identifier)
+        return None if key in self._side else self._pins.get(key)
 
     def members(self) -> dict[Identifier, str]:
         """All names in side schemas, lower case, with their side schema."""

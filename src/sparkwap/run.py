@@ -37,6 +37,7 @@ from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.manifests import Packed
 from sparkwap.metrics import Baselines, Measured, exact_rows
 from sparkwap.plan import Desired, decide_build
+from sparkwap.replay import Outside, Replay
 from sparkwap.settings import GateSettings
 from sparkwap.steps import reached
 from sparkwap.transient import Fate, fate
@@ -208,6 +209,7 @@ class Run:
     :param rebuild_of: the run that this one builds again for; None for a run of its own.
     :param repeats: this invocation has the vars and flags of those that filled the branch.
     :param manifest: tells the project's code, for the ledger; asked once, when the run is closed.
+    :param replay: the moment that it reads as of; None for the present.
     :param part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
         built or tested so is no reason to publish anything, and is not published itself.
     """
@@ -226,9 +228,11 @@ class Run:
         repeats: bool = False,
         part: Literal["empty", "sample"] | None = None,
         manifest: Callable[[], Packed] | None = None,
+        replay: Replay | None = None,
     ) -> None:
         self.lake = lake
         self.part = part
+        self.replay = replay
         self.run_id = run_id
         self.branch = branch
         self.settings = settings
@@ -249,6 +253,7 @@ class Run:
         self._findings: dict[str, str] = {}
         self._seconds: dict[str, float | None] = {}
         self.baselines = Baselines(lake)
+        self._recorded: list[LedgerRows] = []
         self._reads: dict[str, dict[str, str]] = {}
         self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
@@ -296,7 +301,8 @@ class Run:
     def read(self, reader: str, identifiers: Iterable[Identifier]) -> None:
         """Record what a node or test is about to read from ``main``, as it is now.
 
-        What this run builds is left out: that is compared with its own base and candidate.
+        What this run builds is left out: that is compared with its own base and candidate. So is
+        what a replay reads: that is what it was, whatever becomes of ``main``.
 
         :param reader: the node's or test's id.
         :param identifiers: tables and views that it reads, directly or through views.
@@ -306,12 +312,45 @@ class Run:
         outside = [
             one
             for one in identifiers
-            if self.target(one) is None and self.overlay.side_schema(one) is None
+            if self.target(one) is None
+            and self.overlay.side_schema(one) is None
+            and self.overlay.pinned(one) is None
         ]
         if outside:
             tokens = {".".join(one.identifier): one.token for one in self.lake.read(outside)}
             with self._lock:
                 self._reads[reader] = tokens
+
+    def pin(self, outside: Iterable[Outside]) -> None:
+        """Read what this run does not build as of its replay's moment, from now on.
+
+        What stands on the audit branch already is read there: a retry does not build all anew.
+
+        :raises ReplayRefused: something of it cannot be read as of then; nothing is pinned.
+        """
+        if self.replay is None:
+            return
+        self.overlay.pin(self.replay.pin([one for one in outside if not self._on_branch(one)]))
+
+    def _on_branch(self, one: Outside) -> bool:
+        if self.overlay.side_schema(one.identifier) is not None:
+            return True
+        state = self.lake.state(one.identifier)
+        return state is not None and self.branch in state.refs
+
+    def record(self, rows: LedgerRows) -> None:
+        """Have rows written to the ledger together with those of this run, when it closes."""
+        with self._lock:
+            self._recorded.append(rows)
+
+    def fault(self, identifier: Identifier, problem: str) -> None:
+        """Keep a candidate from ever being published: by this run, or by a later command.
+
+        :param problem: what is wrong with it, in words.
+        """
+        target = self.target(identifier)
+        if target is not None:
+            self._keep(replace(target, problem=problem))
 
     def tell(self, node_id: str, notice: str) -> None:
         """Keep what a node's build has to tell, one line, for the summary."""
@@ -995,6 +1034,7 @@ class Run:
                 ],
             ),
             LedgerRows("metrics", [row for one in results for row in self._metric_rows(one)]),
+            *self._recorded,
         ]
 
     @property
@@ -1047,6 +1087,8 @@ class Run:
             "waited_seconds": 0.0,
             "rebuild_of": self.rebuild_of,
             "manifest_hash": self._code_hash,
+            "as_of": str(self.replay.moment) if self.replay else None,
+            "pins": self.replay.told() if self.replay else {},
             **more,
         }
 

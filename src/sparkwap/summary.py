@@ -17,6 +17,9 @@ from sparkwap.gate import (
 )
 from sparkwap.names import short_run_id
 
+LOAD = "load"
+"""The kind of what `sparkwap load` has written."""
+
 _ROWS_SHOWN = 20
 _REASONS_SHOWN = 3
 _SELECTED = 3
@@ -174,7 +177,13 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
     if not kept:
         return []
     ways: list[tuple[str, str]] = []
-    rejected = [row for row in kept if row[0] == "rejected"]
+    stopped = closing.refused is not None
+    loads = [row[1] for row in kept if row[1].kind == LOAD and (stopped or row[0] == "rejected")]
+    if loads:
+        # No dbt command brings its rows again.
+        command = f"sparkwap load <file> --table {loads[0].name} --branch {branch}"
+        ways.append(("load the file, or a corrected one", command))
+    rejected = [row for row in kept if row[0] == "rejected" and row[1].kind != LOAD]
     looked_at = next((node for _, node, _ in rejected if node.candidate), None)
     if looked_at is not None:
         query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
@@ -191,12 +200,13 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
                 _build(nodes, on_branch, upstream=not again),
             )
         )
-    elif closing.refused is None:
+    elif not stopped and not loads:
         ways += _ways_from_held(kept, branch)
-    else:
+    elif stopped:
         # The refused candidates stand on a base that is no more.
-        refused = [node for _, node, _ in kept if node.kind != "failures"]
-        ways.append(("build on main as it is", _build(refused, on_branch)))
+        refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
+        if refused:
+            ways.append(("build on main as it is", _build(refused, on_branch)))
     return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from sparkwap.catalog import CommitUnknown, Lake
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
+from sparkwap.replay import Moment, Outside, Replay
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, require_unpublished
@@ -188,6 +190,43 @@ def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> N
     run.place_table(ORDERS, KEPT)
     with pytest.raises(SparkwapError, match="was already written on its branch"):
         run.place_clone(ORDERS, ["column extra added"])
+
+
+def a_replay(lake: Lake) -> Replay:
+    return Replay(Moment(datetime.now(UTC)), lake.histories, {})
+
+
+def test_a_replay_reads_as_of_then_what_it_does_not_build(lake: Lake) -> None:
+    run = a_run(lake)
+    run.replay = a_replay(lake)
+    then = lake.catalog.load_table(ORDERS).current_snapshot()
+    assert then is not None
+    lake.catalog.load_table(ORDERS).append(rows(2))
+    # Earlier than the append, as its log says.
+    run.replay.moment = Moment(datetime.fromtimestamp(then.timestamp_ms / 1000, UTC))
+    run.pin([Outside(ORDERS, "orders", "totals")])
+    assert run.overlay.pinned(ORDERS) == then.snapshot_id
+    run.read("model.totals", [ORDERS])
+    row = run.run_row("held")
+    assert row["pins"] == {"shop.orders": str(then.snapshot_id)}
+    assert row["as_of"] == str(run.replay.moment)
+    # Whatever becomes of main, it is what was read.
+    assert not run._reads
+
+
+def test_a_replay_reads_on_its_branch_what_it_has_built_there(lake: Lake) -> None:
+    build(a_run(lake), 2)
+    again = a_run(lake, SECOND)
+    again.replay = a_replay(lake)
+    again.pin([Outside(ORDERS, "orders", "totals")])
+    assert again.overlay.pinned(ORDERS) is None
+
+
+def test_a_run_of_the_present_pins_nothing(lake: Lake) -> None:
+    run = a_run(lake)
+    run.pin([Outside(ORDERS, "orders", "totals")])
+    assert run.overlay.pinned(ORDERS) is None
+    assert (run.run_row("held")["as_of"], run.run_row("held")["pins"]) == (None, {})
 
 
 def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:

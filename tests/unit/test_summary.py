@@ -235,3 +235,18 @@ def test_a_disabled_test_is_enabled_or_accepted() -> None:
     assert "enable the test, and run it   dbt test" in text
     accepted = "--args '{branch: wap_1a2b3c4d}' --vars 'wap_disabled_tests: publish'"
     assert f"publish without it            dbt run-operation wap_publish {accepted}" in text
+
+
+def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
+    load = "load the file, or a corrected one   sparkwap load <file> --table insurance.drop"
+    nodes = [node("drop", kind="load")]
+    for text in (
+        ended(nodes, {"drop": ["fail"]}),
+        ended(nodes, {"drop": ["pass"]}, refused="main moved"),
+    ):
+        assert f"{load} --branch {BRANCH}" in text
+        assert "dbt build" not in text
+        assert "dbt retry" not in text
+    held = ended(nodes, {"drop": [None]})
+    assert "sparkwap load" not in held
+    assert f"dbt test --vars 'wap_branch: {BRANCH}'" in held

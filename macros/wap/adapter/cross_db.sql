@@ -28,3 +28,8 @@
 {% macro sparkwap__dateadd(datepart, interval, from_date_or_timestamp) %}
     timestampadd({{ datepart }}, {{ interval }}, cast({{ from_date_or_timestamp }} as timestamp))
 {%- endmacro %}
+
+{#- In a replay its moment. -#}
+{% macro sparkwap__current_timestamp() -%}
+    {{ wap_now() }}
+{%- endmacro %}

@@ -14,8 +14,10 @@ from sparkwap.catalog import branches, reads, sameness, sparksql
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.history import TableHistory, history_of, schema_at
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import (
+    ColumnState,
     CommitUnknown,
     Discarded,
     Head,
@@ -167,6 +169,21 @@ class Lake:
                 "belongs to another table. Nothing was changed."
             )
         return dict(snapshot.get("summary") or {})
+
+    def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
+        """The pasts of those tables and views that exist, their rows read in one statement."""
+        wanted = set(identifiers)
+        rows = self._store.rows.find(wanted) if wanted else {}
+        return {name: history_of(row, self._store.load(row.location)) for name, row in rows.items()}
+
+    def columns_at(self, identifier: Identifier, snapshot_id: int) -> tuple[ColumnState, ...]:
+        """The columns that a table had when a snapshot was written.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        return sparksql.columns(schema_at(self._store.load(row.location), snapshot_id))
 
     def last_change(self, identifier: Identifier) -> datetime | None:
         """When the rows of ``main`` were last written; None for a table without snapshots.

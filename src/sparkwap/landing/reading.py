@@ -74,6 +74,7 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     The node's meta has ``landing``, the entry (see `sparkwap.landing.entry`), and ``drop``:
     ``root``, the landing folder (relative to the project), ``until``, the last load date to read
     or an empty text, and ``replay``, true to read the quarantined rows again and no new files.
+    In a run with ``as_of`` the log is what it was then, and no file is read.
 
     Args:
         dbt: the object that dbt hands to a Python model.
@@ -87,6 +88,8 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     """
     here = node.current()
     entry = parse_entry(here.meta.get("landing"))
+    if here.replay:
+        return _as_of(session, entry, here)
     drop = here.meta.get("drop") or {}
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
@@ -96,6 +99,18 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     root = Path(str(drop.get("root", "landing"))).resolve()
     new = pending(list_files(root, entry), known.files)
     return reader.read(choose(new, entry.kind, parse_until(drop.get("until"))))
+
+
+def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
+    """The log as it was at the moment of a replay.
+
+    It holds each file that was read by then, so that the landing folder, where files come and go,
+    is not asked.
+    """
+    published = here.published()
+    if published is None:
+        return Reader(session, entry, NOTHING, here).nothing()
+    return session.sql(f"select * from {published}")
 
 
 def _is_true(value: object) -> bool:

@@ -72,6 +72,37 @@ def test_what_a_node_reads_by_the_names_of_tables() -> None:
     assert set(read) == {("s", "newest"), ("s", "orders"), ("raw", "events_v2")}
 
 
+def test_what_a_run_reads_and_does_not_build() -> None:
+    below = node("model", "below", "inline")
+    below.depends_on.nodes.append("source.p.raw.events")
+    beside = node("model", "beside", "below")
+    audit = node("test", "audit", "beside", "orders")
+    source = SimpleNamespace(schema="raw", identifier="events_v2")
+    of_dbt = SimpleNamespace(
+        nodes={n.unique_id: n for n in (TABLE, VIEW, INLINE, below, beside, audit)},
+        unit_tests={},
+        sources={"source.p.raw.events": source},
+    )
+    found = Manifest(of_dbt).outside(["model.p.below", "model.p.beside", "test.p.audit"])
+    assert {(one.name, one.node, one.reader) for one in found} == {
+        ("s.newest", "newest", "below"),
+        ("raw.events_v2", "source:raw.events", "below"),
+        ("s.orders", "orders", "audit"),
+    }
+
+
+def test_what_no_earlier_state_can_make_anew() -> None:
+    nodes = (
+        node("model", "orders"),
+        node("model", "log", materialized="incremental"),
+        node("snapshot", "seen", materialized="snapshot"),
+        node("model", "kept", materialized="incremental", full_refresh=False),
+        node("model", "hours", materialized="incremental", incremental_strategy="microbatch"),
+    )
+    found = manifest(*nodes).not_replayable([n.unique_id for n in nodes])
+    assert [one.partition(":")[0] for one in found] == ["hours", "kept", "seen"]
+
+
 def test_one_node_is_selected_and_no_folder_of_that_name() -> None:
     a = node("model", "a")
     a.fqn, a.original_file_path = ["p", "marts", "a"], "models/marts/a.sql"

@@ -17,6 +17,9 @@ class Spark:
     def table(self, name: str) -> str:
         return name
 
+    def sql(self, query: str) -> str:
+        return f"({query})"
+
 
 def run(code: str) -> Any:
     model = {"name": "m", "original_file_path": "models/m.py"}
@@ -45,6 +48,16 @@ def test_the_line_itself_is_shown_without_the_secrets_in_it() -> None:
         run(code)
     assert "raise ValueError('postgresql://me:***@db/x', 'no')" in str(error.value)
     assert "a%40b" not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_ref_is_a_table_and_in_a_replay_one_at_a_snapshot() -> None:
+    code = "def model(dbt, session):\n    raise ValueError(dbt.ref('{}'))\n"
+    for name, read in (
+        ("shop.orders", "shop.orders"),
+        ("shop.orders version as of 7", r"\(select \* from shop.orders version as of 7\)"),
+    ):
+        with pytest.raises(DbtRuntimeError, match=f"ValueError: {read}"):
+            run(code.format(name))
 
 
 def test_the_line_itself_is_shown() -> None:

@@ -383,3 +383,20 @@ def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None
     grown = bench.lake.store.load(state.metadata_location)
     assert (state.format_version, grown["next-row-id"]) == (3, 7)
     assert grown["encryption-keys"] == [{"key-id": "x"}]
+
+
+def test_the_past_of_a_table_and_its_columns_of_then(bench: Bench) -> None:
+    orders = bench.table("orders", 1)
+    first = bench.head(orders, "main")
+    bench.publish(bench.changed("orders", 2))
+    second = bench.head(orders, "main")
+    bench.view("newest", "select 1", schema="s")
+    found = bench.lake.histories([orders, ("s", "newest"), ("s", "gone")])
+    assert set(found) == {orders, ("s", "newest")}
+    assert found["s", "newest"].kind == "view"
+    past = found[orders]
+    assert (past.main, [one for _, one in past.log]) == (second, [first, second])
+    assert past.has(first)
+    assert not past.has(1)
+    assert [c.name for c in bench.lake.columns_at(orders, first)] == ["id"]
+    assert [c.name for c in bench.lake.columns_at(orders, second)] == ["id", "extra"]

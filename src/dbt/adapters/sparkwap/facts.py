@@ -11,6 +11,7 @@ from typing import Any
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
 from sparkwap.redaction import redact
+from sparkwap.replay import Outside
 from sparkwap.run import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
@@ -65,6 +66,23 @@ class Manifest:
             for node_id in sorted(self._closure(_depends_on(node)))
             if (name := self.table(node_id)) is not None
         ]
+
+    def outside(self, selected: Collection[str]) -> list[Outside]:
+        """What the selected nodes and tests read and the run does not build."""
+        chosen = set(selected)
+        found: dict[str, Outside] = {}
+        for node in (self._nodes[one] for one in sorted(chosen) if one in self._nodes):
+            for node_id in self._inlined(node) - chosen:
+                table = self._table(node_id)
+                if table is not None:
+                    found.setdefault(node_id, Outside(table, _short(node_id), node.name))
+        return list(found.values())
+
+    def not_replayable(self, selected: Collection[str]) -> list[str]:
+        """Those of the selected nodes that no earlier state of what they read can make anew."""
+        chosen = (self._nodes[one] for one in sorted(selected) if one in self._nodes)
+        told = ((node.name, _keeps(node)) for node in chosen)
+        return [f"{name}: {why}" for name, why in told if why]
 
     def selector(self, node_id: str) -> str:
         """What selects this node, and no other, in ``--select``."""
@@ -204,6 +222,17 @@ class Manifest:
                 parents.add(parent)
         return frozenset(parents)
 
+    def _inlined(self, node: Any) -> frozenset[str]:
+        """What a node's SQL names: its parents, ephemeral ones replaced by theirs."""
+        found: set[str] = set()
+        for parent in _depends_on(node):
+            above = self._nodes.get(parent)
+            if above is not None and _materialized(above) == "ephemeral":
+                found |= self._inlined(above)
+            else:
+                found.add(parent)
+        return frozenset(found)
+
     def _closure(self, node_ids: Iterable[str]) -> frozenset[str]:
         return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
 
@@ -245,6 +274,24 @@ def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[s
         for key, node in manifest.nodes.items()
         if key not in selected and _is_elsewhere(node, getattr(node, "defer_relation", None))
     )
+
+
+def _short(node_id: str) -> str:
+    """A node as its reader calls it: ``orders``, ``source:raw.events``."""
+    kind, _, name = node_id.split(".", 2)
+    return f"source:{name}" if kind == "source" else name
+
+
+def _keeps(node: Any) -> str | None:
+    """Why a node's rows are no function of what it reads; None if they are."""
+    kind = _materialized(node)
+    if kind == "snapshot":
+        return "a snapshot is the history of what it saw, run by run"
+    if kind == "incremental" and getattr(node.config, "full_refresh", None) is False:
+        return "with full_refresh: false it is never built as a whole"
+    if kind == "incremental" and getattr(node.config, "incremental_strategy", None) == "microbatch":
+        return "dbt cuts a microbatch model into batches by today's date"
+    return None
 
 
 def _is_elsewhere(node: Any, other: Any) -> bool:

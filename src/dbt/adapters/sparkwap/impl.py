@@ -30,7 +30,7 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
 from dbt.adapters.sparkwap.record import write_unfinished
-from dbt.adapters.sparkwap.relation import SparkWapRelation
+from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap import (
@@ -40,6 +40,7 @@ from sparkwap import (
     names,
     overlay,
     rebuilding,
+    replay,
     sqltext,
     state,
     steplog,
@@ -48,7 +49,7 @@ from sparkwap import (
 )
 from sparkwap.anomaly import column_metrics
 from sparkwap.catalog import Kind, Lake, TableState
-from sparkwap.errors import SparkwapError
+from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
@@ -73,6 +74,8 @@ _T = TypeVar("_T")
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
 RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
+LOOKING = frozenset({"show", "compile"})
+"""Commands that compile nodes and open no run."""
 
 
 @dataclass
@@ -121,6 +124,8 @@ class SparkWapAdapter(SparkAdapter):
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._lease: lease.Holding | None = None
+        self._replay: replay.Replay | None = None
+        self._replay_known = False
         self._run_settled = False
         self._refusal: str | None = None
         # What is wrong with the server or catalog: empty for nothing, None while it is not known.
@@ -184,10 +189,42 @@ class SparkWapAdapter(SparkAdapter):
         variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
         scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
         own = variables.get(getattr(self.config, "project_name", ""), {})
-        given = getattr(self.config, "cli_vars", None) or {}
+        given = self._given_vars()
         settings = GateSettings.from_vars({**scoped, **own, **given})
+        if given.get(replay.VARIABLE) and "wap_publish" not in given:
+            # An earlier state must not come to readers because nobody thought of them.
+            settings = replace(settings, publish="never")
         rebuilt = again.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
+
+    def _given_vars(self) -> Mapping[str, Any]:
+        """The vars of the command line."""
+        return getattr(self.config, "cli_vars", None) or {}
+
+    def _as_of(self) -> replay.Replay | None:
+        """The moment that this invocation reads as of; None for the present.
+
+        Of the command line only: a project that has a var of that name means something else by it.
+        """
+        with self._lock:
+            if not self._replay_known:
+                self._replay = self._open_replay()
+                self._replay_known = True
+            return self._replay
+
+    def _open_replay(self) -> replay.Replay | None:
+        wanted = replay.asked(self._given_vars().get(replay.VARIABLE), datetime.now(UTC))
+        if wanted is None:
+            return None
+        args = getattr(self.config, "args", None)
+        if self._command == "clone" or getattr(args, "defer", False) or getattr(args, "DEFER", 0):
+            raise ConfigError(
+                f"{replay.VARIABLE} cannot go with `dbt clone` or --defer, whose tables belong to "
+                "another state of the project. Nothing was run. Leave one of the two out."
+            )
+        rows = self.lake.ledger.rows("publishes")
+        moment = replay.named(wanted, rows) if isinstance(wanted, str) else wanted
+        return replay.Replay(moment, self.lake.histories, replay.changes(rows))
 
     def _branch(self, settings: GateSettings) -> str:
         """The audit branch: the user's, that of the run to go on with, or a new one."""
@@ -231,6 +268,7 @@ class SparkWapAdapter(SparkAdapter):
             part=self._part(),
             # A clone copies tables, whatever code has made them.
             manifest=None if self._command == "clone" else self._packed_manifest,
+            replay=self._as_of(),
         )
         self._start_log(settings)
         for line in self.lake.recover():
@@ -355,6 +393,7 @@ class SparkWapAdapter(SparkAdapter):
         self, name: str, query_header_context: Any = None, should_release_connection: bool = True
     ) -> Iterator[None]:
         """dbt opens a node's connection before it compiles the node: here the node begins."""
+        self._require_no_replay()
         with super().connection_named(name, query_header_context, should_release_connection):
             kind = getattr(query_header_context, "resource_type", None)
             if kind in facts.BUILT_TYPES:
@@ -371,6 +410,15 @@ class SparkWapAdapter(SparkAdapter):
                     node_id=query_header_context.unique_id,
                 )
             yield
+
+    def _require_no_replay(self) -> None:
+        """What only looks opens no run, so that nothing would be read as of an earlier moment."""
+        if self._command in LOOKING and self._given_vars().get(replay.VARIABLE):
+            raise DbtRuntimeError(
+                f"`dbt {self._command}` reads the present, whatever {replay.VARIABLE} says, so "
+                f"nothing was run. To look at a replay: dbt build --vars '{replay.VARIABLE}: ...', "
+                f"then dbt {self._command} --vars 'wap_branch: <its branch>'."
+            )
 
     def _manifest_facts(self) -> facts.Manifest:
         if self._facts is None:
@@ -466,6 +514,11 @@ class SparkWapAdapter(SparkAdapter):
         if state is None or (state.kind == "table" and state.main is None):
             return None
         quoted = f"{self.quote(schema)}.{self.quote(name)}"
+        moment = self._as_of()
+        if moment is not None:
+            with _as_dbt_error():
+                former = moment.former((schema, name))
+            return None if former is None else f"{quoted}{as_of(former)}"
         return quoted if state.kind == "view" else f"{quoted} version as of 'main'"
 
     @available.parse(lambda *a, **k: None)
@@ -574,19 +627,53 @@ class SparkWapAdapter(SparkAdapter):
             run_id=get_invocation_id(),
             meta_of=self._manifest_facts().meta,
             tell=lambda notice: run.tell(node_id, notice) if run else None,
+            published=lambda: self.wap_published(
+                self.Relation.create(schema=model["schema"], identifier=model["alias"])
+            ),
+            replay=self._as_of() is not None,
         )
 
     # -- opening and closing ---------------------------------------------------------------------
 
     @available.parse(lambda *a, **k: None)
-    def wap_open_run(self) -> str | None:
-        """Open the run of this invocation; returns its audit branch."""
+    def wap_open_run(self, selected: Sequence[str] = ()) -> str | None:
+        """Open the run of this invocation; returns its audit branch.
+
+        :param selected: ids of the nodes and tests that it was told to run.
+        """
         run = self.current_run()
         if run is None:
             return None
+        if run.replay is not None:
+            self._pin(run, selected)
         self._record_unfinished()
         reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
+
+    def _pin(self, run: Run, selected: Sequence[str]) -> None:
+        """Resolve what a replay reads and does not build, before anything is written."""
+        manifest = self._manifest_facts()
+        try:
+            with _as_dbt_error():
+                replay.require(manifest.not_replayable(selected))
+                run.pin(manifest.outside(selected))
+        except DbtRuntimeError:
+            # There is nothing on its branch that a later command could go on with.
+            LastRun(run.run_id, run.branch, "closed").write(self._target_path)
+            raise
+
+    @available.parse(lambda *a, **k: False)
+    def wap_is_replay(self) -> bool:
+        """Whether this invocation reads as of an earlier moment."""
+        with _as_dbt_error():
+            return self._as_of() is not None
+
+    @available.parse(lambda *a, **k: "current_timestamp()")
+    def wap_now(self) -> str:
+        """The present as SQL, in a replay its moment."""
+        with _as_dbt_error():
+            moment = self._as_of()
+        return "current_timestamp()" if moment is None else replay.literal(moment.moment.at)
 
     @available.parse(lambda *a, **k: {})
     def wap_close_run(self, results: Iterable[Any]) -> dict[str, Any]:
@@ -621,9 +708,8 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.RECORDED, **about)
         facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
-        lines = summary.lines(
-            closing, run_id=run.run_id, branch=run.branch, remarks=rebuilding.told(closing)
-        )
+        remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
+        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch, remarks=remarks)
         return {
             "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
@@ -822,6 +908,10 @@ class SparkWapAdapter(SparkAdapter):
         state = self._state(relation) if relation.schema else None
         if state is None:
             return [SparkWapColumn(**vars(c)) for c in super().get_columns_in_relation(relation)]
+        pinned = overlay.active().pinned(_identifier(relation))
+        columns = (
+            state.columns if pinned is None else self.lake.columns_at(state.identifier, pinned)
+        )
         return [
             SparkWapColumn(
                 table_schema=relation.schema,
@@ -831,7 +921,7 @@ class SparkWapAdapter(SparkAdapter):
                 column_index=index,
                 dtype=column.type,
             )
-            for index, column in enumerate(state.columns)
+            for index, column in enumerate(columns)
         ]
 
     def get_column_schema_from_query(self, sql: str) -> list[SparkWapColumn]:

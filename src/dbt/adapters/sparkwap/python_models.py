@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
 from sparkwap.redaction import redact
 
@@ -42,10 +43,15 @@ def model_frame(
     }
     with _located(path), _importable(project_root), _active(spark):
         exec(compile(code, path, "exec"), module)
-        dbt = module["dbtObj"](spark.table)
+        dbt = module["dbtObj"](lambda name: _table(spark, name))
         if "model" not in module:
             raise DbtRuntimeError(f"{path}: a Python model defines `def model(dbt, session)`.")
         return _as_frame(spark, module["model"](dbt, spark), path)
+
+
+def _table(spark: SparkSession, name: str) -> DataFrame:
+    """What ``dbt.ref()`` and ``dbt.source()`` give; in a replay a table at a snapshot."""
+    return spark.sql(f"select * from {name}") if is_as_of(name) else spark.table(name)
 
 
 def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
