@@ -50,10 +50,11 @@ class RawModel:
 
 @dataclass(frozen=True)
 class Lake:
-    """A lake's catalog: its name, and PyIceberg's properties."""
+    """A lake's catalog: its name, and PyIceberg's properties; and dbt's target that names it."""
 
     name: str
     properties: Mapping[str, str]
+    target: str = ""
 
     def open(self) -> Catalog | None:
         """The catalog; None if there is none yet (opening one would make it)."""
@@ -261,7 +262,7 @@ class DbtCall:
                 f"'{profile.credentials.type}'; sparkwap build needs type 'sparkwap'."
             )
         settings = credentials.catalog_settings(str(self.project_dir))
-        return Lake(credentials.catalog_name, dict(settings))
+        return Lake(credentials.catalog_name, dict(settings), profile.target_name)
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:

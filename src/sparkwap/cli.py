@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
+from sparkwap.alerts.command import register_alerts
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.quarantine import register_quarantine
@@ -97,6 +98,7 @@ def register_doctor(commands: Commands) -> None:
 
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
+    register_alerts,
     register_build,
     register_doctor,
     register_quarantine,

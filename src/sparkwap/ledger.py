@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
+from sparkwap.alerts.model import Told
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.leases import NAMESPACE
@@ -133,6 +134,21 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "bytes": _ID,
         }
     ),
+    "alerts": pa.schema(
+        {
+            "at": _TIME,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "route": _TEXT,
+            "kind": _TEXT,
+            "subject": _TEXT,
+            "owners": pa.list_(_TEXT),
+            "fingerprint": _TEXT,
+            "outcome": _TEXT,
+            "tries": _ID,
+            "message": _TEXT,
+        }
+    ),
     "journal": pa.schema(
         {
             "publish_id": _TEXT,
@@ -158,7 +174,8 @@ the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollba
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch. ``journal`` is kept on catalogs that cannot publish in one
+table that went with a branch; ``alerts`` is what was sent to which route, ``alerts.fingerprint``
+the same for the same trouble. ``journal`` is kept on catalogs that cannot publish in one
 transaction: a publish as it was intended, and what it came to."""
 
 _TABLE_PROPERTIES = {
@@ -313,13 +330,22 @@ class Ledger:
             if row["verdict"] == "published" and (row["schema"], row["name"]) in names
         ]
 
+    def told_since(self, since: datetime) -> list[Told]:
+        """The alerts that were delivered since then."""
+        sent = _ex.And(
+            _ex.GreaterThanOrEqual("at", since.isoformat()), _ex.EqualTo("outcome", "sent")
+        )
+        rows = self._read("alerts", sent)
+        return [Told(row["route"], row["fingerprint"], row["at"]) for row in rows]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)
 
     def ensure_all(self) -> None:
-        """Create all tables that this catalog needs: the journal where a publish is a series."""
-        self.ensure(set(SCHEMAS) - ({"journal"} if self._lake.store.rows.atomic else set()))
+        """Create all tables that each run needs: the journal where a publish is a series."""
+        unneeded = {"alerts"} | ({"journal"} if self._lake.store.rows.atomic else set())
+        self.ensure(set(SCHEMAS) - unneeded)
 
     def ensure(self, tables: Collection[str]) -> None:
         """Create the ledger's schema and those tables where they lack; add columns that lack.

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, TypeVar, cast, get_args
 
+from sparkwap.alerts import settings as alerting
+from sparkwap.alerts.settings import AlertSettings
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
 from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
@@ -48,6 +50,7 @@ class GateSettings:
         sweep_limits: How old things must be before a sweep takes them.
         log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
             log, or nowhere.
+        alerts: Who is told of what the gate did.
     """
 
     publish: PublishMode = "run"
@@ -64,6 +67,7 @@ class GateSettings:
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
     log: LogMode = "file"
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -71,9 +75,9 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
-        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`,
-        `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A key that is absent takes
-        its default, and so does one without a value (`wap_branch:`), except that a
+        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`, `wap_sweep`,
+        `wap_sweep_after_days`, `wap_sweep_named_after_days` and `wap_sweep_files_after_days`. A
+        key that is absent takes its default, and so does one without a value, except that a
         `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
         as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
@@ -107,6 +111,7 @@ class GateSettings:
                 reader.days("wap_sweep_files_after_days", FILE_DAYS),
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
+            alerts=_given(reader.described("wap_alerts", alerting.parse), AlertSettings()),
         )
         reader.finish()
         return settings
@@ -131,6 +136,21 @@ class _Reader:
         except ValueError as problem:
             detail = f" ({problem})" if str(problem) else ""
             self._problems.append(f"{key}: {value!r} is not allowed{detail}; legal: {legal}")
+            return None
+
+    def described(self, key: str, parse: Callable[[object], _T]) -> _T | None:
+        """Return the parsed value of a `key` whose parser says itself what is wrong.
+
+        The value is not told: somebody may have put a secret there.
+        """
+        self._known.append(key)
+        value = self._variables.get(key)
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as problem:
+            self._problems.append(f"{key}: {problem}")
             return None
 
     def choice(self, key: str, options: tuple[str, ...]) -> str:
