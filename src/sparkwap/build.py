@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
+_PATIENCE_SECONDS = 45.0
 # The dbt of this Python, whatever PATH says.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
@@ -209,7 +211,7 @@ class DbtCall:
         arguments = [*command, *self._common()]
         if variables:
             arguments += ["--vars", json.dumps(variables, default=str)]
-        return subprocess.run([*_DBT, *arguments], check=False).returncode
+        return _patiently([*_DBT, *arguments])
 
     def _common(self) -> list[str]:
         options = {
@@ -263,6 +265,21 @@ class DbtCall:
             )
         settings = credentials.catalog_settings(str(self.project_dir))
         return Lake(credentials.catalog_name, dict(settings), profile.target_name)
+
+
+def _patiently(command: Sequence[str]) -> int:
+    """Run a command; an interrupt is its own to heed, and is passed on when it has ended.
+
+    dbt cancels its statements and gives its lease back, which takes a moment.
+    """
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                child.wait(_PATIENCE_SECONDS)
+            child.kill()
+            raise
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:

@@ -23,6 +23,7 @@ from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
+from sparkwap.watch.command import register_watch
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -104,6 +105,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_quarantine,
     register_source,
     register_sweep,
+    register_watch,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.alerts.project import Project, of_manifest, trouble
@@ -130,6 +130,7 @@ class TestSamples:
         found = known.sample("test.shop.x", ["_row", "_RAW", "raw_text"], [(1, "secret", "secret")])
         assert (found.columns, found.rows) == (("_row",), (("1",),))
 
+    @settings(deadline=None)
     @given(
         personal=st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
         tested=st.sampled_from(["a", "b", "c", "d", ""]),
