@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ATTEMPT_SECONDS = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+_SECRET_LENGTH = 16
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -186,8 +187,7 @@ def _post(route: Route, message: Message, seconds: float) -> None:
     assert route.url is not None  # settings require it
     url = route.url.read()
     parts = urlsplit(url)
-    # The address of a webhook is what gives the right to write to it.
-    remember(url, *(part for part in (parts.path.strip("/"), parts.query) if part))
+    remember(url, *secrets_of(url))
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise Undelivered("its url is not one of http or https", again=False)
     body = _BODIES[route.type](message)
@@ -224,6 +224,17 @@ def _post(route: Route, message: Message, seconds: float) -> None:
     if not 200 <= code < 300:
         asked = float(wait) if wait.isdecimal() else None
         raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=asked)
+
+
+def secrets_of(url: str) -> list[str]:
+    """The parts of a webhook's address that give the right to write to it.
+
+    Errors cite them without the host. A short path such as ``/alerts`` is a word like others, which
+    must not be cut out of all texts.
+    """
+    parts = urlsplit(url)
+    found = [parts.path, parts.query, *parts.path.split("/")]
+    return [part for part in (one.strip("/") for one in found) if len(part) >= _SECRET_LENGTH]
 
 
 def _mail(mail: Mail, message: Message, seconds: float) -> None:

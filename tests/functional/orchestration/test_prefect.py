@@ -80,6 +80,7 @@ def test_a_run_a_retry_and_arrivals(
                 "RETRY_DELAY": "0.5",
                 "PREFECT_HOME": str(tmp_path / "home"),
                 "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+                "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "200",
                 "DO_NOT_TRACK": "1",
             },
             capture_output=True,

@@ -11,7 +11,7 @@ from endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
 
 from sparkwap.alerts import render
 from sparkwap.alerts.model import Message
-from sparkwap.alerts.send import Delivery, deliver
+from sparkwap.alerts.send import Delivery, deliver, secrets_of
 from sparkwap.alerts.settings import Route, Value, parse
 from sparkwap.redaction import redact
 
@@ -123,6 +123,14 @@ class TestHttp:
             (done,) = send(message(), routes=web(monkeypatch, url), tries=1)
             assert SECRET not in done.problem
             assert SECRET not in redact(f"Max retries exceeded with url: /services/{SECRET} (x)")
+
+    def test_what_of_an_address_is_a_secret(self) -> None:
+        token = "XXXXXXXXXXXXXXXXXXXXXXXX"
+        assert secrets_of(f"https://hooks.slack.com/services/T000/B000/{token}") == [
+            f"services/T000/B000/{token}",
+            token,
+        ]
+        assert secrets_of("http://pager.internal/alerts?kind=dbt") == []
 
 
 class TestTime:
