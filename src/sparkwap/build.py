@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
+_PATIENCE_SECONDS = 45.0
 # The dbt of this Python, whatever PATH says.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
@@ -50,10 +52,11 @@ class RawModel:
 
 @dataclass(frozen=True)
 class Lake:
-    """A lake's catalog: its name, and PyIceberg's properties."""
+    """A lake's catalog: its name, and PyIceberg's properties; and dbt's target that names it."""
 
     name: str
     properties: Mapping[str, str]
+    target: str = ""
 
     @property
     def exists(self) -> bool:
@@ -207,7 +210,7 @@ class DbtCall:
         """Run dbt on this terminal, with more variables; returns its exit code."""
         if until is not None:
             more["landing_until"] = until.isoformat()
-        return subprocess.run([*_DBT, *self.arguments(*command, **more)], check=False).returncode
+        return _patiently([*_DBT, *self.arguments(*command, **more)])
 
     def arguments(self, *command: str, **more: Any) -> list[str]:
         """What comes behind `dbt` on the command line, with more variables."""
@@ -266,7 +269,22 @@ class DbtCall:
                 f"'{profile.credentials.type}'; this command needs type 'sparkwap'."
             )
         settings = credentials.catalog_settings(str(self.project_dir))
-        return Lake(credentials.catalog_name, dict(settings))
+        return Lake(credentials.catalog_name, dict(settings), profile.target_name)
+
+
+def _patiently(command: Sequence[str]) -> int:
+    """Run a command; an interrupt is its own to heed, and is passed on when it has ended.
+
+    dbt cancels its statements and gives its lease back, which takes a moment.
+    """
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                child.wait(_PATIENCE_SECONDS)
+            child.kill()
+            raise
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:

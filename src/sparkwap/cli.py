@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
+from sparkwap.alerts.command import register_alerts
 from sparkwap.build import register_build
 from sparkwap.errors import SparkwapError
 from sparkwap.load_command import register_load
@@ -25,6 +26,7 @@ from sparkwap.redaction import redact
 from sparkwap.report.command import register_report
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
+from sparkwap.watch.command import register_watch
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -100,6 +102,7 @@ def register_doctor(commands: Commands) -> None:
 
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
+    register_alerts,
     register_build,
     register_doctor,
     register_pr,
@@ -108,6 +111,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_report,
     register_source,
     register_sweep,
+    register_watch,
 )
 
 

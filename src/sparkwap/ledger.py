@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
+from sparkwap.alerts.model import Told
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.leases import NAMESPACE
@@ -187,6 +188,21 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "bytes": _ID,
         }
     ),
+    "alerts": pa.schema(
+        {
+            "at": _TIME,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "route": _TEXT,
+            "kind": _TEXT,
+            "subject": _TEXT,
+            "owners": pa.list_(_TEXT),
+            "fingerprint": _TEXT,
+            "outcome": _TEXT,
+            "tries": _ID,
+            "message": _TEXT,
+        }
+    ),
     "journal": pa.schema(
         {
             "publish_id": _TEXT,
@@ -217,11 +233,13 @@ undone, which is another one where a forced rollback takes later publishes with 
 is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
 table that went with a branch. ``loads`` are the files of `sparkwap load`: it was published if a
 publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit says of what it
-found, where it does not only count rows, ``seconds`` what a build or test took. ``metrics`` has what
-the anomaly audits have measured of a candidate, named as in ``tests.audited``, with what was
-expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such as
-a test's ``where``. Only those of published candidates are compared with. ``journal`` is kept on
-catalogs that cannot publish in one transaction: a publish as it was intended, and what it came to."""
+found, where it does not only count rows, ``seconds`` what a build or test took. ``metrics`` has
+what the anomaly audits have measured of a candidate, named as in ``tests.audited``, with what was
+expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such
+as a test's ``where``. Only those of published candidates are compared with. ``alerts`` is what was
+sent to which route, ``alerts.fingerprint`` the same for the same trouble. ``journal`` is kept on
+catalogs that cannot publish in one transaction: a publish as it was intended, and what came of
+it."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -392,13 +410,22 @@ class Ledger:
         found = self._read("manifests", None, ("hash", "project"))
         return {row["hash"]: row["project"] for row in found}
 
+    def told_since(self, since: datetime) -> list[Told]:
+        """The alerts that were delivered since then."""
+        sent = _ex.And(
+            _ex.GreaterThanOrEqual("at", since.isoformat()), _ex.EqualTo("outcome", "sent")
+        )
+        rows = self._read("alerts", sent)
+        return [Told(row["route"], row["fingerprint"], row["at"]) for row in rows]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)
 
     def ensure_all(self) -> None:
-        """Create all tables that this catalog needs: the journal where a publish is a series."""
-        self.ensure(set(SCHEMAS) - ({"journal"} if self._lake.store.rows.atomic else set()))
+        """Create all tables that each run needs: the journal where a publish is a series."""
+        unneeded = {"alerts"} | ({"journal"} if self._lake.store.rows.atomic else set())
+        self.ensure(set(SCHEMAS) - unneeded)
 
     def ensure(self, tables: Collection[str]) -> None:
         """Create the ledger's schema and those tables where they lack; add columns that lack.

@@ -102,6 +102,8 @@ class Operations:
         self._unfinished = unfinished
         self._manifest = manifest
         self._leases: dict[str, tuple[Lease, bool]] = {}
+        self.rolled_back: list[LedgerPublish] = []
+        """The publishes that this call has undone, for those who want to know."""
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
         """Check the arguments and run an operation.
@@ -356,6 +358,7 @@ class Operations:
             )
         except RollbackRefused as refused:
             raise refused.told(self._why_not(done, later, refused, force)) from refused
+        self.rolled_back = publishes
         with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
         atomic = self._lake.store.rows.atomic
         how = "in one transaction" if atomic else "by a journal, one table after the other"

@@ -118,10 +118,11 @@ def bad_rows(lake: Lake, model: RawModel) -> list[BadRow]:
     """The published bad rows of a raw model that no replay has brought back."""
     catalog = lake.open()
     table = published(catalog, model) if catalog is not None else None
-    return [] if table is None else _open_rows(table)
+    return [] if table is None else open_rows(table)
 
 
-def _open_rows(table: Table) -> list[BadRow]:
+def open_rows(table: Table) -> list[BadRow]:
+    """The bad rows of a published raw table that no replay has brought back."""
     from pyiceberg import expressions
 
     _ex: Any = expressions  # its classes are typed for named arguments only

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, TypeVar, cast, get_args
 
+from sparkwap.alerts import settings as alerting
+from sparkwap.alerts.settings import AlertSettings
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
 from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
@@ -50,6 +52,7 @@ class GateSettings:
             log, or nowhere.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`, in which `*` stands for anything.
+        alerts: Who is told of what the gate did.
     """
 
     publish: PublishMode = "run"
@@ -67,6 +70,7 @@ class GateSettings:
     sweep_limits: Limits = field(default_factory=Limits)
     log: LogMode = "file"
     diff_hide: tuple[str, ...] = ()
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -74,9 +78,10 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
-        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_sweep`, `wap_sweep_after_days`,
-        `wap_sweep_named_after_days`, `wap_sweep_files_after_days` and `wap_diff_hide`. A key that
-        is absent takes its default, and so does one without a value (`wap_branch:`), except that a
+        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`, `wap_sweep`,
+        `wap_sweep_after_days`, `wap_sweep_named_after_days`, `wap_sweep_files_after_days` and
+        `wap_diff_hide`. A key that is absent takes its default, and so does one without a value
+        (`wap_branch:`), except that a
         `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
         as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
@@ -111,6 +116,7 @@ class GateSettings:
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
+            alerts=_given(reader.described("wap_alerts", alerting.parse), AlertSettings()),
         )
         reader.finish()
         return settings
@@ -135,6 +141,21 @@ class _Reader:
         except ValueError as problem:
             detail = f" ({problem})" if str(problem) else ""
             self._problems.append(f"{key}: {value!r} is not allowed{detail}; legal: {legal}")
+            return None
+
+    def described(self, key: str, parse: Callable[[object], _T]) -> _T | None:
+        """Return the parsed value of a `key` whose parser says itself what is wrong.
+
+        The value is not told: somebody may have put a secret there.
+        """
+        self._known.append(key)
+        value = self._variables.get(key)
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as problem:
+            self._problems.append(f"{key}: {problem}")
             return None
 
     def choice(self, key: str, options: tuple[str, ...]) -> str:

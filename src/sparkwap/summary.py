@@ -86,6 +86,11 @@ def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] 
     return text
 
 
+def ways(closing: Closing, branch: str) -> list[tuple[str, str]]:
+    """Return the next steps after a run: what each is for, and its command."""
+    return _ways_on([_row(node, closing) for node in closing.nodes], branch, closing)
+
+
 def _row(node: BuiltNode, closing: Closing) -> _Row:
     verdict = closing.decision.verdicts[node.node_id]
     if verdict.outcome == "published" and closing.refused is not None:

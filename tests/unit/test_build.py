@@ -172,12 +172,7 @@ def test_dbt_gets_the_project_and_the_variables(
 ) -> None:
     calls: list[Sequence[str]] = []
 
-    class Done:
-        returncode = 0
-
-    monkeypatch.setattr(
-        build.subprocess, "run", lambda command, check: calls.append(command) or Done()
-    )
+    monkeypatch.setattr(build, "_patiently", lambda command: calls.append(command) or 0)
     call = build.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
     assert call.run("build", until=JANUARY) == 0
     command = list(calls[0])

@@ -81,9 +81,9 @@ def row(line: int, batch: int, error: str = "no") -> dict[str, Any]:
 
 def test_a_row_that_came_back_is_in_quarantine_no_more() -> None:
     table: Any = Table([row(1, 1), row(2, 1), row(2, 3, "still no")], [row(1, 2), row(2, 2)])
-    assert quarantine._open_rows(table) == [BadRow("f", 2, "still no", "x")]
+    assert quarantine.open_rows(table) == [BadRow("f", 2, "still no", "x")]
     empty: Any = Table([], [])
-    assert quarantine._open_rows(empty) == []
+    assert quarantine.open_rows(empty) == []
 
 
 def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,5 +28,6 @@
             rows, config.get("fail_calc"), config.get("warn_if"), config.get("error_if"),
             limit=none) }}
     {%- endcall -%}
+    {%- do adapter.wap_sample(model, rows, load_result("main")) -%}
     {{ return({"relations": relations}) }}
 {% endmaterialization %}

@@ -24,7 +24,7 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
-from dbt.adapters.sparkwap import again, anomalies, docs, facts
+from dbt.adapters.sparkwap import again, alerting, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -131,6 +131,7 @@ class SparkWapAdapter(SparkAdapter):
         # What is wrong with the server or catalog: empty for nothing, None while it is not known.
         self._probed: str | None = None
         self._log: steplog.StepLog | None = None
+        self._alerts: alerting.RunAlerts | None = None
         self._read_branch_known = False
         self._facts: facts.Manifest | None = None
         # To its adapter a retry looks like the command that it repeats.
@@ -187,7 +188,10 @@ class SparkWapAdapter(SparkAdapter):
     def _settings(self) -> GateSettings:
         """The gate's settings: vars of the project, then those of the command line."""
         variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
-        scoped = {k: v for k, v in variables.items() if not isinstance(v, dict)}
+        # A mapping holds the vars of the package that its key names, but for the one of ours.
+        scoped = {
+            k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
+        }
         own = variables.get(getattr(self.config, "project_name", ""), {})
         given = self._given_vars()
         settings = GateSettings.from_vars({**scoped, **own, **given})
@@ -271,6 +275,9 @@ class SparkWapAdapter(SparkAdapter):
             replay=self._as_of(),
         )
         self._start_log(settings)
+        if settings.alerts.routes and rebuilt is None:
+            # What a rebuild came to is told by the run that it belongs to.
+            self._alerts = alerting.RunAlerts(self, run)
         for line in self.lake.recover():
             logger.info(line)
         run.warm_up()
@@ -694,7 +701,10 @@ class SparkWapAdapter(SparkAdapter):
         except Exception as error:
             # dbt knows of nothing wrong with them, and a retry would pass them by.
             facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
-            raise DbtRuntimeError(_not_closed(error, run.branch)) from error
+            told = _not_closed(error, run.branch)
+            if self._alerts is not None:
+                self._alerts.broke_down(told, [node.node_id for node in nodes])
+            raise DbtRuntimeError(told) from error
         finally:
             self._run_settled = True
             self._end_run()
@@ -710,6 +720,8 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.MARKED, **about)
         remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
         lines = summary.lines(closing, run_id=run.run_id, branch=run.branch, remarks=remarks)
+        if self._alerts is not None:
+            lines += self._alerts.closed(closing, manifest, results)
         return {
             "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
@@ -755,7 +767,10 @@ class SparkWapAdapter(SparkAdapter):
             manifest=self._packed_manifest,
         )
         with _as_dbt_error():
-            return operations.call(name, arguments)
+            lines = operations.call(name, arguments)
+        if operations.rolled_back:
+            lines += alerting.rolled_back(self, operations.rolled_back)
+        return lines
 
     @available.parse(lambda *a, **k: [])
     def wap_erasure(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -959,6 +974,16 @@ class SparkWapAdapter(SparkAdapter):
             logger.info(line)
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
+        """Keep some of the rows that failed a test, where alerts are to show them.
+
+        :param sql: the query of the rows that fail.
+        :param result: what dbt's statement of the test has loaded.
+        """
+        if self._alerts is not None:
+            self._alerts.keep_sample(str(test["unique_id"]), sql, result)
 
     # -- small things for macros -----------------------------------------------------------------
 

@@ -1,0 +1,186 @@
+"""What alerts need of dbt: the manifest, the results, and some rows of tests that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from dbt_common.invocation import get_invocation_id
+
+from dbt.adapters.sparkwap import facts
+from dbt.adapters.sparkwap.sessions import logger
+from sparkwap import summary
+from sparkwap.alerts import events
+from sparkwap.alerts.events import Failure, Quarantined
+from sparkwap.alerts.model import Event, Sample
+from sparkwap.alerts.project import Project
+from sparkwap.run import Closing, Run
+
+if TYPE_CHECKING:
+    from dbt.adapters.sparkwap.impl import SparkWapAdapter
+    from sparkwap.ledger import LedgerPublish
+
+_FAILED = frozenset({"fail", "error", "runtime error"})
+
+
+class RunAlerts:
+    """The alerts of one run. Nothing here lets the run fail.
+
+    :param adapter: the adapter, for queries and the manifest.
+    :param run: the run.
+    """
+
+    def __init__(self, adapter: SparkWapAdapter, run: Run) -> None:
+        self._adapter = adapter
+        self._run = run
+        self._settings = run.settings.alerts
+        self._samples: dict[str, Sample] = {}
+
+    def keep_sample(self, test_id: str, sql: str, result: Any) -> None:
+        """Ask for some of the rows that failed a test, while the session reads its branch."""
+        count = self._settings.sample_rows
+        try:
+            if not count or not _should_error(result):
+                return
+            query = f"select * from (\n{sql}\n) as wap_sample limit {count}"
+            _, table = self._adapter.execute(query, fetch=True)
+            rows = [tuple(row) for row in table.rows]
+            self._samples[test_id] = project(self._adapter).sample(
+                test_id, list(table.column_names), rows
+            )
+        except Exception as error:
+            logger.debug(f"no sample of {test_id}: {type(error).__name__}")
+
+    def closed(
+        self, closing: Closing, manifest: facts.Manifest, results: Iterable[Any]
+    ) -> list[str]:
+        """Tell of a run that has ended; returns the lines to print."""
+
+        def found(known: Project) -> list[Event]:
+            at, run_id = datetime.now(UTC), self._run.run_id
+            run = events.of_run(
+                closing,
+                _failures(manifest, results),
+                run_id=run_id,
+                branch=self._run.branch,
+                at=at,
+                project=known,
+                ways=summary.ways(closing, self._run.branch),
+                samples=self._samples,
+            )
+            threshold = self._settings.quarantine
+            waiting = self._quarantined(closing) if threshold is not None else []
+            return [
+                *run,
+                *events.of_quarantine(waiting, threshold, run_id=run_id, at=at, project=known),
+            ]
+
+        return _told(self._adapter, found)
+
+    def broke_down(self, message: str, node_ids: Sequence[str]) -> None:
+        """Tell of a run that the gate could not bring to its end."""
+
+        def found(known: Project) -> list[Event]:
+            return [
+                events.broken_down(
+                    message,
+                    node_ids,
+                    subject=f"dbt {self._run.command} of {self._run.project}",
+                    run_id=self._run.run_id,
+                    branch=self._run.branch,
+                    at=datetime.now(UTC),
+                    project=known,
+                )
+            ]
+
+        for line in _told(self._adapter, found):
+            logger.info(line)
+
+    def _quarantined(self, closing: Closing) -> list[Quarantined]:
+        """The quarantines of the raw tables that this run has published."""
+        if closing.refused is not None:
+            return []
+        # Here, as it brings PyArrow along, and most runs do not ask.
+        from sparkwap.alerts.look import quarantined
+
+        manifest: Any = self._adapter.get_macro_resolver()
+        published = {
+            key: node.name
+            for node in closing.nodes
+            if (key := node.node_id) in closing.decision.publish
+            and (manifest.nodes[key].config.meta or {}).get("landing")
+        }
+        return quarantined(self._run.lake.catalog, published)
+
+
+def rolled_back(adapter: SparkWapAdapter, publishes: Sequence[LedgerPublish]) -> list[str]:
+    """Tell of publishes that were undone; returns the lines to print."""
+
+    def found(known: Project) -> list[Event]:
+        manifest: Any = adapter.get_macro_resolver()
+        nodes = manifest.nodes.values()
+        return events.of_rollback(
+            publishes,
+            run_id=get_invocation_id(),
+            at=datetime.now(UTC),
+            project=known,
+            node_ids={
+                f"{node.schema}.{node.alias}": node.unique_id
+                for node in nodes
+                if str(node.resource_type) in facts.BUILT_TYPES
+            },
+        )
+
+    return _told(adapter, found)
+
+
+def project(adapter: SparkWapAdapter) -> Project:
+    """Owners and marks, from dbt's manifest; nodes are translated as they are asked for."""
+    manifest: Any = adapter.get_macro_resolver()
+
+    @cache
+    def lookup(node_id: str) -> Mapping[str, Any] | None:
+        node = (
+            manifest.nodes.get(node_id)
+            or manifest.sources.get(node_id)
+            or manifest.unit_tests.get(node_id)
+        )
+        return None if node is None else dict(node.to_dict(omit_none=True))
+
+    groups = {group.name: group.to_dict(omit_none=True) for group in manifest.groups.values()}
+    return Project(lookup, groups)
+
+
+def _told(adapter: SparkWapAdapter, find: Callable[[Project], list[Event]]) -> list[str]:
+    settings = adapter._settings().alerts
+    if not settings.routes:
+        return []
+    # Here, as most runs have no routes.
+    from sparkwap.alerts.notify import failure, safely
+
+    try:
+        found = find(project(adapter))
+    except Exception as error:
+        return failure(error)
+    target = str(getattr(adapter.config, "target_name", ""))
+    return safely(adapter.lake.ledger, found, settings, target=target)
+
+
+def _failures(manifest: facts.Manifest, results: Iterable[Any]) -> list[Failure]:
+    bad = {seen.test_id: seen for seen in manifest.seen(results) if seen.status in _FAILED}
+    return [
+        Failure(test.test_id, test.name, test.reads, bad[test.test_id].failures)
+        for test in manifest.tests()
+        if test.test_id in bad
+    ]
+
+
+def _should_error(result: Any) -> bool:
+    """Whether a test's result row says that it fails."""
+    table = result["table"] if result is not None else None
+    if table is None or not table.rows:
+        return False
+    row = dict(zip(table.column_names, table.rows[0], strict=True))
+    return str(row.get("should_error")).lower() in ("true", "1")

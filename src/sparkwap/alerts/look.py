@@ -1,0 +1,140 @@
+"""What a look at the lake finds for alerts: candidates that wait, quarantines, rollbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sparkwap import lease as leasing
+from sparkwap import names
+from sparkwap.alerts import events
+from sparkwap.alerts.events import Quarantined
+from sparkwap.alerts.model import Event
+from sparkwap.alerts.project import Project
+from sparkwap.alerts.settings import AlertSettings
+from sparkwap.quarantine import open_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from sparkwap.catalog import Lake, OpenBranch
+
+_ROLLBACK_HOURS = 24
+
+
+def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
+    """The quarantines of some raw tables, as published.
+
+    Args:
+        catalog: The catalog.
+        raw: Table name, ``schema.table``, by node id; those that are not there count for nothing.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+
+    found = []
+    for node_id, name in sorted(raw.items()):
+        schema, _, table_name = name.partition(".")
+        try:
+            table = catalog.load_table((schema, table_name))
+        except NoSuchTableError:
+            continue
+        if table.current_snapshot() is None:
+            continue
+        bad = len(open_rows(table))
+        rows = table.scan("_kind = 'row'").count() if bad else 0
+        found.append(Quarantined(node_id, name, bad, rows))
+    return found
+
+
+def waiting(lake: Lake, settings: AlertSettings, project: Project, now: datetime) -> list[Event]:
+    """What stands rejected, or held too long, on branches that no run is at work on."""
+    at = lake.leases.now()
+    busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, at)}
+    found: list[Event] = []
+    for one in lake.open_branches():
+        if one.branch not in busy:
+            found += events.of_branch(
+                one.branch,
+                lake.ledger.branch_history(one.branch).nodes,
+                _standing(one),
+                held_for=timedelta(hours=settings.held_hours),
+                now=now,
+                project=project,
+            )
+    return found
+
+
+def _standing(one: OpenBranch) -> list[str]:
+    tables = [".".join(table.identifier) for table in one.tables]
+    for side in one.side:
+        schema = names.split_side_schema(side.identifier[0], one.branch)
+        tables.append(f"{schema}.{side.identifier[1]}")
+    return tables
+
+
+def rollbacks(
+    lake: Lake, project: Project, node_ids: Mapping[str, str], now: datetime
+) -> list[Event]:
+    """The rollbacks of the last day, which whoever rolled back may have failed to tell of."""
+    since = now - timedelta(hours=_ROLLBACK_HOURS)
+    undone = {
+        row["publish_id"]: row
+        for row in lake.ledger.rows("publishes")
+        if row["action"] == "rollback" and row["published_at"] >= since
+    }
+    found: list[Event] = []
+    for publish in lake.ledger.publishes():
+        row = undone.get(publish.publish_id)
+        if row is not None:
+            found += events.of_rollback(
+                [publish],
+                run_id=row["run_id"],
+                at=row["published_at"],
+                project=project,
+                node_ids=node_ids,
+            )
+    return found
+
+
+def everything(
+    lake: Lake, settings: AlertSettings, manifest: Mapping[str, Any], project: Project, run_id: str
+) -> list[Event]:
+    """All that there is to tell of a lake as it is now.
+
+    Args:
+        lake: The lake.
+        settings: What is too long, and too much.
+        manifest: dbt's ``manifest.json``.
+        project: The project of it.
+        run_id: An id for what belongs to no run.
+    """
+    now = datetime.now(UTC)
+    nodes = [
+        node
+        for node in manifest["nodes"].values()
+        if node["resource_type"] in ("model", "seed", "snapshot")
+    ]
+    found = [
+        *waiting(lake, settings, project, now),
+        *rollbacks(
+            lake,
+            project,
+            {f"{node['schema']}.{node['alias']}": node["unique_id"] for node in nodes},
+            now,
+        ),
+    ]
+    if settings.quarantine is not None:
+        raw = {
+            node["unique_id"]: f"{node['schema']}.{node['alias']}"
+            for node in nodes
+            if (node["config"].get("meta") or {}).get("landing")
+        }
+        found += events.of_quarantine(
+            quarantined(lake.catalog, raw),
+            settings.quarantine,
+            run_id=run_id,
+            at=now,
+            project=project,
+        )
+    return found

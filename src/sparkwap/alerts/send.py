@@ -1,0 +1,299 @@
+"""Delivering messages within a limit of time, whatever the other side does.
+
+Each route has a thread of its own, so that a slow one holds up no other. When the time is up the
+caller goes on; threads that still wait do not keep the process from ending. What is said of a
+failure is in words of our own: texts of HTTP libraries cite the address, which is a secret.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from sparkwap import __version__
+from sparkwap.alerts import render
+from sparkwap.alerts.model import Message
+from sparkwap.alerts.settings import OWNER, Mail, Route
+from sparkwap.errors import SparkwapError
+from sparkwap.redaction import redact, remember
+
+if TYPE_CHECKING:
+    import tenacity
+
+_ATTEMPT_SECONDS = 5.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+_SECRET_LENGTH = 16
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Undelivered(Exception):
+    """A try that failed.
+
+    Attributes:
+        problem: Why, without any secret.
+        again: Whether another try may do better.
+        wait: Seconds that the other side asks to be left alone; None if it does not.
+    """
+
+    def __init__(self, problem: str, *, again: bool, wait: float | None = None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.again = again
+        self.wait = wait
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a message fared; ``problem`` is empty if it was delivered."""
+
+    message: Message
+    tries: int
+    problem: str = ""
+
+
+class Transport(Protocol):
+    """Tries once to deliver a message; raises `Undelivered` if it fails."""
+
+    def __call__(self, route: Route, message: Message, seconds: float) -> None: ...
+
+
+def deliver(
+    messages: Sequence[Message],
+    routes: Mapping[str, Route],
+    *,
+    timeout: float,
+    tries: int,
+    transport: Transport | None = None,
+) -> list[Delivery]:
+    """Deliver messages; returns after ``timeout`` seconds at the latest.
+
+    Args:
+        messages: The messages.
+        routes: The routes by name.
+        timeout: Seconds for all of them together.
+        tries: How often each is tried.
+        transport: Tries once; by the type of the route if left out.
+
+    Returns:
+        One for each message, in their order.
+    """
+    deadline = time.monotonic() + timeout
+    done: dict[int, Delivery] = {}
+    lock = threading.Lock()
+
+    def work(mine: Sequence[tuple[int, Message]]) -> None:
+        for index, message in mine:
+            route = routes[message.route]
+            delivery = _try(transport or attempt, route, message, deadline, tries)
+            with lock:
+                done[index] = delivery
+
+    by_route: dict[str, list[tuple[int, Message]]] = {}
+    for index, message in enumerate(messages):
+        by_route.setdefault(message.route, []).append((index, message))
+    threads = [
+        threading.Thread(target=work, args=(mine,), name=f"sparkwap-alert-{name}", daemon=True)
+        for name, mine in by_route.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = f"not delivered within {timeout:g} s"
+    with lock:
+        return [done.get(i) or Delivery(message, 0, late) for i, message in enumerate(messages)]
+
+
+def _try(
+    transport: Transport, route: Route, message: Message, deadline: float, tries: int
+) -> Delivery:
+    # Here, as most runs send nothing.
+    import tenacity
+
+    count = 0
+
+    def once() -> None:
+        nonlocal count
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Undelivered("there was no time left", again=False)
+        count += 1
+        transport(route, message, min(left, _ATTEMPT_SECONDS))
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(lambda e: isinstance(e, Undelivered) and e.again),
+        wait=_wait,
+        stop=tenacity.stop_any(
+            tenacity.stop_after_attempt(tries),
+            tenacity.stop_before_delay(max(0.0, deadline - time.monotonic())),
+        ),
+        reraise=True,
+    )
+    try:
+        retrying(once)
+    except Undelivered as error:
+        return Delivery(message, count, redact(error.problem))
+    except SparkwapError as error:
+        return Delivery(message, count, str(error))
+    except Exception as error:
+        # Not its text, which may cite an address.
+        return Delivery(message, count, f"an error of ours ({type(error).__name__})")
+    return Delivery(message, count)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Twice as long each time, give or take a half; longer where the other side asks for it."""
+    import tenacity
+
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.wait if isinstance(error, Undelivered) and error.wait is not None else 0.0
+    jitter = _FIRST_WAIT / 2
+    own = tenacity.wait_exponential_jitter(_FIRST_WAIT, _LONGEST_WAIT, jitter=jitter)(state)
+    return max(own, asked)
+
+
+# --- one try ------------------------------------------------------------------------------------
+
+
+def attempt(route: Route, message: Message, seconds: float) -> None:
+    """Try once, by the type of the route.
+
+    Raises:
+        Undelivered: It failed.
+        ConfigError: An environment variable is not set.
+    """
+    if route.mail is not None:
+        _mail(route.mail, message, seconds)
+    else:
+        _post(route, message, seconds)
+
+
+_BODIES: Mapping[str, Callable[[Message], bytes]] = {
+    "slack": render.slack,
+    "teams": render.teams,
+    "webhook": render.webhook,
+}
+
+
+def _post(route: Route, message: Message, seconds: float) -> None:
+    import requests
+
+    assert route.url is not None  # settings require it
+    url = route.url.read()
+    parts = urlsplit(url)
+    remember(url, *secrets_of(url))
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise Undelivered("its url is not one of http or https", again=False)
+    body = _BODIES[route.type](message)
+    headers = {
+        "Content-Type": "application/json; charset=utf-8",
+        "User-Agent": f"sparkwap/{__version__}",
+    }
+    if route.type == "webhook":
+        headers[render.MESSAGE_ID] = message.message_id
+    if route.secret is not None:
+        secret = route.secret.read()
+        remember(secret)
+        headers[render.SIGNATURE] = render.signature(body, secret, int(time.time()))
+    try:
+        with requests.post(
+            url,
+            data=body,
+            headers=headers,
+            timeout=seconds,
+            # A redirect could carry the message, and its signature, to anywhere.
+            allow_redirects=False,
+            # The answer's status is all that counts; its body may never end.
+            stream=True,
+        ) as answer:
+            code, wait = answer.status_code, answer.headers.get("Retry-After", "")
+    except requests.exceptions.Timeout as error:
+        raise Undelivered("it did not answer in time", again=True) from error
+    except requests.exceptions.SSLError as error:
+        raise Undelivered("its TLS certificate cannot be verified", again=False) from error
+    except requests.exceptions.ConnectionError as error:
+        raise Undelivered("it cannot be reached", again=True) from error
+    except requests.exceptions.RequestException as error:
+        raise Undelivered(f"the request failed ({type(error).__name__})", again=False) from error
+    if not 200 <= code < 300:
+        asked = float(wait) if wait.isdecimal() else None
+        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=asked)
+
+
+def secrets_of(url: str) -> list[str]:
+    """The parts of a webhook's address that give the right to write to it.
+
+    Errors cite them without the host. A short path such as ``/alerts`` is a word like others, which
+    must not be cut out of all texts.
+    """
+    parts = urlsplit(url)
+    found = [parts.path, parts.query, *parts.path.split("/")]
+    return [part for part in (one.strip("/") for one in found) if len(part) >= _SECRET_LENGTH]
+
+
+def _mail(mail: Mail, message: Message, seconds: float) -> None:
+    to = recipients(mail, message)
+    if not to:
+        raise Undelivered("none of the owners is a mail address", again=False)
+    password = mail.password.read() if mail.password is not None else None
+    remember(password)
+    text = render.mail(message, mail.sender.read(), to)
+    try:
+        with _connect(mail, seconds) as server:
+            if mail.user is not None and password is not None:
+                server.login(mail.user.read(), password)
+            refused = server.send_message(text)
+    except smtplib.SMTPAuthenticationError as error:
+        raise Undelivered("the mail server refused user and password", again=False) from error
+    except smtplib.SMTPRecipientsRefused as error:
+        codes = {code for code, _ in error.recipients.values()}
+        raise Undelivered(
+            "the mail server refused all recipients", again=all(code < 500 for code in codes)
+        ) from error
+    except smtplib.SMTPNotSupportedError as error:
+        raise Undelivered("the mail server has no such security", again=False) from error
+    except smtplib.SMTPResponseException as error:
+        code = error.smtp_code
+        raise Undelivered(f"the mail server answered {code}", again=code < 500) from error
+    except ssl.SSLError as error:
+        raise Undelivered("the mail server's TLS cannot be verified", again=False) from error
+    except TimeoutError as error:
+        raise Undelivered("the mail server did not answer in time", again=True) from error
+    except (OSError, smtplib.SMTPException) as error:
+        raise Undelivered("the mail server cannot be reached", again=True) from error
+    if refused:
+        count = len(refused)
+        raise Undelivered(f"the mail server refused {count} of the recipients", again=False)
+
+
+def recipients(mail: Mail, message: Message) -> list[str]:
+    """The addresses of a message; ``owner`` is replaced by the owners that are addresses."""
+    found: list[str] = []
+    for value in mail.to:
+        text = value.read()
+        if text == OWNER:
+            found += [owner for owner in message.owners if "@" in owner]
+        else:
+            found += [part.strip() for part in text.split(",") if part.strip()]
+    return list(dict.fromkeys(found))
+
+
+def _connect(mail: Mail, seconds: float) -> smtplib.SMTP:
+    host = mail.host.read()
+    if mail.security == "ssl":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(host, mail.port, timeout=seconds, context=context)
+    server = smtplib.SMTP(host, mail.port, timeout=seconds)
+    if mail.security == "starttls":
+        try:
+            server.starttls(context=ssl.create_default_context())
+        except BaseException:
+            server.close()
+            raise
+    return server

@@ -1,0 +1,92 @@
+"""`sparkwap watch`: landing files in, published tables out; a signal ends it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from vocabulary import MakeProject, Reader
+from vocabulary.landing import LandingProject, make_landing_project
+
+from sparkwap.names import is_run_branch
+
+READINGS: dict[str, Any] = {
+    "entity": "readings",
+    "kind": "extract",
+    "format": "csv",
+    "key": ["id"],
+    "columns": {"id": "bigint", "value": "bigint"},
+    "files": [{"match": "*.csv"}],
+}
+OPTIONS = ("--poll", "0.3s", "--settle", "1s", "--tries", "2", "--retry-wait", "0.1s")
+
+
+class Watching:
+    """A `sparkwap watch` in a process of its own, and what it has logged."""
+
+    def __init__(self, made: LandingProject) -> None:
+        folder = str(made.project.folder)
+        command = [sys.executable, "-m", "sparkwap.cli", "watch", *OPTIONS, "--sweep", "never"]
+        command += ["--", "--project-dir", folder, "--profiles-dir", folder]
+        command += ["--exclude", "cdc_readings"]
+        self.log = made.project.folder / "watch.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=subprocess.DEVNULL, stderr=log
+            )
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith('{"at"')]
+
+    def wait_for(self, event: str, count: int = 1) -> None:
+        deadline = time.monotonic() + 240
+        while sum(one["event"] == event for one in self.events()) < count:
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+
+
+def values(made: LandingProject) -> list[str]:
+    return sorted(row["value"] for row in made.rows("raw_readings", "row"))
+
+
+def branches(made: LandingProject) -> set[str]:
+    refs = made.reader.metadata(made.project.schema, "raw_readings")["refs"]
+    return {ref for ref in refs if is_run_branch(ref)}
+
+
+def test_from_landing_files_to_published_tables(make_project: MakeProject, reader: Reader) -> None:
+    made = make_landing_project(
+        make_project, reader, "watch", {"readings": READINGS}, bare=["readings"]
+    )
+    made.write()
+    made.deliver("readings/load_date=2024-01-31/all.csv", "id,value\n1,10\n")
+    watching = Watching(made)
+    try:
+        watching.wait_for("built")
+        assert values(made) == ["10"]
+
+        # A bad drop is tried again, then left alone. Readers see none of it, and of its tries the
+        # last one stays, to be looked at.
+        made.deliver("readings/load_date=2024-02-29/all.csv", "id,value\n2,ten\n")
+        watching.wait_for("gave up")
+        assert values(made) == ["10"]
+        assert len(branches(made)) == 1
+
+        # It waits for a change, such as the corrected file.
+        made.deliver("readings/load_date=2024-02-29/all.csv", "id,value\n2,20\n")
+        watching.wait_for("built", 2)
+        assert values(made) == ["10", "20"]
+        watching.process.send_signal(signal.SIGTERM)
+        assert watching.process.wait(60) == 0
+    finally:
+        watching.process.kill()
+        watching.process.wait()
+    told = watching.events()
+    assert (told[0]["event"], told[-1]["event"]) == ("started", "stopped")
+    assert [one["attempt"] for one in told if one["event"] == "failed"] == [1]

@@ -1,0 +1,79 @@
+"""What alerts ask of dbt: some rows of tests that failed, and nothing that could harm the run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import agate
+import pytest
+
+from dbt.adapters.sparkwap.alerting import RunAlerts
+from sparkwap.alerts.settings import AlertSettings
+
+
+class Node:
+    """A node of dbt's manifest, of which only its dict is asked for."""
+
+    def __init__(self, **content: Any) -> None:
+        self._content = content
+
+    def to_dict(self, omit_none: bool) -> dict[str, Any]:
+        assert omit_none
+        return self._content
+
+
+class Adapter:
+    """Answers each query with two rows, or fails."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.queries: list[str] = []
+        self.fails = fails
+
+    def get_macro_resolver(self) -> Any:
+        test = Node(depends_on={"nodes": ["model.shop.orders"]})
+        nodes = {"test.shop.t": test, "model.shop.orders": Node()}
+        return SimpleNamespace(nodes=nodes, sources={}, unit_tests={}, groups={})
+
+    def execute(self, sql: str, fetch: bool) -> tuple[None, agate.Table]:
+        assert fetch
+        self.queries.append(sql)
+        if self.fails:
+            raise RuntimeError("the server is gone")
+        return None, agate.Table([[1, "a"], [2, None]], ["id", "name"])
+
+
+def result(should_error: Any) -> dict[str, Any]:
+    names = ["failures", "should_warn", "should_error"]
+    return {"table": agate.Table([[3, should_error, should_error]], names)}
+
+
+def keep(adapter: Adapter, given: Any, rows: int = 5) -> dict[str, Any]:
+    run = SimpleNamespace(settings=SimpleNamespace(alerts=AlertSettings(sample_rows=rows)))
+    alerts = RunAlerts(adapter, run)  # type: ignore[arg-type]
+    alerts.keep_sample("test.shop.t", "select * from orders", given)
+    return alerts._samples
+
+
+def test_rows_of_a_test_that_failed() -> None:
+    samples = keep(adapter := Adapter(), result(True))
+    assert samples["test.shop.t"].rows == (("1", "a"), ("2", "NULL"))
+    (query,) = adapter.queries
+    assert query.endswith("limit 5")
+    assert "select * from orders" in query
+
+
+@pytest.mark.parametrize("given", [result(False), {"table": agate.Table([], ["failures"])}, None])
+def test_no_query_for_a_test_that_passed(given: Any) -> None:
+    assert keep(adapter := Adapter(), given) == {}
+    assert adapter.queries == []
+
+
+def test_no_query_unless_rows_are_wanted() -> None:
+    assert keep(adapter := Adapter(), result(True), rows=0) == {}
+    assert adapter.queries == []
+
+
+def test_a_query_that_fails_is_no_reason_for_the_test_to_fail() -> None:
+    assert keep(adapter := Adapter(fails=True), result(True)) == {}
+    assert len(adapter.queries) == 1

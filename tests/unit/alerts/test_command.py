@@ -1,0 +1,63 @@
+"""`sparkwap alerts test`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from endpoints import Endpoint, dead_address
+
+from sparkwap.cli import main
+
+
+@pytest.fixture
+def project(tmp_path: Path, hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("GOOD", hook.url)
+    monkeypatch.setenv("BAD", dead_address())
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("sparkwap.alerts.send._FIRST_WAIT", 0.02)
+
+    def make(**alerts: Any) -> Any:
+        content = {"name": "shop", "version": "1.0", "vars": {"wap_alerts": alerts}}
+        (tmp_path / "dbt_project.yml").write_text(json.dumps(content))
+
+        def call(*arguments: str) -> int:
+            return main(["alerts", "test", *arguments, "--project-dir", str(tmp_path)])
+
+        return call
+
+    return make
+
+
+def route(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "slack", "url": f"{{{{ env_var('{name.upper()}') }}}}", **more}
+
+
+def test_a_sample_to_each_route(project: Any, hook: Endpoint, capsys: Any) -> None:
+    call = project(routes=[route("good"), route("bad", owners=["x"])])
+    assert call() == 1
+    assert capsys.readouterr().out == "good: sent\nbad: not sent: it cannot be reached\n"
+    (request,) = hook.received
+    assert "this is a test of the route; nothing was rejected" in request.body.decode()
+    assert call("good") == 0
+    assert call("other") == 1
+    assert "No route is called 'other'" in capsys.readouterr().err
+
+
+def test_a_note_where_something_may_reach_nobody(project: Any, capsys: Any) -> None:
+    assert project(routes=[route("good", owners=["x"])])() == 0
+    assert "a route without owners takes all" in capsys.readouterr().out
+
+
+def test_no_routes(project: Any, capsys: Any) -> None:
+    assert project()() == 1
+    assert "There are no routes, so nothing was sent. See docs/alerts.md" in capsys.readouterr().err
+
+
+def test_faults_are_told(project: Any, capsys: Any) -> None:
+    assert project(routes=[{"name": "x", "type": "slack", "url": "https://in.clear/SECRET"}])() == 1
+    said = capsys.readouterr().err
+    assert "wap_alerts: routes[0].url: it is a secret" in said
+    assert "SECRET" not in said

@@ -1,0 +1,126 @@
+"""Choosing, grouping and suppressing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkwap.alerts.decide import messages
+from sparkwap.alerts.model import SEVERITY, Event, Message, Told
+from sparkwap.alerts.settings import AlertSettings, Route
+
+from .conftest import NOW, RUN, event
+
+ALL = Route("all", "slack")
+
+
+def sent(events: list[Event], *routes: Route, told: Any = (), **more: Any) -> list[Message]:
+    target = more.pop("target", "prod")
+    settings = AlertSettings(routes=routes or (ALL,), **more)
+    return messages(events, settings, told, target=target, now=NOW)
+
+
+def subjects(found: list[Message]) -> dict[str, list[list[str]]]:
+    by_route: dict[str, list[list[str]]] = {}
+    for one in found:
+        by_route.setdefault(one.route, []).append([event.subject for event in one.events])
+    return by_route
+
+
+class TestRouting:
+    def test_by_owner_kind_severity_and_target(self) -> None:
+        routes = (
+            ALL,
+            Route("jane", "slack", owners=frozenset({"jane"})),
+            Route("rollbacks", "slack", events=frozenset({"rolled_back"})),
+            Route("bad", "slack", severity="error"),
+            Route("dev", "slack", targets=frozenset({"dev"})),
+        )
+        found = sent(
+            [
+                event("a", owners=("Jane",)),
+                event("b", kind="held", owners=("Jane",)),
+                event("c", kind="rolled_back"),
+            ],
+            *routes,
+        )
+        assert subjects(found) == {
+            "all": [["a", "b"], ["c"]],
+            "jane": [["a", "b"]],
+            "rollbacks": [["c"]],
+            "bad": [["a"]],
+        }
+
+    def test_what_is_nobody_s_goes_to_routes_without_owners_alone(self) -> None:
+        mine = Route("mine", "slack", owners=frozenset({"me"}))
+        assert subjects(sent([event("a")], ALL, mine)) == {"all": [["a"]]}
+
+    def test_no_routes(self) -> None:
+        assert messages([event()], AlertSettings(), [], target="", now=NOW) == []
+
+
+class TestGroups:
+    def test_one_message_for_each_run_and_owner(self) -> None:
+        other = "9" * 8
+        found = sent(
+            [
+                event("a", owners=("x",)),
+                event("b", owners=("y",)),
+                event("c", owners=("x",)),
+                event("d", owners=("x",), run_id=other),
+                event("e", owners=("x", "y")),
+            ]
+        )
+        assert [(m.run_id, m.owners, [e.subject for e in m.events]) for m in found] == [
+            (RUN, ("x",), ["a", "c"]),
+            (RUN, ("y",), ["b"]),
+            (other, ("x",), ["d"]),
+            (RUN, ("x", "y"), ["e"]),
+        ]
+
+    def test_the_worst_comes_first(self) -> None:
+        found = sent([event("a", kind="held"), event("z"), event("y")])
+        assert subjects(found) == {"all": [["y", "z", "a"]]}
+        assert found[0].severity == "error"
+
+    @settings(deadline=None)
+    @given(
+        st.lists(
+            st.builds(
+                lambda s, k, o: event(s, kind=k, owners=tuple(sorted(o))),
+                st.sampled_from("abcdef"),
+                st.sampled_from(sorted(SEVERITY)),
+                st.sets(st.sampled_from("xyz")),
+            )
+        )
+    )
+    def test_a_route_that_takes_all_gets_each_trouble_once(self, events: list[Event]) -> None:
+        told = [one.fingerprint for m in sent(events) for one in m.events]
+        assert sorted(told) == sorted({one.fingerprint for one in events})
+
+
+class TestSuppression:
+    def test_within_the_interval_and_by_route(self) -> None:
+        told = [Told("all", event("a").fingerprint, NOW - timedelta(hours=23))]
+        other = replace(ALL, name="other")
+        found = sent([event("a"), event("b")], ALL, other, told=told)
+        assert subjects(found) == {"all": [["b"]], "other": [["a", "b"]]}
+        assert [m.known for m in found] == [1, 0]
+        assert sent([event("a")], told=told) == []
+        assert len(sent([event("a")], told=told, suppress_hours=23)) == 1
+        assert len(sent([event("a")], told=told, suppress_hours=0)) == 1
+
+    def test_the_same_trouble_in_another_run(self) -> None:
+        tonight = event(run_id="f" * 8, branch="wap_ffffffff", reasons=("another number of rows",))
+        assert tonight.fingerprint == event().fingerprint
+        for other in (
+            event(branch="pr_7"),
+            event(kind="held"),
+            event("shop.totals"),
+            event(key="another test"),
+        ):
+            assert other.fingerprint != event().fingerprint

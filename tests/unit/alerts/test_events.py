@@ -1,0 +1,216 @@
+"""What there is to tell of a run, a rollback, a branch and a quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sparkwap.alerts import events
+from sparkwap.alerts.events import Failure, Quarantined
+from sparkwap.alerts.project import of_manifest
+from sparkwap.catalog.model import PublishedEntry
+from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.settings import GateSettings
+
+from .conftest import NOW, RUN, sample
+
+BRANCH = "wap_1a2b3c4d"
+
+
+def node(name: str, owner: str | None = None) -> dict[str, Any]:
+    meta = {"owner": owner} if owner else {}
+    return {"unique_id": f"model.shop.{name}", "config": {"meta": meta}}
+
+
+PROJECT = of_manifest(
+    {
+        "nodes": {
+            "model.shop.orders": node("orders", "jane"),
+            "model.shop.totals": node("totals", "joe"),
+            "model.shop.notes": node("notes"),
+            "test.shop.t": {"config": {"meta": {"owner": "tester"}}},
+        }
+    }
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    decision: Decision
+    nodes: tuple[BuiltNode, ...]
+    published: int = 0
+    refused: str | None = None
+    refusals: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gave_up: str = ""
+
+
+def built(name: str, *parents: str, status: str = "built") -> BuiltNode:
+    above = frozenset(f"model.shop.{parent}" for parent in parents)
+    candidate = "7" if status == "built" else None
+    return BuiltNode(f"model.shop.{name}", f"shop.{name}", "model", status, candidate, None, above)
+
+
+def ended(test: str = "pass", **more: Any) -> Ended:
+    nodes = [built("orders"), built("totals", "orders"), built("notes")]
+    reads = frozenset({"model.shop.orders"})
+    result = TestResult("test.shop.t", test, 3, None, {"model.shop.orders": "7"})
+    decision = decide(nodes, [AuditTest("test.shop.t", "t", reads)], [result], GateSettings())
+    return Ended(decision, tuple(nodes), **more)
+
+
+def of_run(closing: Ended, **more: Any) -> list[events.Event]:
+    given = {
+        "run_id": RUN,
+        "branch": BRANCH,
+        "at": NOW,
+        "project": PROJECT,
+        "ways": [("after a fix", "dbt retry")],
+        "samples": {"test.shop.t": sample(("1",))},
+        **more,
+    }
+    reads = frozenset({"model.shop.orders"})
+    return events.of_run(closing, [Failure("test.shop.t", "t", reads, 3)], **given)
+
+
+class TestRuns:
+    def test_a_rejected_table_and_nothing_of_those_that_wait_for_it(self) -> None:
+        (one,) = of_run(ended("fail"))
+        assert (one.kind, one.subject, one.branch) == ("rejected", "shop.orders", BRANCH)
+        assert one.owners == ("jane", "tester")
+        assert one.reasons == ("test t failed (3 rows)",)
+        assert [(t.name, t.failures, t.sample) for t in one.tests] == [("t", 3, sample(("1",)))]
+        assert [(c.purpose, c.command) for c in one.commands] == [("after a fix", "dbt retry")]
+        assert one.state == "Readers of main see the state before this run."
+
+    def test_nothing_to_tell(self) -> None:
+        assert of_run(ended("pass", published=3)) == []
+
+    def test_a_refused_publish_is_told_for_the_tables_that_stopped_it(self) -> None:
+        closing = ended(
+            refused="main moved",
+            refusals={"model.shop.totals": ("main",)},
+            gave_up="it moved each time",
+        )
+        (one,) = of_run(closing)
+        assert (one.kind, one.subject, one.owners) == ("refused", "shop.totals", ("joe",))
+        assert one.reasons == ("main moved", "it moved each time")
+        assert one.tests == ()
+        all_of_it = of_run(ended(refused="the database failed"))
+        assert [e.subject for e in all_of_it] == ["shop.orders", "shop.totals", "shop.notes"]
+
+    def test_some_tables_were_published(self) -> None:
+        assert of_run(ended("fail", published=2))[0].state == "2 tables were published."
+
+    def test_a_run_that_the_gate_could_not_close(self) -> None:
+        one = events.broken_down(
+            "The catalog\nfailed",
+            ["model.shop.orders", "model.shop.totals", "model.shop.notes"],
+            subject="dbt build of shop",
+            run_id=RUN,
+            branch=BRANCH,
+            at=NOW,
+            project=PROJECT,
+        )
+        assert (one.kind, one.owners) == ("failed", ("jane", "joe"))
+        assert one.reasons == ("The catalog failed",)
+        assert one.commands[0].command == "dbt run-operation wap_status"
+
+
+@dataclass(frozen=True)
+class Publish:
+    publish_id: str
+    run_id: str
+    branch: str
+    published_at: datetime
+    entries: tuple[PublishedEntry, ...]
+
+
+def test_a_rollback_is_told_to_the_owners_of_each_table() -> None:
+    tables = [("shop", "orders"), ("shop", "gone")]
+    entries = tuple(PublishedEntry(t, "branch", 1, None, 2, None) for t in tables)
+    found = events.of_rollback(
+        [Publish("p1", RUN, BRANCH, NOW, entries)],
+        run_id="f" * 8,
+        at=NOW,
+        project=PROJECT,
+        node_ids={"shop.orders": "model.shop.orders"},
+    )
+    assert [(e.kind, e.subject, e.owners) for e in found] == [
+        ("rolled_back", "shop.orders", ("jane",)),
+        ("rolled_back", "shop.gone", ()),
+    ]
+    assert found[0].reasons == ("the publish of run 1a2b3c4d at 2026-03-01 06:00 UTC was undone",)
+    assert "{run: 1a2b3c4d, reopen: true}" in found[0].commands[0].command
+
+
+def row(name: str, verdict: str, hours: float, reason: str = "r", **more: Any) -> dict[str, Any]:
+    return {
+        "run_id": RUN,
+        "node_id": f"model.shop.{name}",
+        "schema": "shop",
+        "name": name,
+        "verdict": verdict,
+        "reason": reason,
+        "built_at": NOW - timedelta(hours=hours),
+        **more,
+    }
+
+
+def of_branch(*rows: dict[str, Any], standing: Any = ("shop.orders",)) -> list[events.Event]:
+    held_for = timedelta(hours=24)
+    return events.of_branch(BRANCH, rows, standing, held_for=held_for, now=NOW, project=PROJECT)
+
+
+class TestBranches:
+    def test_held_too_long(self) -> None:
+        (one,) = of_branch(row("orders", "held", 24, "tests a did not run"))
+        assert (one.kind, one.owners, one.branch) == ("held", ("jane",), BRANCH)
+        assert one.reasons == ("tests a did not run", "held for 1 day")
+        assert [c.command for c in one.commands][1] == f"dbt test --vars 'wap_branch: {BRANCH}'"
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            row("orders", "held", 23.9),
+            row("orders", "published", 48),
+            # Nothing stands there: it was not built.
+            row("totals", "held", 48),
+            # Whoever audits a pull request keeps it there on purpose.
+            row("orders", "held", 48, "publishing is off (wap_publish: never)"),
+        ],
+    )
+    def test_nothing_to_tell(self, told: dict[str, Any]) -> None:
+        assert of_branch(told) == []
+
+    def test_rejected_is_the_same_trouble_that_its_run_has_told(self) -> None:
+        (at_the_end,) = of_run(ended("fail"))
+        (later,) = of_branch(row("orders", "rejected", 1, "test t failed (3 rows)"))
+        assert later.fingerprint == at_the_end.fingerprint
+        assert later.reasons[-1] == "rejected for 1 hour"
+        (refused,) = of_run(ended(refused="x", refusals={"model.shop.orders": ("main",)}))
+        (again,) = of_branch(row("orders", "rejected", 1, "x", refusal="main"))
+        assert again.fingerprint == refused.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("bad", "rows", "threshold", "told"),
+    [
+        (1, 99, 0, True),
+        (0, 99, 0, False),
+        (10, 90, 10, False),
+        (11, 90, 10, True),
+        (1, 99, 0.01, False),
+        (2, 98, 0.01, True),
+        (5, 0, None, False),
+    ],
+)
+def test_quarantine(bad: int, rows: int, threshold: float | None, told: bool) -> None:
+    one = Quarantined("model.shop.orders", "shop.raw", bad, rows)
+    found = events.of_quarantine([one], threshold, run_id=RUN, at=NOW, project=PROJECT)
+    assert [e.owners for e in found] == ([("jane",)] if told else [])
+    if told:
+        assert found[0].reasons[0].startswith(f"{bad} row")
+        assert found[0].commands[0].command == "sparkwap quarantine list"

@@ -1,0 +1,218 @@
+"""From events to the ledger: what was sent is not sent again, also by another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from endpoints import Endpoint, dead_address
+
+from sparkwap.alerts import look
+from sparkwap.alerts.model import Event
+from sparkwap.alerts.notify import notify, safely, told
+from sparkwap.alerts.project import of_manifest
+from sparkwap.alerts.settings import AlertSettings, parse
+from sparkwap.catalog import Lake
+from sparkwap.ledger import Ledger, LedgerRows
+
+from .conftest import RUN, event
+
+
+def open_lake(folder: Path) -> Lake:
+    uri = f"sqlite:///{folder}/catalog.db"
+    return Lake("lake", {"uri": uri, "warehouse": f"{folder}/warehouse"})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = open_lake(tmp_path)
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def settings(hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> AlertSettings:
+    monkeypatch.setenv("HOOK", hook.url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("sparkwap.alerts.send._FIRST_WAIT", 0.02)
+    route = {"name": "team", "type": "webhook", "url": "{{ env_var('HOOK') }}"}
+    return parse({"routes": [route], "timeout": 5, "tries": 2})
+
+
+def now(**more: Any) -> Event:
+    return event(at=datetime.now(UTC), **more)
+
+
+def test_told_once_also_by_another_process(
+    lake: Lake, settings: AlertSettings, hook: Endpoint, tmp_path: Path
+) -> None:
+    (done,) = notify(lake.ledger, [now()], settings, target="prod")
+    assert (done.problem, len(hook.received)) == ("", 1)
+    assert notify(lake.ledger, [now()], settings, target="prod") == []
+    other = open_lake(tmp_path)
+    news = [now(run_id="f" * 8, branch="wap_ffffffff"), now(subject="shop.totals")]
+    (done,) = notify(other.ledger, news, settings, target="prod")
+    assert [e.subject for e in done.message.events] == ["shop.totals"]
+    assert len(hook.received) == 2
+    other.close()
+
+
+def test_what_was_not_delivered_is_tried_again(
+    lake: Lake, settings: AlertSettings, hook: Endpoint
+) -> None:
+    hook.answers = [500, 500]
+    (done,) = notify(lake.ledger, [now()], settings, target="prod")
+    assert (done.problem, done.tries) == ("it answered 500", 2)
+    assert told([done]) == [
+        "  alert not sent to team: 1 table rejected: it answered 500",
+        "  Next: try again   sparkwap alerts check",
+    ]
+    (done,) = notify(lake.ledger, [now()], settings, target="prod")
+    assert told([done]) == ["  alert sent to team: 1 table rejected"]
+    rows = lake.ledger.rows("alerts")
+    assert sorted((r["outcome"], r["tries"]) for r in rows) == [("failed", 2), ("sent", 1)]
+    assert {(r["route"], r["kind"], r["subject"]) for r in rows} == {
+        ("team", "rejected", "shop.orders")
+    }
+
+
+def test_no_secret_in_the_ledger(
+    lake: Lake, settings: AlertSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", dead_address())
+    notify(lake.ledger, [now()], settings, target="prod")
+    (row,) = lake.ledger.rows("alerts")
+    assert row["message"] == "it cannot be reached"
+    assert "SECRET" not in str(row)
+
+
+def test_the_ledger_knows_of_alerts_only_where_there_were_some(
+    lake: Lake, settings: AlertSettings
+) -> None:
+    lake.ledger.ensure_all()
+    notify(lake.ledger, [], settings, target="")
+    assert "alerts" not in lake.relations("wap_ledger")
+
+
+def test_a_run_never_fails_by_it(settings: AlertSettings) -> None:
+    class Broken:
+        def told_since(self, _: object) -> None:
+            raise OSError("disk full; password=hunter2hunter2")
+
+    (line,) = safely(Broken(), [now()], settings, target="")  # type: ignore[arg-type]
+    assert "OSError: disk full" in line
+    assert "what the gate did stands" in line
+    assert "hunter2" not in line
+
+
+def test_a_dead_endpoint_costs_no_more_than_the_timeout(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, hook: Endpoint, settings: AlertSettings
+) -> None:
+    hook.answers = [-60] * 9
+    lake.ledger.ensure({"alerts"})
+    bounded = AlertSettings(settings.routes, timeout=0.5)
+    began = time.monotonic()
+    (line, _) = safely(lake.ledger, [now()], bounded, target="")
+    assert "not delivered within 0.5 s" in line
+    assert time.monotonic() - began < 30
+
+
+class TestLook:
+    MANIFEST: Any = {  # noqa: RUF012
+        "nodes": {
+            "model.shop.orders": {
+                "unique_id": "model.shop.orders",
+                "resource_type": "model",
+                "schema": "shop",
+                "alias": "orders",
+                "config": {"meta": {"owner": "jane"}},
+            }
+        }
+    }
+
+    def found(self, lake: Lake) -> list[Event]:
+        project = of_manifest(self.MANIFEST)
+        return look.everything(lake, AlertSettings(), self.MANIFEST, project, RUN)
+
+    def test_an_empty_lake(self, lake: Lake) -> None:
+        assert self.found(lake) == []
+
+    def test_a_side_table_that_is_held_too_long(self, lake: Lake) -> None:
+        self.put_on_branch(lake, "pr_7")
+        assert self.held(lake, hours=25) == [("held", "shop.orders", ("jane",), "pr_7")]
+
+    def test_a_branch_that_a_run_is_at_work_on(self, lake: Lake) -> None:
+        from sparkwap import lease
+
+        self.put_on_branch(lake, "pr_7")
+        holding = lease.hold(lake.leases, run_id=RUN, branch="pr_7", command="build")
+        assert self.held(lake, hours=25) == []
+        holding.release()
+        assert len(self.held(lake, hours=25)) == 1
+
+    def held(self, lake: Lake, hours: float) -> list[tuple[Any, ...]]:
+        lake.ledger.append(
+            LedgerRows(
+                "nodes",
+                [
+                    {
+                        "run_id": RUN,
+                        "branch": "pr_7",
+                        "node_id": "model.shop.orders",
+                        "schema": "shop",
+                        "name": "orders",
+                        "verdict": "held",
+                        "reason": "a test did not run",
+                        "built_at": datetime.now(UTC) - timedelta(hours=hours),
+                    }
+                ],
+            )
+        )
+        return [(e.kind, e.subject, e.owners, e.branch) for e in self.found(lake)]
+
+    @staticmethod
+    def put_on_branch(lake: Lake, branch: str) -> None:
+        import pyarrow as pa
+
+        lake.ensure_schema(f"shop__{branch}", branch)
+        schema = pa.schema({"id": pa.int64()})
+        lake.catalog.create_table((f"shop__{branch}", "orders"), schema)
+
+    def test_a_rollback_of_the_last_day(self, lake: Lake) -> None:
+        def publish(action: str, run: str, hours: float, publish_id: str) -> dict[str, Any]:
+            return {
+                "publish_id": publish_id,
+                "run_id": run,
+                "branch": "wap_1a2b3c4d",
+                "schema": "shop",
+                "name": "orders",
+                "how": "branch",
+                "action": action,
+                "published_at": datetime.now(UTC) - timedelta(hours=hours),
+            }
+
+        rows = [
+            publish("publish", RUN, 30, "p1"),
+            publish("rollback", "e" * 8, 1, "p1"),
+            publish("publish", RUN, 90, "p2"),
+            publish("rollback", "d" * 8, 80, "p2"),
+            publish("publish", RUN, 1, "p3"),
+        ]
+        lake.ledger.append(LedgerRows("publishes", rows))
+        (one,) = self.found(lake)
+        assert (one.kind, one.subject, one.run_id, one.owners, one.key) == (
+            "rolled_back",
+            "shop.orders",
+            "e" * 8,
+            ("jane",),
+            "p1",
+        )
+
+
+def test_ledger_takes_the_rows(lake: Lake) -> None:
+    assert isinstance(lake.ledger, Ledger)
+    assert lake.ledger.told_since(datetime.now(UTC)) == []

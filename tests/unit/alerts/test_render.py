@@ -1,0 +1,181 @@
+"""What each kind of route gets: the shape that it wants, and no more than it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from sparkwap.alerts import render
+from sparkwap.alerts.model import Command, Event, Message
+from sparkwap.redaction import remember
+
+from .conftest import RUN, event, failed, message, sample
+
+WAYS = (Command("after a fix", "dbt retry"), Command("give it up", "dbt run-operation wap_discard"))
+
+
+def rejection(subject: str = "shop.orders", **more: Any) -> Event:
+    given = {
+        "reasons": ("test orders_have_ids failed (3 rows)",),
+        "tests": (failed(failures=3, sample=sample(("<b>&1",), ("NULL",))),),
+        "commands": WAYS,
+        "state": "Readers of main see the state before this run.",
+        **more,
+    }
+    return event(subject, **given)
+
+
+def many(count: int, **more: Any) -> Message:
+    return message(*(rejection(f"shop.table_{n:03}", **more) for n in range(count)))
+
+
+def test_title() -> None:
+    events = [event("a"), event("b"), event("c", kind="held")]
+    assert render.title(message(*events)) == (
+        "2 tables rejected, 1 held too long (run 1a2b3c4d on prod)"
+    )
+    assert render.title(message(event(kind="failed"), target="")) == (
+        "1 run not closed (run 1a2b3c4d)"
+    )
+
+
+class TestSlack:
+    def test_shape(self) -> None:
+        body = json.loads(render.slack(message(rejection(), known=2, owners=("jane",))))
+        assert body["text"] == "1 table rejected (run 1a2b3c4d on prod)"
+        kinds = [block["type"] for block in body["blocks"]]
+        assert kinds == ["header", "section", "section", "section", "context"]
+        assert body["blocks"][0]["text"] == {"type": "plain_text", "text": body["text"]}
+        texts = [block["text"]["text"] for block in body["blocks"][1:4]]
+        assert texts[0] == "*shop.orders*  rejected\n• test orders_have_ids failed (3 rows)"
+        assert texts[1] == "```id\n&lt;b&gt;&amp;1\nNULL```"
+        assert texts[2] == "*Next*\nafter a fix\n```dbt retry```\ngive it up\n" + (
+            "```dbt run-operation wap_discard```"
+        )
+        (context,) = body["blocks"][4]["elements"]
+        assert "2 more of the same run that you were told of before" in context["text"]
+        assert "Readers of main see the state before this run." in context["text"]
+        assert f"run {RUN}, branch wap_1a2b3c4d, for jane" in context["text"]
+
+    def test_limits_of_slack(self) -> None:
+        tests = tuple(failed(f"t{n}", sample=sample(*[("x" * 80,)] * 20)) for n in range(30))
+        long = "x" * 300
+        for found in (
+            many(500),
+            message(rejection(reasons=(long,), tests=tests)),
+            many(20, tests=tests),
+        ):
+            body = json.loads(render.slack(found))
+            assert len(body["blocks"]) <= 50
+            for block in body["blocks"]:
+                if block["type"] == "section":
+                    assert len(block["text"]["text"]) <= 3000
+                    assert block["text"]["text"].count("```") % 2 == 0
+        assert "480 more: dbt run-operation wap_status" in json.dumps(
+            json.loads(render.slack(many(500)))
+        )
+
+
+class TestTeams:
+    def test_an_adaptive_card_as_the_workflows_app_takes_it(self) -> None:
+        body = json.loads(render.teams(message(rejection())))
+        assert body["type"] == "message"
+        (attachment,) = body["attachments"]
+        assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+        card = attachment["content"]
+        assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
+        heading = card["body"][0]["inlines"][0]
+        assert heading["text"] == "1 table rejected (run 1a2b3c4d on prod)"
+        assert heading["color"] == "attention"
+        (table,) = [one for one in card["body"] if one["type"] == "Container"]
+        texts = [item["inlines"][0]["text"] for item in table["items"]]
+        assert texts == [
+            "shop.orders  rejected",
+            "test orders_have_ids failed (3 rows)",
+            "id",
+            "<b>&1",
+            "NULL",
+        ]
+        # Markdown would eat the underscores of names.
+        assert not any(one["type"] == "TextBlock" for one in card["body"])
+
+    def test_limit_of_teams(self) -> None:
+        tests = tuple(failed(f"t{n}", sample=sample(*[("x" * 80,)] * 20)) for n in range(20))
+        for found in (many(500), many(20, tests=tests), message(rejection(tests=tests))):
+            assert len(render.teams(found)) <= 28_000
+
+
+class TestWebhook:
+    def test_shape(self) -> None:
+        one = message(rejection(), owners=("jane",), known=1)
+        body = json.loads(render.webhook(one))
+        assert body == {
+            "version": 1,
+            "id": one.message_id,
+            "title": "1 table rejected (run 1a2b3c4d on prod)",
+            "severity": "error",
+            "route": "r",
+            "run_id": RUN,
+            "target": "prod",
+            "owners": ["jane"],
+            "suppressed": 1,
+            "left_out": 0,
+            "events": [
+                {
+                    "kind": "rejected",
+                    "severity": "error",
+                    "subject": "shop.orders",
+                    "branch": "wap_1a2b3c4d",
+                    "at": "2026-03-01T06:00:00+00:00",
+                    "reasons": ["test orders_have_ids failed (3 rows)"],
+                    "tests": [
+                        {
+                            "id": "test.shop.orders_have_ids",
+                            "name": "orders_have_ids",
+                            "failures": 3,
+                            "sample": {
+                                "columns": ["id"],
+                                "rows": [["<b>&1"], ["NULL"]],
+                                "withheld": "",
+                            },
+                        }
+                    ],
+                    "state": "Readers of main see the state before this run.",
+                    "next": [
+                        {"purpose": "after a fix", "command": "dbt retry"},
+                        {"purpose": "give it up", "command": "dbt run-operation wap_discard"},
+                    ],
+                }
+            ],
+        }
+
+    def test_signature(self) -> None:
+        expected = hmac.new(b"key", b"1700000000.body", hashlib.sha256).hexdigest()
+        assert render.signature(b"body", "key", 1700000000) == f"t=1700000000,v1={expected}"
+
+
+class TestMail:
+    def test_text_and_html(self) -> None:
+        found = render.mail(message(rejection()), "dbt <dbt@example.com>", ["a@b.c", "d@e.f"])
+        assert found["Subject"] == "[sparkwap] 1 table rejected (run 1a2b3c4d on prod)"
+        assert (found["From"], found["To"]) == ("dbt <dbt@example.com>", "a@b.c, d@e.f")
+        assert found["Message-ID"].endswith("@example.com>")
+        text, html = (part.get_content() for part in found.iter_parts())
+        assert "shop.orders  rejected\n  test orders_have_ids failed (3 rows)\n    id\n" in text
+        assert "  after a fix\n    dbt retry\n" in text
+        assert "<td>&lt;b&gt;&amp;1</td>" in html
+        assert "<b>&1" not in html
+
+    def test_no_header_can_be_smuggled_in(self) -> None:
+        found = render.mail(message(target="prod\nBcc: x@y.z"), "a@b.c\r\nBcc: x@y.z", ["d@e.f"])
+        assert found["Bcc"] is None
+
+
+def test_no_secret_in_any_body() -> None:
+    remember("hunter2hunter2")
+    leaky = rejection(reasons=("could not log in: password='hunter2hunter2'",))
+    for body in (render.slack, render.teams, render.webhook):
+        assert b"hunter2hunter2" not in body(message(leaky))
+    assert "hunter2hunter2" not in render.mail(message(leaky), "a@b.c", ["a@b.c"]).as_string()

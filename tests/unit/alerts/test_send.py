@@ -1,0 +1,280 @@
+"""Delivery to real servers: shapes, tries, limits of time, and no secret in what is said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
+
+from sparkwap.alerts import render
+from sparkwap.alerts.model import Message
+from sparkwap.alerts.send import Delivery, deliver, secrets_of
+from sparkwap.alerts.settings import Route, Value, parse
+from sparkwap.redaction import redact
+
+from .conftest import message
+
+SECRET = "T0SECRETPATH"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparkwap.alerts.send._FIRST_WAIT", 0.02)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def send(
+    *messages: Message, routes: dict[str, Route], timeout: float = 5, tries: int = 4
+) -> list[Delivery]:
+    return deliver(list(messages), routes, timeout=timeout, tries=tries)
+
+
+def web(
+    monkeypatch: pytest.MonkeyPatch, url: str, kind: str = "webhook", **more: Any
+) -> dict[str, Route]:
+    monkeypatch.setenv("HOOK", url)
+    return {"r": Route("r", kind, url=Value(variable="HOOK"), **more)}  # type: ignore[arg-type]
+
+
+class TestHttp:
+    @pytest.mark.parametrize("kind", ["slack", "teams", "webhook"])
+    def test_each_type(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        one = message()
+        (done,) = send(one, routes=web(monkeypatch, hook.url, kind))
+        assert (done.problem, done.tries) == ("", 1)
+        (request,) = hook.received
+        assert request.body == getattr(render, kind)(one)
+        assert request.headers["Content-Type"].startswith("application/json")
+        assert (request.headers.get(render.MESSAGE_ID) == one.message_id) == (kind == "webhook")
+
+    def test_a_signature(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KEY", "a long key")
+        send(message(), routes=web(monkeypatch, hook.url, secret=Value(variable="KEY")))
+        (request,) = hook.received
+        given = request.headers[render.SIGNATURE]
+        at = int(given.partition(",")[0].removeprefix("t="))
+        assert abs(at - time.time()) < 60
+        assert given == render.signature(request.body, "a long key", at)
+
+    @pytest.mark.parametrize("answers", [[500], [503, 429, 502], [202], [204]])
+    def test_tries_again(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, answers: list[float]
+    ) -> None:
+        hook.answers = list(answers)
+        again = [code for code in answers if code >= 300]
+        (done,) = send(message(), routes=web(monkeypatch, hook.url))
+        assert (done.problem, done.tries) == ("", len(again) + 1)
+        # The same id each time, so that the other side can tell.
+        assert len({request.json["id"] for request in hook.received}) == 1
+        assert len(hook.received) == len(again) + 1
+
+    @pytest.mark.parametrize("code", [301, 307, 400, 401, 403, 404, 410])
+    def test_does_not_try_again_what_cannot_get_better(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        hook.answers, hook.headers = [code] * 9, {"Location": hook.url + "/elsewhere"}
+        (done,) = send(message(), routes=web(monkeypatch, hook.url))
+        assert (done.problem, done.tries) == (f"it answered {code}", 1)
+        assert len(hook.received) == 1
+
+    def test_gives_up(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+        hook.answers = [500] * 9
+        (done,) = send(message(), routes=web(monkeypatch, hook.url), tries=3)
+        assert (done.problem, done.tries, len(hook.received)) == ("it answered 500", 3, 3)
+
+    def test_waits_as_long_as_it_is_asked_to(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hook.answers, hook.headers = [429], {"Retry-After": "1"}
+        began = time.monotonic()
+        (done,) = send(message(), routes=web(monkeypatch, hook.url))
+        assert (done.problem, done.tries) == ("", 2)
+        assert time.monotonic() - began >= 1
+        hook.answers, hook.headers = [429], {"Retry-After": "3600"}
+        (done,) = send(message(), routes=web(monkeypatch, hook.url), timeout=1)
+        assert done.problem == "it answered 429"
+
+    def test_a_slow_one_is_tried_again(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sparkwap.alerts.send._ATTEMPT_SECONDS", 0.3)
+        hook.answers = [-2]
+        (done,) = send(message(), routes=web(monkeypatch, hook.url))
+        assert (done.problem, done.tries) == ("", 2)
+
+    def test_nobody_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        (done,) = send(message(), routes=web(monkeypatch, dead_address()))
+        assert (done.problem, done.tries) == ("it cannot be reached", 4)
+
+    @pytest.mark.parametrize("url", ["file:///etc/passwd", "example.com/x", "ftp://example.com/"])
+    def test_no_address_of_the_web(self, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+        (done,) = send(message(), routes=web(monkeypatch, url))
+        assert done.problem == "its url is not one of http or https"
+
+    def test_an_unset_variable_is_named(self) -> None:
+        (done,) = send(message(), routes={"r": Route("r", "slack", url=Value(variable="NOT_SET"))})
+        assert "variable NOT_SET is not set" in done.problem
+
+    def test_the_address_is_in_no_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for url in (dead_address(), f"file:///{SECRET}", f"http://127.0.0.1:1/{SECRET}"):
+            (done,) = send(message(), routes=web(monkeypatch, url), tries=1)
+            assert SECRET not in done.problem
+            assert SECRET not in redact(f"Max retries exceeded with url: /services/{SECRET} (x)")
+
+    def test_what_of_an_address_is_a_secret(self) -> None:
+        token = "XXXXXXXXXXXXXXXXXXXXXXXX"
+        assert secrets_of(f"https://hooks.slack.com/services/T000/B000/{token}") == [
+            f"services/T000/B000/{token}",
+            token,
+        ]
+        assert secrets_of("http://pager.internal/alerts?kind=dbt") == []
+
+
+class TestTime:
+    def test_a_slow_route_holds_up_neither_the_caller_nor_the_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with endpoint() as slow, endpoint() as quick:
+            slow.answers = [-60] * 9
+            monkeypatch.setenv("SLOW", slow.url)
+            monkeypatch.setenv("QUICK", quick.url)
+            routes = {
+                name: Route(name, "webhook", url=Value(variable=name.upper()))
+                for name in ("slow", "quick")
+            }
+            began = time.monotonic()
+            done = send(
+                message(route="slow"),
+                message(route="slow"),
+                message(route="quick"),
+                routes=routes,
+                timeout=0.8,
+            )
+            assert time.monotonic() - began < 20
+            assert [one.message.route for one in done] == ["slow", "slow", "quick"]
+            assert [bool(one.problem) for one in done] == [True, True, False]
+            assert len(quick.received) == 1
+
+    def test_an_answer_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A byte now and then keeps each read within its limit; the whole has one, too."""
+        import socket
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        over = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                while not over.wait(0.05):
+                    connection.sendall(b"X")
+
+        threading.Thread(target=drip, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        began = time.monotonic()
+        (done,) = send(message(), routes=web(monkeypatch, url), timeout=0.7)
+        over.set()
+        listener.close()
+        assert time.monotonic() - began < 20
+        assert done.problem == "not delivered within 0.7 s"
+
+    def test_threads_that_wait_are_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[bool] = []
+
+        def transport(*_: object) -> None:
+            seen.append(threading.current_thread().daemon)
+
+        deliver([message()], {"r": Route("r", "slack")}, timeout=1, tries=1, transport=transport)
+        assert seen == [True]
+
+
+def mail_route(server: MailServer, **more: Any) -> dict[str, Route]:
+    given = {
+        "name": "r",
+        "type": "email",
+        "host": "127.0.0.1",
+        "port": server.port,
+        "security": "none",
+        "from": "dbt@example.com",
+        "to": ["owner", "data@example.com"],
+        **more,
+    }
+    return {"r": parse({"routes": [given]}).routes[0]}
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for 127.0.0.1 that nobody has signed, and its key."""
+    import subprocess
+
+    folder = tmp_path_factory.mktemp("tls")
+    found = str(folder / "cert.pem"), str(folder / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", found[0], "-keyout", found[1]],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return found
+
+
+class TestMail:
+    def test_arrives(self) -> None:
+        with mail_server() as server:
+            owned = message(owners=("jane@example.com", "data-team"))
+            (done,) = send(owned, routes=mail_route(server))
+            assert (done.problem, done.tries) == ("", 1)
+            assert server.recipients == [["jane@example.com", "data@example.com"]]
+            (mail,) = server.received
+            assert mail["Subject"] == "[sparkwap] 1 table rejected (run 1a2b3c4d on prod)"
+            assert [part.get_content_type() for part in mail.iter_parts()] == [
+                "text/plain",
+                "text/html",
+            ]
+
+    def test_tries_again_what_may_pass_and_nothing_else(self) -> None:
+        with mail_server() as server:
+            server.answers = ["451 come back later"]
+            (done,) = send(message(), routes=mail_route(server))
+            assert (done.problem, done.tries, len(server.received)) == ("", 2, 1)
+            server.answers = ["550 go away"]
+            (done,) = send(message(), routes=mail_route(server))
+            assert (done.problem, done.tries) == ("the mail server answered 550", 1)
+
+    def test_no_owner_with_an_address(self) -> None:
+        with mail_server() as server:
+            (done,) = send(message(owners=("data-team",)), routes=mail_route(server, to="owner"))
+            assert done.problem == "none of the owners is a mail address"
+
+    def test_nobody_there(self) -> None:
+        with mail_server() as server:
+            routes = mail_route(server)
+        (done,) = send(message(), routes=routes, tries=2)
+        assert (done.problem, done.tries) == ("the mail server cannot be reached", 2)
+
+    def test_starttls_and_login(
+        self, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        more = {"security": "starttls", "user": "dbt", "password": "{{ env_var('PW') }}"}
+        monkeypatch.setenv("PW", "correct horse")
+        with mail_server(certificate) as server:
+            (done,) = send(message(), routes=mail_route(server, **more))
+            assert done.problem == "the mail server's TLS cannot be verified"
+            assert (done.tries, server.logins) == (1, [])
+            monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
+            (done,) = send(message(), routes=mail_route(server, **more))
+            assert (done.problem, len(server.received)) == ("", 1)
+            assert server.logins == [("dbt", "correct horse")]
+            monkeypatch.setenv("PW", "wrong wrong wrong")
+            (done,) = send(message(), routes=mail_route(server, **more))
+            assert done.problem == "the mail server refused user and password"
+            assert done.tries == 1
+
+    def test_a_server_without_starttls(self) -> None:
+        with mail_server() as server:
+            (done,) = send(message(), routes=mail_route(server, security="starttls"))
+            assert done.problem == "the mail server has no such security"
+            assert server.received == []
