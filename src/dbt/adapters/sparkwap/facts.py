@@ -73,7 +73,7 @@ class Manifest:
         found: dict[str, Outside] = {}
         for node in (self._nodes[one] for one in sorted(chosen) if one in self._nodes):
             for node_id in self._inlined(node) - chosen:
-                table = self._table(node_id)
+                table = self.table(node_id)
                 if table is not None:
                     found.setdefault(node_id, Outside(table, _short(node_id), node.name))
         return list(found.values())
