@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_a_build_that_hangs_is_ended_and_none_but_it(
     other = psutil.Process(int((tmp_path / "output").read_text().splitlines()[0]))
     assert other.is_running()
     other.kill()
+
+
+def test_a_build_in_the_background_is_not_asked_by_what_it_ignores(tmp_path: Path) -> None:
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        before = time.monotonic()
+        run("time.sleep(60)", tmp_path, 0.5)
+        assert time.monotonic() - before < 20
+    finally:
+        signal.signal(signal.SIGINT, heeded)
 
 
 def test_only_a_rebuild_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

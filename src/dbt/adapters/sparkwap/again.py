@@ -44,8 +44,8 @@ _SCOPE_VARIABLES = frozenset({"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES"
 # Linux takes no longer argument; then the whole selection is built, which has them in it.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
-# dbt cancels its statements on an interrupt, which takes a moment; a signal that is ignored (a job
-# in the background ignores interrupts) is followed by the next one.
+# dbt cancels its statements on an interrupt, which takes a moment; a signal that is ignored is
+# followed by the next one.
 _ENDINGS = ((signal.SIGINT, 30.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
 
 
@@ -137,7 +137,9 @@ def run_until(
 
 
 def _end(child: subprocess.Popen[bytes], *, politely: bool) -> None:
-    for sent, patience in _ENDINGS[0 if politely else 1 :]:
+    # A job in the background ignores interrupts, and so does what it starts.
+    heeds = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    for sent, patience in _ENDINGS[0 if politely and heeds else 1 :]:
         child.send_signal(sent)
         with suppress(subprocess.TimeoutExpired):
             child.wait(patience)
