@@ -1,4 +1,8 @@
-"""A catalog in the memory of one Spark session, for tables that no one else is to see."""
+"""A catalog in the memory of one Spark session, for tables that no one else is to see.
+
+It is Iceberg's JDBC catalog on a SQLite database that is nowhere but in memory; Iceberg's own
+in-memory catalog reads no files but those that are in memory, too.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class PrivateCatalog:
     """Registers metadata files under names that only this session knows.
 
     What it holds is gone with the session; the files are never its own. It is set up by plain SQL,
-    so any Thrift server with Iceberg's runtime will do.
+    so any Thrift server with Iceberg's runtime and SQLite's driver will do.
 
     Args:
         sql: Runs a statement in the session.
@@ -35,9 +39,23 @@ class PrivateCatalog:
         self._lake = lake
         self._names: dict[str, str] = {}
         self._ready = False
+        self._broken: Exception | None = None
 
     def register(self, location: str) -> str:
-        """The name of the table that a metadata file describes, for a from clause."""
+        """The name of the table that a metadata file describes, for a from clause.
+
+        Raises:
+            Exception: What the session said when it was asked first; it is not asked again.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return self._register(location)
+        except Exception as error:
+            self._broken = error
+            raise
+
+    def _register(self, location: str) -> str:
         if location not in self._names:
             self._open()
             # Results are kept by the plan of their query, also for other sessions, and Iceberg
@@ -50,12 +68,6 @@ class PrivateCatalog:
             self._names[location] = f"{CATALOG}.{_NAMESPACE}.{name}"
         return self._names[location]
 
-    def close(self) -> None:
-        """Forget the tables; their files stay."""
-        for name in self._names.values():
-            self._sql(f"drop table if exists {name}")
-        self._names.clear()
-
     def _open(self) -> None:
         if self._ready:
             return
@@ -66,9 +78,14 @@ class PrivateCatalog:
 
     @staticmethod
     def _own() -> dict[str, str]:
+        database = f"wap_diff_{uuid.uuid4().hex}"
         return {
             _CONF: "org.apache.iceberg.spark.SparkCatalog",
-            f"{_CONF}.catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
+            f"{_CONF}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            f"{_CONF}.uri": f"jdbc:sqlite:file:{database}?mode=memory&cache=shared",
+            f"{_CONF}.jdbc.schema-version": "V1",
+            # The database is there as long as its one connection.
+            f"{_CONF}.clients": "1",
             f"{_CONF}.warehouse": "memory",
             f"{_CONF}.cache-enabled": "false",
         }

@@ -125,19 +125,16 @@ class Statements:
             f"sum(greatest(-n, 0L)) over (partition by {key}) as gone from {rows})"
         )
 
-    @staticmethod
-    def counts(view: str) -> str:
-        """Rows added, removed and changed, and whether keys were not unique; of `paired`."""
-        return (
+    def counts(self, view: str) -> str:
+        """Rows added, removed and changed, and whether keys were not unique; then how many changed
+        rows differ in each column. Of `paired`, with a key."""
+        rows = (
             "select coalesce(sum(if(pair, 0L, greatest(n, 0L))), 0L), "
             "coalesce(sum(if(pair, 0L, greatest(-n, 0L))), 0L), "
             f"count_if(pair and n > 0), coalesce(bool_or(twice), false) from {view}"
         )
-
-    def column_counts(self, view: str) -> str:
-        """How many changed rows differ in each column, in the order of the columns."""
-        counts = ", ".join(f"count_if({self._differs(i)})" for i in range(len(self._columns)))
-        return f"select {counts} from ({self._pairs(view)})"
+        differ = ", ".join(f"count_if({self._differs(i)})" for i in range(len(self._columns)))
+        return f"select * from ({rows}) cross join (select {differ} from ({self._pairs(view)}))"
 
     def samples(self, view: str, limit: int, shown: Sequence[int]) -> str:
         """Some rows: what became of them, how many, values as text of the old and of the new row,

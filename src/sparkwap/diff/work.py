@@ -90,10 +90,7 @@ class Differ:
         """
         pairs = self._pairs(branch, against)
         chosen = _chosen(pairs, tables)
-        try:
-            found = [self._table(name, *pairs[name]) for name in sorted(chosen)]
-        finally:
-            self._private.close()
+        found = [self._table(name, *pairs[name]) for name in sorted(chosen)]
         return RunDiff(branch, against, datetime.now(UTC), tuple(found))
 
     def _pairs(
@@ -300,14 +297,14 @@ class Differ:
         statements = Statements(columns.compared, found.key, seeds)
         cache = Cache(self._sql)
         try:
-            signs = self._cached(cache, work.sources, statements.signs, total=True)
+            signs = cache.put(self._query(cache, work.sources, statements.signs, total=True))
             added, removed = (int(n) for n in self._sql(statements.sums(signs))[0])
             found = replace(found, added=added, removed=removed)
             if not (added or removed) or not (found.key or self._sample):
                 return found
             picked = signs if found.key else statements.some(signs, max(_FETCHED, self._sample))
-            rows = self._cached(cache, work.sources, lambda some: statements.rows(some, picked))
-            paired = cache.put(statements.paired(rows))
+            rows = self._query(cache, work.sources, lambda some: statements.rows(some, picked))
+            paired = cache.put(statements.paired(f"({rows})"))
             if found.key:
                 found = self._paired(found, columns, statements, paired)
             return replace(found, samples=self._samples(found, columns, statements, paired))
@@ -317,15 +314,18 @@ class Differ:
     def _paired(
         self, found: TableDiff, columns: Columns, statements: Statements, view: str
     ) -> TableDiff:
-        added, removed, changed, twice = self._sql(statements.counts(view))[0]
-        found = replace(found, added=int(added), removed=int(removed), changed=int(changed))
+        added, removed, changed, twice, *counts = self._sql(statements.counts(view))[0]
         if _is_true(twice):
             note = "keys that are not unique among the rows that differ: added and removed"
             found = replace(found, notes=(*found.notes, note))
-        if not found.changed:
-            return found
-        counts = zip(columns.compared, self._sql(statements.column_counts(view))[0], strict=True)
-        return replace(found, columns={c.name: int(n) for c, n in counts if int(n)})
+        differ = zip(columns.compared, map(int, counts), strict=True)
+        return replace(
+            found,
+            added=int(added),
+            removed=int(removed),
+            changed=int(changed),
+            columns={column.name: count for column, count in differ if count},
+        )
 
     def _samples(
         self, found: TableDiff, columns: Columns, statements: Statements, view: str
@@ -337,7 +337,7 @@ class Differ:
         rows = self._sql(statements.samples(view, self._sample, shown))
         return tuple(_sample(row, names, shown, found.key) for row in rows)
 
-    def _cached(
+    def _query(
         self,
         cache: Cache,
         sources: Sequence[Source],
@@ -345,20 +345,20 @@ class Differ:
         *,
         total: bool = False,
     ) -> str:
-        """A view with the result of a query over the sources.
+        """A query over the sources.
 
         Views are read one by one, as a session sees the tables behind them on one branch only.
         """
         if all(source.branch is None for source in sources):
-            return cache.put(query(sources))
+            return query(sources)
         views = []
         for source in sources:
             with self._on(source.branch):
                 views.append(cache.put(query([source])))
         if total:
             selects = [f"select h1, h2, n as sign from {view}" for view in views]
-            return cache.put(added_up(selects))
-        return cache.put(" union all ".join(f"select * from {view}" for view in views))
+            return added_up(selects)
+        return " union all ".join(f"select * from {view}" for view in views)
 
     @contextmanager
     def _on(self, branch: str | None) -> Iterator[None]:

@@ -17,7 +17,8 @@ from sparkwap import server
 from sparkwap.catalog import Lake
 from sparkwap.diff import Differ, Hidden, TableDiff
 
-BRANCH = "pr_1"
+# Of these tests alone, in a lake that others use too.
+BRANCH = f"diff_{secrets.token_hex(2)}"
 NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
 
 Rows = list[tuple[Any, ...]]
@@ -47,19 +48,19 @@ class Truth:
             for rows in (before, after)
         ]
         net = counted[1].sub(counted[0], fill_value=0).astype(int)
-        differ = net[net != 0].rename("n").reset_index()
-        added, removed = differ[differ.n > 0], differ[differ.n < 0]
+        differ = net[net != 0].rename("__n").reset_index()
+        added, removed = differ[differ["__n"] > 0], differ[differ["__n"] < 0]
         if not key:
-            return cls(int(added.n.sum()), int(-removed.n.sum()))
+            return cls(int(added["__n"].sum()), int(-removed["__n"].sum()))
         pairs = removed.merge(added, on=list(key), suffixes=("_old", "_new"))
         once = pairs.groupby(list(key)).size()
         pairs = pairs.set_index(list(key)).loc[once[once == 1].index].reset_index()
-        pairs = pairs[(pairs.n_old == -1) & (pairs.n_new == 1)]
+        pairs = pairs[(pairs["__n_old"] == -1) & (pairs["__n_new"] == 1)]
         rest = [name for name in names if name not in key]
         changes = {n: int((pairs[f"{n}_old"] != pairs[f"{n}_new"]).sum()) for n in rest}
         return cls(
-            int(added.n.sum()) - len(pairs),
-            int(-removed.n.sum()) - len(pairs),
+            int(added["__n"].sum()) - len(pairs),
+            int(-removed["__n"].sum()) - len(pairs),
             len(pairs),
             {name: n for name, n in changes.items() if n},
         )
@@ -157,5 +158,6 @@ def desk(lake_dir: Path, config: server.ServerConfig) -> Iterator[Desk]:
         configuration=NO_CACHE,
     )
     yield Desk(lake, connection, lake_dir / "warehouse")
+    lake.discard(BRANCH)
     connection.close()
     lake.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,10 @@ from vocabulary import MakeProject, Project, Reader
 from sparkwap.diff import comment
 from sparkwap.errors import SparkwapError
 
-from .conftest import BRANCH, Truth
+from .conftest import Truth
+
+# Others use the lake too.
+BRANCH, OTHER = (f"pr_{secrets.token_hex(2)}" for _ in range(2))
 
 FILES = {
     "models/orders.sql": """
@@ -111,6 +115,8 @@ def pull_request(make_project: MakeProject, reader: Reader) -> Iterator[PullRequ
         project.write(NEW)
         project.dbt("build", wap_branch=BRANCH, wap_publish="never").succeeded()
         yield PullRequest(project, reader, before)
+        for branch in (BRANCH, OTHER):
+            project.operation("wap_discard", branch=branch)
 
 
 @pytest.fixture(scope="module")
@@ -183,18 +189,19 @@ def test_some_tables_against_other_states(pull_request: PullRequest, found: dict
         name: told(found[name]) for name in ("orders", "fresh")
     }
     pull_request.project.dbt(
-        "run", "--select", "orders", wap_branch="pr_2", wap_publish="never"
+        "run", "--select", "orders", wap_branch=OTHER, wap_publish="never"
     ).succeeded()
-    other = pull_request.diff(against="pr_2", tables=["orders", "bag"])
+    other = pull_request.diff(against=OTHER, tables=["orders", "bag"])
     assert other["orders"]["change"] == "unchanged"
-    # pr_2 has no bag of its own: there it is that of main.
+    # It has no bag of its own: there it is that of main.
     assert told(other["bag"]) == told(found["bag"])
 
 
 def test_a_comment_and_a_page(pull_request: PullRequest) -> None:
     folder = pull_request.project.folder
     text = comment(BRANCH, project_dir=folder, dbt_arguments=["--profiles-dir", str(folder)])
-    assert text.startswith("### Data diff: <code>pr&#95;1</code> against <code>main</code>")
+    named = BRANCH.replace("_", "&#95;")
+    assert text.startswith(f"### Data diff: <code>{named}</code> against <code>main</code>")
     assert "6 of 7 tables differ" in text
     assert "| changed | <code>" not in text, "no rows unless they are asked for"
     with pytest.raises(SparkwapError, match="pr_404"):
