@@ -279,11 +279,7 @@ def _require_beginning(history: TableHistory, later: _Since | None) -> None:
     """Check that what is known of a table first is its beginning."""
     if later is None:
         return
-    first = later.snapshot_id if later.change is None else later.change.base
-    parents = history.parents or {}
-    if later.change is None and first is not None:
-        first = parents.get(first)
-    if first is not None:
+    if history.cut if later.change is None else later.change.base is not None:
         raise ReplayRefused(
             f"what it was then has expired; its past is known from {_text(later.at)} on"
         )

@@ -118,7 +118,8 @@ def history(
 ) -> TableHistory:
     entries = tuple((t(minute), one) for minute, one in log)
     last = entries[-1][1] if entries else None
-    return TableHistory(ORDERS, "table", main or last, entries, parents)
+    cut = bool(entries) and parents.get(entries[0][1]) is not None
+    return TableHistory(ORDERS, "table", main or last, entries, parents, cut)
 
 
 def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> Change:

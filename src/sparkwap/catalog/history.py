@@ -22,6 +22,7 @@ class TableHistory:
         main: Snapshot of ``main`` now; None where there is none.
         log: Since when (UTC) ``main`` was which snapshot, oldest first.
         parents: The snapshots that exist, each with its parent.
+        cut: Whether there was something before the first entry of the log.
     """
 
     identifier: Identifier
@@ -29,6 +30,7 @@ class TableHistory:
     main: int | None = None
     log: tuple[tuple[datetime, int], ...] = ()
     parents: Mapping[int, int | None] | None = None
+    cut: bool = False
 
     def has(self, snapshot_id: int) -> bool:
         """Whether the snapshot can still be read."""
@@ -51,7 +53,20 @@ def history_of(row: Row, document: md.Document) -> TableHistory:
             int(entry["snapshot-id"]): entry.get("parent-snapshot-id")
             for entry in document.get("snapshots") or ()
         },
+        _is_cut(document),
     )
+
+
+def _is_cut(document: md.Document) -> bool:
+    """Whether a log has lost its beginning, as it does when snapshots expire.
+
+    Some writers forget the parent too that has expired; the sequence number still tells.
+    """
+    log = document.get("snapshot-log") or ()
+    first = md.snapshot(document, log[0]["snapshot-id"]) if log else None
+    if first is None:
+        return bool(log)
+    return first.get("parent-snapshot-id") is not None or first.get("sequence-number", 0) > 1
 
 
 def schema_at(document: md.Document, snapshot_id: int) -> dict[str, Any]:

@@ -20,8 +20,9 @@ class Rows:
 
 
 def sorted_rows(table: pa.Table) -> Rows:
-    order = [(name, "ascending") for name in table.column_names]
-    whole = table.sort_by(order).combine_chunks().replace_schema_metadata(None)
+    keys = [repr(row) for row in table.to_pylist()]
+    ordered = table.take(sorted(range(len(keys)), key=keys.__getitem__))
+    whole = ordered.combine_chunks().replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, whole.schema) as writer:
         for batch in whole.to_batches():

@@ -400,3 +400,15 @@ def test_the_past_of_a_table_and_its_columns_of_then(bench: Bench) -> None:
     assert not past.has(1)
     assert [c.name for c in bench.lake.columns_at(orders, first)] == ["id"]
     assert [c.name for c in bench.lake.columns_at(orders, second)] == ["id", "extra"]
+
+
+def test_a_past_that_is_cut_is_known_as_such(bench: Bench) -> None:
+    orders = bench.table("orders", 1)
+    first = bench.head(orders, "main")
+    assert not bench.lake.histories([orders])[orders].cut
+    table = bench.lake.catalog.load_table(orders)
+    table.append(table.scan().to_arrow())
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    past = bench.lake.histories([orders])[orders]
+    assert past.cut
+    assert not past.has(first)
