@@ -1,0 +1,219 @@
+"""From a run's close, or a rollback, to what arrives: the gate, the ledger, HTTP; without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from endpoints import Endpoint, dead_address
+
+from dbt.adapters.sparkwap import alerting
+from dbt.adapters.sparkwap.alerting import RunAlerts
+from sparkwap.alerts import look
+from sparkwap.alerts.notify import notify
+from sparkwap.alerts.project import of_manifest
+from sparkwap.catalog import Lake
+from sparkwap.operations import Operations
+from sparkwap.plan import Desired
+from sparkwap.run import Closing, NodeFact, Run, TestFact, TestSeen
+from sparkwap.settings import GateSettings
+
+ORDERS = ("shop", "orders")
+NODE = NodeFact("model.shop.orders", ORDERS, "model", "success", None, frozenset())
+TEST = TestFact("test.shop.ids", "ids", "data", frozenset({NODE.node_id}), "error")
+MANIFEST: dict[str, Any] = {
+    "nodes": {
+        NODE.node_id: {
+            "unique_id": NODE.node_id,
+            "resource_type": "model",
+            "schema": "shop",
+            "alias": "orders",
+            "config": {"meta": {"owner": "jane"}},
+        }
+    }
+}
+ROUTE = {"name": "team", "type": "webhook", "url": "{{ env_var('HOOK') }}"}
+
+
+class Node(SimpleNamespace):
+    def to_dict(self, omit_none: bool) -> dict[str, Any]:
+        return dict(MANIFEST["nodes"][NODE.node_id])
+
+
+class Adapter:
+    """What alerts use of the adapter."""
+
+    def __init__(self, lake: Lake, settings: GateSettings) -> None:
+        self.lake = lake
+        self.settings = settings
+        self.config = SimpleNamespace(target_name="prod")
+
+    def _settings(self) -> GateSettings:
+        return self.settings
+
+    def get_macro_resolver(self) -> Any:
+        config = SimpleNamespace(meta={"owner": "jane"})
+        node = Node(
+            unique_id=NODE.node_id,
+            schema="shop",
+            alias="orders",
+            resource_type="model",
+            config=config,
+        )
+        return SimpleNamespace(nodes={NODE.node_id: node}, sources={}, unit_tests={}, groups={})
+
+
+class Manifest:
+    """What alerts ask of `facts.Manifest`."""
+
+    def __init__(self, *seen: TestSeen) -> None:
+        self._seen = list(seen)
+
+    def tests(self) -> list[TestFact]:
+        return [TEST]
+
+    def seen(self, _: Any) -> list[TestSeen]:
+        return self._seen
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    lake.ensure_schema("shop")
+    lake.catalog.create_table(ORDERS, rows(1).schema).append(rows(1))
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def settings(hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> GateSettings:
+    monkeypatch.setenv("HOOK", hook.url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("sparkwap.alerts.send._FIRST_WAIT", 0.02)
+    alerts = {"routes": [ROUTE], "timeout": 5, "tries": 2}
+    return GateSettings.from_vars({"wap_alerts": alerts})
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def live(lake: Lake) -> list[int]:
+    return sorted(lake.catalog.load_table(ORDERS).scan().to_arrow()["id"].to_pylist())
+
+
+def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, Closing, list[str]]:
+    """Build a row, close the run, and tell of it as the adapter does."""
+    run_id = str(uuid.uuid4())
+    run = Run(
+        lake,
+        run_id=run_id,
+        branch=f"wap_{run_id[:8]}",
+        settings=settings,
+        command="build",
+        project="shop",
+        target_name="prod",
+    )
+    run.begin(NODE.node_id, ORDERS)
+    run.place_table(ORDERS, Desired())
+    lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    closing = run.close([NODE], [TEST], [seen])
+    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
+    return run, closing, alerts.closed(closing, Manifest(seen), [])  # type: ignore[arg-type]
+
+
+FAILED = TestSeen(TEST.test_id, "fail", 3, None)
+PASSED = TestSeen(TEST.test_id, "pass", 0, None)
+
+
+def check(lake: Lake, settings: GateSettings) -> list[Any]:
+    found = look.everything(lake, settings.alerts, MANIFEST, of_manifest(MANIFEST), "x")
+    return notify(lake.ledger, found, settings.alerts, target="prod")
+
+
+def test_a_rejected_run_is_told_once(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+    run, _, lines = close(lake, settings, FAILED)
+    assert lines == ["  alert sent to team: 1 table rejected"]
+    (request,) = hook.received
+    (event,) = request.json["events"]
+    assert (event["kind"], event["subject"], event["branch"]) == (
+        "rejected",
+        "shop.orders",
+        run.branch,
+    )
+    assert request.json["owners"] == ["jane"]
+    assert event["reasons"] == ["test ids failed (3 rows)"]
+    assert event["tests"][0]["failures"] == 3
+    assert "dbt retry" in str(event["next"])
+    # The next night, and whoever looks at the branches, find the same trouble.
+    assert close(lake, settings, TestSeen(TEST.test_id, "fail", 7, None))[2] == []
+    assert check(lake, settings) == []
+    assert len(hook.received) == 1
+    assert live(lake) == [1]
+
+
+def test_a_published_run_is_no_news(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+    assert close(lake, settings, PASSED)[2] == []
+    assert (live(lake), hook.received) == ([1, 2], [])
+
+
+def test_nobody_is_there_and_the_next_look_tells(
+    lake: Lake, settings: GateSettings, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", dead_address())
+    _, closing, lines = close(lake, settings, FAILED)
+    assert lines[0] == "  alert not sent to team: 1 table rejected: it cannot be reached"
+    assert closing.decision.verdicts[NODE.node_id].outcome == "rejected"
+    monkeypatch.setenv("HOOK", hook.url)
+    (done,) = check(lake, settings)
+    assert (done.problem, done.message.events[0].kind) == ("", "rejected")
+    assert check(lake, settings) == []
+
+
+def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+    run, _, _ = close(lake, settings, PASSED)
+    operations = Operations(
+        lake,
+        run_id=str(uuid.uuid4()),
+        settings=settings,
+        project="shop",
+        target_name="prod",
+        tests=lambda: [TEST],
+    )
+    operations.call("wap_rollback", {"run": run.run_id[:8]})
+    assert live(lake) == [1]
+    adapter: Any = Adapter(lake, settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerting, "get_invocation_id", lambda: "f" * 32)
+        lines = alerting.rolled_back(adapter, operations.rolled_back)
+    assert lines == ["  alert sent to team: 1 table rolled back"]
+    (request,) = hook.received
+    assert (request.json["owners"], request.json["events"][0]["kind"]) == (["jane"], "rolled_back")
+    assert check(lake, settings) == []
+
+
+def test_a_run_that_the_gate_could_not_close(
+    lake: Lake, settings: GateSettings, hook: Endpoint
+) -> None:
+    run = Run(
+        lake,
+        run_id=str(uuid.uuid4()),
+        branch="dev",
+        settings=settings,
+        command="build",
+        project="shop",
+        target_name="prod",
+    )
+    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
+    alerts.broke_down("the disk is full", [NODE.node_id])
+    (request,) = hook.received
+    (event,) = request.json["events"]
+    assert (event["kind"], event["subject"]) == ("failed", "dbt build of shop")
+    assert event["reasons"] == ["the disk is full"]
