@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 from dbt_common.events.base_types import EventLevel, EventMsg
 
@@ -123,6 +124,8 @@ class Project:
         events: list[EventMsg] = []
         command = self._command(arguments, variables)
         ended = dbtRunner(callbacks=[events.append, *self.listeners]).invoke(command)
+        # dbt keeps the last adapter, and what registers one next would be given it, with its lake.
+        reset_adapters()
         lines = [event.info.msg for event in events if event.info.level in SHOWN]
         if ended.exception is not None:
             lines.append(str(ended.exception))
