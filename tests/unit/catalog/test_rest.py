@@ -16,9 +16,9 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
-from sparkwap.errors import CatalogError
 from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
+from sparkwap.errors import CatalogError
 
 Bench = Any
 
