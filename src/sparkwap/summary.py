@@ -91,6 +91,24 @@ def ways(closing: Closing, branch: str) -> list[tuple[str, str]]:
     return _ways_on([_row(node, closing) for node in closing.nodes], branch, closing)
 
 
+def not_closed(*, run_id: str, branch: str) -> list[str]:
+    """Return what to tell of a run of which dbt has not asked the gate, line by line.
+
+    dbt skips the hooks that are behind one that failed, and the gate is such a hook.
+    """
+    return [
+        f"sparkwap  run {short_run_id(run_id)} on branch {branch}",
+        f"{_INDENT}A hook failed before the gate was asked, so nothing was published.",
+        f"{_INDENT}Readers of main see no change; what was built waits on its branch.",
+        *_next(
+            [
+                ("after a fix of the hook", f"dbt build --vars 'wap_branch: {branch}'"),
+                ("give it up", _discard(branch)),
+            ]
+        ),
+    ]
+
+
 def _row(node: BuiltNode, closing: Closing) -> _Row:
     verdict = closing.decision.verdicts[node.node_id]
     if verdict.outcome == "published" and closing.refused is not None:
@@ -177,7 +195,6 @@ def _counted(count: int, noun: str, *, number: bool = True) -> str:
 def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[str, str]]:
     """Return the next steps: what it is for, and the command."""
     on_branch = f"--vars 'wap_branch: {branch}'"
-    for_branch = f"--args '{{branch: {branch}}}'"
     kept = [row for row in rows if row[0] != "published"]
     if not kept:
         return []
@@ -212,7 +229,11 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
         if refused:
             ways.append(("build on main as it is", _build(refused, on_branch)))
-    return [*ways, ("give it up", f"dbt run-operation wap_discard {for_branch}")]
+    return [*ways, ("give it up", _discard(branch))]
+
+
+def _discard(branch: str) -> str:
+    return f"dbt run-operation wap_discard --args '{{branch: {branch}}}'"
 
 
 def _build(nodes: Sequence[BuiltNode], on_branch: str, *, upstream: bool = False) -> str:

@@ -785,6 +785,13 @@ GUARDS: tuple[Guard, ...] = (
             "test_guard.py::test_a_write_to_a_gated_table_that_the_run_does_not_build_is_refused",
         ),
         (
+            "main is moved by the gate, also when it has decided",
+            "check",
+            "if rule is not None and not (closed and _maintains(sql)):",
+            "if rule is not None and not closed:",
+            "test_guard.py::test_a_write_to_a_gated_table_after_the_gate_has_decided_is_refused",
+        ),
+        (
             "a session stays on its branch",
             "_set",
             "if assigns and key.strip",

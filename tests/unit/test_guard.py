@@ -245,3 +245,18 @@ def test_a_write_to_a_gated_table_that_the_run_does_not_build_is_refused(sql: st
     with pytest.raises(GateError, match="does not build it"):
         check(sql, LIVE.__contains__, {"s.log"}.__contains__)
     check(sql, LIVE.__contains__, {"s.other"}.__contains__)
+
+
+def test_a_write_to_a_gated_table_after_the_gate_has_decided_is_refused() -> None:
+    gated = {"s.t"}.__contains__
+    with pytest.raises(GateError, match="without an audit"):
+        check("insert into s.t values (1)", gated, gated, closed=True)
+    with pytest.raises(GateError, match="it moves main"):
+        check("call lake.system.fast_forward('s.t', 'main', 'b')", gated, gated, closed=True)
+    for sql in (
+        "insert into s.log values (1)",
+        "create or replace table s.log as select 1",
+        "call lake.system.expire_snapshots('s.t')",
+        "call lake.system.remove_orphan_files(table => 's.t')",
+    ):
+        check(sql, gated, gated, closed=True)

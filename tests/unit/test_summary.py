@@ -6,7 +6,7 @@ from textwrap import dedent
 
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.settings import GateSettings
-from sparkwap.summary import lines
+from sparkwap.summary import lines, not_closed
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH = "wap_1a2b3c4d"
@@ -250,3 +250,14 @@ def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
     held = ended(nodes, {"drop": [None]})
     assert "sparkwap load" not in held
     assert f"dbt test --vars 'wap_branch: {BRANCH}'" in held
+
+
+def test_a_run_of_which_the_gate_was_not_asked() -> None:
+    assert not_closed(run_id=RUN, branch=BRANCH) == [
+        "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
+        "  A hook failed before the gate was asked, so nothing was published.",
+        "  Readers of main see no change; what was built waits on its branch.",
+        "  Next: after a fix of the hook   dbt build --vars 'wap_branch: wap_1a2b3c4d'",
+        "        give it up                "
+        "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",
+    ]

@@ -7,7 +7,9 @@ look afterwards, as a server may offer it and not be atomic (Iceberg's own test 
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from sparkwap import transient
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import updates
 from sparkwap.catalog.files import Files
@@ -138,9 +141,14 @@ class RestTables:
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
         properties = {_SIDE_OF: branch} if branch else {}
-        answer = self._send(
-            "POST", "namespaces", json={"namespace": [schema], "properties": properties}
-        )
+        body = {"namespace": [schema], "properties": properties}
+        answer = self._send("POST", "namespaces", json=body)
+        # A server whose database was busy; to ask twice does no harm, as there is none or one.
+        for tried in range(1, transient.TRIES):
+            if answer.status_code < 500:
+                break
+            time.sleep(transient.wait_seconds(tried, random.random()))
+            answer = self._send("POST", "namespaces", json=body)
         if answer.status_code == 409:
             if branch and self._schema_properties(schema).get(_SIDE_OF) != branch:
                 path = f"namespaces/{_part(schema)}/properties"

@@ -11,7 +11,7 @@ from typing import Any
 from sparkwap.catalog import Identifier, Lake, TableState
 from sparkwap.catalog import expire as forgetting
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path
+from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
 from sparkwap.erasure.search import Search
@@ -34,16 +34,25 @@ class LakeFiles:
     of_server: Sequence[Path] = ()
 
     def paths(self) -> list[str]:
-        """All files but the server's own."""
-        warehouse = forgetting.files_of(self.lake, self.lake.warehouse)
-        return [*warehouse, *self._below(self.beside)]
+        """All files but the server's own: of the warehouse, and of tables that are elsewhere."""
+        folders = [self.lake.warehouse, *self._elsewhere(), *map(str, self.beside)]
+        found = (path for one in folders for path in forgetting.files_of(self.lake, one))
+        return list(dict.fromkeys(found))
+
+    def _elsewhere(self) -> list[str]:
+        """The folders of tables that lie outside of the warehouse.
+
+        A catalog with a server of its own puts tables that others make where it likes.
+        """
+        states = self.lake.states(row.identifier for row in self.lake.store.rows.all())
+        warehouse = f"{plain_location(self.lake.warehouse)}/"
+        folders = {state.location for state in states.values() if state.location}
+        return sorted(one for one in folders if not plain_location(one).startswith(warehouse))
 
     def server_paths(self) -> list[str]:
         """The server's own files."""
-        return self._below(self.of_server)
-
-    def _below(self, folders: Sequence[Path]) -> list[str]:
-        return [path for one in folders for path in forgetting.files_of(self.lake, str(one))]
+        folders = map(str, self.of_server)
+        return [path for one in folders for path in forgetting.files_of(self.lake, one)]
 
     def scanner(
         self,

@@ -266,7 +266,7 @@ class Erasure:
         states = self._lake.states(expired)
         folders = [f"{plain_location(state.location)}/" for state in states.values()]
         holding = {file.path for file in found.proof.holding}
-        warehouse = f"{plain_location(self._lake.warehouse)}/"
+        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
         paths = [
             path
             for path in self._files.paths()
@@ -274,7 +274,7 @@ class Erasure:
         ]
         doomed = forgetting.unreachable(paths, reach)
         # Beside the warehouse are the catalog's database and the server's own files.
-        doomed = [path for path in doomed if plain_location(path).startswith(warehouse)]
+        doomed = [path for path in doomed if plain_location(path).startswith(inside)]
         forgetting.delete_files(self._lake, doomed)
         self._at("deleted")
 

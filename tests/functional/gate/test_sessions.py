@@ -50,6 +50,49 @@ def test_settings_reach_every_session_and_one_node_s_do_not_reach_the_next(
     assert look["after_py"].values("zone") == ["Asia/Tokyo"]
 
 
+ORDERS = """
+    {{ config(materialized='table') }} select explode(array({{ var('ids') }})) as id
+"""
+# dbt calls the hooks of packages by their names; this one's come after the gate's own.
+AFTER = """
+    name: zeta
+    version: "1.0"
+    config-version: 2
+    on-run-end:
+      - "create table if not exists {{ target.schema }}.seen (orders bigint)"
+      - "insert into {{ target.schema }}.seen select count(*) from {{ target.schema }}.orders"
+      - >-
+        {% if var('more', false) %}insert into {{ target.schema }}.orders values (9){% endif %}
+"""
+
+
+def test_hooks_after_the_gate_s_own_read_and_write_main(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    files = {"models/orders.sql": ORDERS, "dbt_packages/zeta/dbt_project.yml": AFTER}
+    project = make_project("after", files)
+    project.dbt("build", ids="1, 2").succeeded()
+    assert reader.table(project.schema, "seen").values("orders") == [2]
+    held = project.dbt("build", ids="1, 2, 3", wap_publish="never")
+    assert "held" in held.text
+    assert reader.table(project.schema, "seen").values("orders") == [2, 2]
+    refused = project.dbt("build", ids="4", more=True).failed()
+    assert "would reach readers of main without an audit" in refused.text
+    assert reader.table(project.schema, "orders").values("id") == [4]
+    assert reader.table(project.schema, "seen").values("orders") == [1, 2, 2]
+
+
+def test_a_hook_that_fails_before_the_gate(make_project: MakeProject, reader: Reader) -> None:
+    hook = "{% if var('fails', false) %}select * from nothing_here{% endif %}"
+    project = make_project("before", {"models/orders.sql": ORDERS}, settings={"on-run-end": hook})
+    failed = project.dbt("build", ids="1", fails=True).failed()
+    assert "A hook failed before the gate was asked, so nothing was published." in failed.text
+    assert reader.look(project.schema) == {}
+    assert f"dbt build --vars 'wap_branch: {failed.branch}'" in failed.text
+    project.dbt("build", ids="1", wap_branch=failed.branch).succeeded()
+    assert reader.table(project.schema, "orders").values("id") == [1]
+
+
 def test_ansi_mode_is_on_by_default(make_project: MakeProject, reader: Reader) -> None:
     cast = "{{ config(materialized='table') }} select cast('x' as int) as number"
     project = make_project("ansi", {"models/number.sql": cast})

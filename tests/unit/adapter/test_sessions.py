@@ -94,6 +94,40 @@ def test_a_session_serves_one_node_after_another(pool: SessionPool, opened: list
     assert opened[0].closed
 
 
+def test_new_settings_mean_new_sessions_also_for_who_has_one(opened: list[Session]) -> None:
+    def open_sql(settings: Mapping[str, str]) -> Any:
+        opened.append(Session(settings))
+        return opened[-1]
+
+    told = {"spark.wap.branch": "b"}
+    pool = SessionPool(open_sql, lambda settings: pytest.fail("no Connect here"), lambda: told)
+    idle, held = borrow(pool), borrow(pool)
+    idle.close()
+    held.execute("set x = 1")
+    told = {}
+    pool.renew()
+    assert opened[0].closed
+    assert not opened[1].closed
+    assert len(opened) == 2  # nothing is opened that nobody asks for
+    held.execute("select 2")
+    assert opened[1].closed
+    assert (opened[2].settings, opened[2].sent) == ({}, ["select 2"])
+    held.close()
+    borrow(pool).execute("select 3")
+    assert opened[2].sent == ["select 2", "select 3"]
+
+
+def test_a_session_of_old_settings_is_not_given_to_another(
+    pool: SessionPool, opened: list[Session]
+) -> None:
+    handle = borrow(pool)
+    pool.renew()
+    handle.close()
+    assert opened[0].closed
+    borrow(pool)
+    assert len(opened) == 2
+
+
 def test_two_nodes_at_once_have_two_sessions(pool: SessionPool, opened: list[Session]) -> None:
     borrow(pool), borrow(pool)
     assert len(opened) == 2

@@ -18,6 +18,7 @@ from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
+from sparkwap.errors import CatalogError
 
 Bench = Any
 
@@ -92,6 +93,28 @@ def _changes(bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Any) -> None
         return before(method, path, more, lambda: send(method, path, **more))
 
     monkeypatch.setattr(rows, "_send", instead)
+
+
+def test_a_schema_is_asked_for_again_where_the_server_fails(
+    rest: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [2]
+
+    def failing(method: str, path: str, more: Any, send: Any) -> Any:
+        answer = send()  # a server may have done what it says it has not
+        if left[0]:
+            left[0] -= 1
+            answer.status_code = 500
+        return answer
+
+    monkeypatch.setattr("sparkwap.catalog.rest.time.sleep", lambda seconds: None)
+    _changes(rest, monkeypatch, failing)
+    rest.lake.ensure_schema("s__pr_9", "pr_9")
+    assert rest.lake.store.rows.side_schemas()["s__pr_9"] == "pr_9"
+    left[0] = 99
+    with pytest.raises(CatalogError, match="refused a request"):
+        rest.lake.ensure_schema("s__pr_8", "pr_8")
+    assert left[0] == 99 - 5
 
 
 def _everything(rest: Bench, suffix: str = "") -> list[Any]:

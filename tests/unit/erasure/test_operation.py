@@ -190,3 +190,32 @@ def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
         erasure.call("wap_erase", ASKED)
     assert "wap_discard" in str(refused.value)
     assert not isinstance(refused.value, ConfigError)
+
+
+def test_a_table_outside_of_the_warehouse_is_read_too(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    rows = pa.table({"address": ["anna.berg@mail.example"]})
+    elsewhere = f"file://{tmp_path}/elsewhere/mailing"
+    lake.catalog.create_table(("s", "mailing"), rows.schema, location=elsewhere).append(rows)
+    with pytest.raises(SparkwapError, match=r"the table s\.mailing holds the subject"):
+        erasure.call("wap_erase", ASKED)
+    assert keys(lake) == [41, 42, 43]
+
+
+def test_old_files_of_a_table_outside_of_the_warehouse_go(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    lake.catalog.drop_table(PEOPLE_TABLE)
+    elsewhere = f"file://{tmp_path}/elsewhere/people"
+    lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, location=elsewhere).append(PEOPLE)
+    (tmp_path / "elsewhere" / "not_of_the_lake.txt").write_text("anna.berg@mail.example")
+    for path in (tmp_path / "warehouse").rglob("*.parquet"):
+        path.unlink()  # of the table before
+    lines = erasure.call("wap_erase", ASKED)
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    parquet = list((tmp_path / "elsewhere").rglob("*.parquet"))
+    assert parquet
+    assert not any("anna" in repr(pq.read_table(path).to_pylist()) for path in parquet)
+    assert (tmp_path / "elsewhere" / "not_of_the_lake.txt").exists()

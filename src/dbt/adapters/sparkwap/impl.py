@@ -21,6 +21,8 @@ from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.contracts.constraints import ConstraintType
+from dbt_common.events.functions import fire_event
+from dbt_common.events.types import Note
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
@@ -127,6 +129,9 @@ class SparkWapAdapter(SparkAdapter):
         self._replay: replay.Replay | None = None
         self._replay_known = False
         self._run_settled = False
+        self._opened_by_hook = False
+        # The run that the gate has decided: hooks of other packages may come after its own.
+        self._closed_run: Run | None = None
         self._refusal: str | None = None
         # What is wrong with the server or catalog: empty for nothing, None while it is not known.
         self._probed: str | None = None
@@ -322,6 +327,8 @@ class SparkWapAdapter(SparkAdapter):
         """The settings of every Spark session of this invocation."""
         creds = self.credentials
         settings = base_settings(creds.catalog_name, creds.server_side_parameters)
+        if self._closed_run is not None:  # what comes now sees what readers see
+            return settings
         run = self.current_run()
         branch = run.branch if run else self._read_branch()
         if branch:
@@ -352,10 +359,11 @@ class SparkWapAdapter(SparkAdapter):
         if self._refusal is not None:
             raise DbtRuntimeError(self._refusal)
         run = self._run
-        if run is None or not run.settings.guard:
-            return
         with _as_dbt_error():
-            guard.check(sql, self._is_live, self._is_stray)
+            if run is not None and run.settings.guard:
+                guard.check(sql, self._is_live, self._is_stray)
+            elif self._closed_run is not None and self._closed_run.settings.guard:
+                guard.check(sql, self._is_gated, self._is_gated, closed=True)
 
     def _watch_statement(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
@@ -378,7 +386,12 @@ class SparkWapAdapter(SparkAdapter):
         identifier = self._live_identifier(name)
         if identifier is None or self._run is None or self._run.target(identifier):
             return False
-        state = self.lake.state(identifier)
+        return self._is_gated(name)
+
+    def _is_gated(self, name: str) -> bool:
+        """Whether a statement's table is one whose rows come by the gate."""
+        identifier = self._named(name)
+        state = None if identifier is None else self.lake.state(identifier)
         return state is not None and state.properties.get("write.wap.enabled") == "true"
 
     def _live_identifier(self, name: str) -> tuple[str, str] | None:
@@ -654,6 +667,7 @@ class SparkWapAdapter(SparkAdapter):
         if run.replay is not None:
             self._pin(run, selected)
         self._record_unfinished()
+        self._opened_by_hook = True
         reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
 
@@ -708,6 +722,7 @@ class SparkWapAdapter(SparkAdapter):
         finally:
             self._run_settled = True
             self._end_run()
+            self._leave_branch(run)
         if closing.rebuild is not None:
             closing = self._build_again(run, closing, manifest)
         self._log_verdicts(run, closing)
@@ -726,6 +741,14 @@ class SparkWapAdapter(SparkAdapter):
             "lines": [*lines, *self._swept(run)],
             "failed": self._fail(closing, results),
         }
+
+    def _leave_branch(self, run: Run) -> None:
+        """Let hooks of other packages that come after the gate's own read and write main.
+
+        On the audit branch, of which nothing is published any more, their rows would be lost.
+        """
+        self._closed_run = run
+        self.connections.pool.renew()
 
     def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
         """Follow main, which moved away under the run."""
@@ -957,6 +980,8 @@ class SparkWapAdapter(SparkAdapter):
         if self._run is not None and sys.exc_info()[0] is not None:
             # Interrupted: dbt's own record is of the nodes that have run, and knows no others.
             self._record_unfinished()
+        elif self._run is not None and self._opened_by_hook:
+            _tell(summary.not_closed(run_id=self._run.run_id, branch=self._run.branch))
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
@@ -970,8 +995,7 @@ class SparkWapAdapter(SparkAdapter):
         """Close the run of `dbt clone`, which calls no on-run-end hooks."""
         with _as_dbt_error():
             closing = run.close_copies()
-        for line in summary.lines(closing, run_id=run.run_id, branch=run.branch):
-            logger.info(line)
+        _tell(summary.lines(closing, run_id=run.run_id, branch=run.branch))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
 
@@ -1056,6 +1080,12 @@ def _as_dbt_error() -> Iterator[None]:
         yield
     except SparkwapError as error:
         raise DbtRuntimeError(str(error)) from error
+
+
+def _tell(lines: Iterable[str]) -> None:
+    """Print a summary where no macro can: without the name of an adapter before each line."""
+    for line in lines:
+        fire_event(Note(msg=line))
 
 
 def _not_closed(error: Exception, branch: str) -> str:

@@ -151,12 +151,11 @@ class PooledHandle(SparkConnectionWrapper):
     def __init__(
         self,
         pool: SessionPool,
-        wrapper: SparkConnectionWrapper,
         check: Callable[[str], None],
         watch: Watch,
     ) -> None:
         self._pool = pool
-        self._sql = wrapper
+        self._sql, self._age = pool.take()
         self._check = check
         self._watch = watch
         self._undo: list[str] = []
@@ -169,6 +168,7 @@ class PooledHandle(SparkConnectionWrapper):
 
     def connect_session(self) -> SparkSession:
         """The Spark Connect session of this node; from now on its SQL runs there too."""
+        self._renew()
         if self._connect is None:
             self._connect = self._pool.borrow_connect()
         return self._connect
@@ -182,6 +182,7 @@ class PooledHandle(SparkConnectionWrapper):
         if self._cancelled:
             raise DbtDatabaseError(CANCELLED)
         self._check(sql)
+        self._renew()
         tried = 0
         while True:
             look = self._watch(sql)
@@ -195,6 +196,14 @@ class PooledHandle(SparkConnectionWrapper):
             if self._cursor is DONE:
                 return
             time.sleep(transient.wait_seconds(tried, random.random()))
+
+    def _renew(self) -> None:
+        """Go on in a new session, where the settings of the pool's sessions have changed."""
+        if self._age == self._pool.age:
+            return
+        self._give_back()
+        self._broken = False
+        self._sql, self._age = self._pool.take()
 
     def _passes(self, error: Exception, look: Callable[[], transient.Fate], tried: int) -> bool:
         """Whether a statement that failed is done all the same, or may be sent again."""
@@ -269,6 +278,12 @@ class PooledHandle(SparkConnectionWrapper):
 
     def close(self) -> None:
         """Give the sessions back, without what the node has set in them."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._age != self._pool.age:
+            self._broken = True
+            self._undo.clear()
         try:
             for statement in reversed(self._undo):
                 self._undo_one(statement)
@@ -368,7 +383,8 @@ class SessionPool:
 
     :param open_sql: opens a session for SQL with the settings that it is given.
     :param open_connect: opens a Spark Connect session likewise.
-    :param settings: tells the settings; asked when the first session is opened.
+    :param settings: tells the settings; asked when the first session is opened, and when the first
+        one is after :meth:`renew`.
     """
 
     def __init__(
@@ -383,6 +399,8 @@ class SessionPool:
         self._idle: list[SparkConnectionWrapper] = []
         self._idle_connect: list[SparkSession] = []
         self._lock = threading.Lock()
+        # How often the settings have changed; a session of another age is not used again.
+        self.age = 0
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
@@ -390,9 +408,19 @@ class SessionPool:
         return dict(self._ask_settings())
 
     def borrow(self, check: Callable[[str], None], watch: Watch = watch_nothing) -> PooledHandle:
+        return PooledHandle(self, check, watch)
+
+    def take(self) -> tuple[SparkConnectionWrapper, int]:
+        """A session, idle or new, and its age."""
         with self._lock:
-            wrapper = self._idle.pop() if self._idle else None
-        return PooledHandle(self, wrapper or self._open_sql(self.settings), check, watch)
+            wrapper, age = self._idle.pop() if self._idle else None, self.age
+        return wrapper or self._open_sql(self.settings), age
+
+    def renew(self) -> None:
+        """Let all work from here on have new sessions, with the settings that are told then."""
+        with self._lock:
+            self.age += 1
+        self.close()
 
     def give_back(self, wrapper: SparkConnectionWrapper, *, reusable: bool) -> None:
         if reusable:
