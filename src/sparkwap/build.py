@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
+_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 _PATIENCE_SECONDS = 45.0
 # The dbt of this Python, whatever PATH says.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
@@ -353,7 +354,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     Raises:
         SparkwapError: the landing folder or the project cannot be used.
     """
-    tell = tell or _tell
+    tell = tell or say
     call = parse_call(arguments)
     manifest = call.manifest()
     models, lake = raw_models(manifest, call.project_dir), call.lake()
@@ -413,10 +414,27 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
     )
 
 
+def add_dbt_options(parser: argparse.ArgumentParser) -> None:
+    """Give a command the options that say which project and profile dbt is called with."""
+    for option in _DBT_OPTIONS:
+        parser.add_argument(f"--{option}", help="as for dbt")
+
+
+def call_of(parsed: argparse.Namespace) -> DbtCall:
+    """How dbt is called, by the options of `add_dbt_options`.
+
+    Raises:
+        ConfigError: ``--vars`` is not a YAML mapping.
+    """
+    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
+    return parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", v)])
+
+
+def say(line: str) -> None:
+    """Say on standard error what a command is about to do, or has come to."""
+    print(f"sparkwap: {line}", file=sys.stderr, flush=True)
+
+
 def _env_path(name: str, default: str | None = None) -> Path | None:
     value = os.environ.get(name) or default
     return Path(value) if value else None
-
-
-def _tell(line: str) -> None:
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)

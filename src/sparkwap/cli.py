@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
 from sparkwap.alerts.command import register_alerts
-from sparkwap.build import register_build
+from sparkwap.build import register_build, say
 from sparkwap.errors import SparkwapError
 from sparkwap.load_command import register_load
 from sparkwap.pr.commands import register_pr
@@ -127,7 +127,7 @@ def _start(arguments: argparse.Namespace) -> int:
         idle_minutes=arguments.idle_minutes,
         catalog_uri=arguments.catalog_uri,
     )
-    ensure(config, _tell)
+    ensure(config, say)
     return _status(arguments)
 
 
@@ -209,10 +209,6 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
-def _tell(line: str) -> None:
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

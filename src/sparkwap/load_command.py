@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.build import DbtCall, parse_call
+from sparkwap.build import DbtCall, add_dbt_options, call_of, say
 from sparkwap.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 STAYS = 2
 """Exit code: the file is on the branch, and is not what was asked for."""
 
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "vars")
 _SHOWN = 5
 
 
@@ -50,8 +48,7 @@ def register_load(commands: Commands) -> None:
     ):
         parser.add_argument(f"--{option}", action="append", default=[], metavar=shape, help=what)
     parser.add_argument("--max-bytes", type=int, help="the most that its values may take (1 GiB)")
-    for option in _DBT_OPTIONS:
-        parser.add_argument(f"--{option}", help="as for dbt")
+    add_dbt_options(parser)
     parser.set_defaults(handler=_load)
 
 
@@ -117,9 +114,7 @@ def _ways(ways: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _load(arguments: argparse.Namespace) -> int:
-    given = {option: getattr(arguments, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    call = parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
-    return run(arguments, call, _tell)
+    return run(arguments, call_of(arguments), say)
 
 
 def run(arguments: argparse.Namespace, call: DbtCall, tell: Callable[[str], None]) -> int:
@@ -182,7 +177,3 @@ def _audits(
             table, arguments.not_null, arguments.unique, arguments.accepted, arguments.between
         )
     )
-
-
-def _tell(line: str) -> None:
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)

@@ -8,12 +8,20 @@ is downstream of it. Nothing is taken away: the log shows when a row was bad, an
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.build import DbtCall, Lake, RawModel, parse_call, published, raw_models
+from sparkwap.build import (
+    DbtCall,
+    Lake,
+    RawModel,
+    add_dbt_options,
+    call_of,
+    published,
+    raw_models,
+    say,
+)
 from sparkwap.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +31,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _TEXT_SHOWN = 120
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "vars")
 
 
 @dataclass(frozen=True, order=True)
@@ -50,8 +57,7 @@ def register_quarantine(commands: Commands) -> None:
         parser.add_argument(
             "model", nargs="*", help="raw model, or its entity (default: all that have such rows)"
         )
-        for option in _DBT_OPTIONS:
-            parser.add_argument(f"--{option}", help="as for dbt")
+        add_dbt_options(parser)
         parser.set_defaults(handler=handler)
 
 
@@ -152,13 +158,8 @@ def open_rows(table: Table) -> list[BadRow]:
 # ---------------------------------------------------------------- the commands
 
 
-def _call(arguments: argparse.Namespace) -> DbtCall:
-    given = {option: getattr(arguments, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    return parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
-
-
 def _list(arguments: argparse.Namespace) -> int:
-    call = _call(arguments)
+    call = call_of(arguments)
     models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
     lake = call.lake()
     found = [(model, bad_rows(lake, model)) for model in models]
@@ -167,9 +168,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    call = _call(arguments)
+    call = call_of(arguments)
     models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
-    return replay(call, models, _tell)
+    return replay(call, models, say)
 
 
 def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> int:
@@ -185,7 +186,3 @@ def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None
     after = sum(len(bad_rows(lake, model)) for model in models)
     tell(told(sum(waiting.values()), after, code))
     return code
-
-
-def _tell(line: str) -> None:
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)

@@ -6,12 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from sparkwap.build import parse_call
+from sparkwap.build import add_dbt_options, call_of
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "vars")
 
 
 def register_sweep(commands: Commands) -> None:
@@ -25,15 +23,13 @@ def register_sweep(commands: Commands) -> None:
     }.items():
         parser.add_argument(f"--{name}", type=int, metavar="DAYS", help=f"days {what}")
     parser.add_argument("--dry-run", action="store_true", help="tell, and change nothing")
-    for option in _DBT_OPTIONS:
-        parser.add_argument(f"--{option}", help="as for dbt")
+    add_dbt_options(parser)
     parser.set_defaults(handler=sweep)
 
 
 def sweep(parsed: argparse.Namespace) -> int:
     """Call the run-operation; returns dbt's exit code."""
-    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    call = parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
+    call = call_of(parsed)
     wanted = {
         "older_than": parsed.older_than,
         "named_older_than": parsed.named_older_than,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.alerts import events
 from sparkwap.alerts.model import Message
 from sparkwap.alerts.settings import AlertSettings
-from sparkwap.build import DbtCall, parse_call
+from sparkwap.build import DbtCall, add_dbt_options, call_of
 from sparkwap.errors import ConfigError
 from sparkwap.settings import GateSettings
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "vars")
 _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
 
 
@@ -37,8 +36,7 @@ def register_alerts(commands: Commands) -> None:
         parser = actions.add_parser(name, help=help_, description=help_)
         if name == "test":
             parser.add_argument("route", nargs="*", help="names of routes (default: all)")
-        for option in _DBT_OPTIONS:
-            parser.add_argument(f"--{option}", help="as for dbt")
+        add_dbt_options(parser)
         parser.set_defaults(handler=handler)
 
 
@@ -93,11 +91,6 @@ def test_lines(done: Sequence[Delivery], settings: AlertSettings) -> list[str]:
 # ---------------------------------------------------------------- the commands
 
 
-def _call(arguments: argparse.Namespace) -> DbtCall:
-    given = {option: getattr(arguments, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    return parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
-
-
 def _settings(call: DbtCall) -> AlertSettings:
     from dbt.config.project import load_raw_project
 
@@ -108,7 +101,7 @@ def _settings(call: DbtCall) -> AlertSettings:
 def _test(arguments: argparse.Namespace) -> int:
     from sparkwap.alerts.send import deliver
 
-    call = _call(arguments)
+    call = call_of(arguments)
     settings = _settings(call)
     done = deliver(
         samples(settings, arguments.route, arguments.target or ""),
@@ -121,7 +114,7 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    call = _call(arguments)
+    call = call_of(arguments)
     settings = _settings(call)
     if not settings.routes:
         raise ConfigError(f"There are no routes, so nothing was looked for. {_HOW}")

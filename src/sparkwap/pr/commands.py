@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkwap.build import DbtCall, parse_call
+from sparkwap.build import add_dbt_options, call_of, say
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.names import BRANCH_RULE, branch_problem, is_run_branch
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from sparkwap.pr.life import PullRequest
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "target-path", "profile", "target", "vars")
 
 
 def register_pr(commands: Commands) -> None:
@@ -32,8 +29,7 @@ def register_pr(commands: Commands) -> None:
         one = actions.add_parser(name, help=text, description=text)
         if branch:
             one.add_argument("--branch", required=True, help="the branch, such as pr_123")
-        for option in _DBT_OPTIONS:
-            one.add_argument(f"--{option}", help="as for dbt")
+        add_dbt_options(one)
         one.set_defaults(handler=handler)
         return one
 
@@ -93,16 +89,16 @@ def _comment(parsed: argparse.Namespace) -> int:
     diff = ""
     if found.outcome in ("ready", "held", "rejected", "moved") and not parsed.no_diff:
         try:
-            diff = diff_section(parsed.branch, _call(parsed), comment.LIMIT // 2)
+            diff = diff_section(parsed.branch, call_of(parsed), comment.LIMIT // 2)
         except SparkwapError as error:
             # The verdict is what the reviewer waits for.
-            _tell(f"the comment has no data diff: {error}")
+            say(f"the comment has no data diff: {error}")
     text = comment.render(found, diff)
     if parsed.output is None:
         print(text, end="")
     else:
         parsed.output.write_text(text, encoding="utf-8")
-        _tell(f"{parsed.output} is the comment")
+        say(f"{parsed.output} is the comment")
     return 0
 
 
@@ -118,19 +114,10 @@ def _of(parsed: argparse.Namespace) -> PullRequest:
     from sparkwap.pr.life import PullRequest
 
     return PullRequest(
-        _call(parsed),
+        call_of(parsed),
         parsed.branch,
         wanted=getattr(parsed, "base", None),
         select=getattr(parsed, "select", ()),
         more=getattr(parsed, "dbt_arguments", ()),
-        tell=_tell,
+        tell=say,
     )
-
-
-def _call(parsed: argparse.Namespace) -> DbtCall:
-    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    return parse_call([text for k, v in given.items() if v is not None for text in (f"--{k}", v)])
-
-
-def _tell(line: str) -> None:
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)

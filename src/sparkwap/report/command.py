@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap import names
-from sparkwap.build import DbtCall, parse_call
+from sparkwap.build import DbtCall, add_dbt_options, call_of
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.report.answers import Facts, answers, utc_now
 
@@ -28,7 +28,6 @@ PYTHON = "SPARKWAP_ELEMENTARY_PYTHON"
 """Environment variable: a Python that has the package ``elementary-data``."""
 
 PAGE = "index.html"
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
 def register_report(commands: Commands) -> None:
@@ -52,15 +51,13 @@ def register_report(commands: Commands) -> None:
     parser.add_argument(
         "--python", type=Path, help=f"a Python that has elementary-data (default: {PYTHON}, or own)"
     )
-    for option in _DBT_OPTIONS:
-        parser.add_argument(f"--{option}", help="as for dbt")
+    add_dbt_options(parser)
     parser.set_defaults(handler=report)
 
 
 def report(parsed: argparse.Namespace) -> int:
     """Write the page; returns 0."""
-    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    call = parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))])
+    call = call_of(parsed)
     python = find_python(parsed.python)
     target = call.project_dir / call.target_path
     found = collect(call, target, days=parsed.days, samples=parsed.samples)
