@@ -2,7 +2,7 @@
 
 The tables stand in the schema ``wap_ledger`` of the same catalog, so that rows about a publish are
 committed in the database transaction of the publish, and anyone can query them with Spark. They
-are only ever appended to.
+are only ever appended to, but for the manifests of code that is of no use any more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import pyarrow as pa
 from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
@@ -230,16 +230,16 @@ the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollba
 undone, which is another one where a forced rollback takes later publishes with it;
 ``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
 ``manifests`` has once: ``content`` is what `sparkwap.manifests` packs; ``sweeps.what``
-is ``branch``, ``tag``, ``snapshots`` or ``files``, ``sweeps.folder`` and ``uuid`` are those of a
-table that went with a branch. ``loads`` are the files of `sparkwap load`: it was published if a
-publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit says of what it
-found, where it does not only count rows, ``seconds`` what a build or test took. ``metrics`` has
-what the anomaly audits have measured of a candidate, named as in ``tests.audited``, with what was
-expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric depends on, such
-as a test's ``where``. Only those of published candidates are compared with. ``alerts`` is what was
-sent to which route, ``alerts.fingerprint`` the same for the same trouble. ``journal`` is kept on
-catalogs that cannot publish in one transaction: a publish as it was intended, and what came of
-it."""
+is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
+are those of a table that went with a branch. ``loads`` are the files of `sparkwap load`: it was
+published if a publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit
+says of what it found, where it does not only count rows, ``seconds`` what a build or test took.
+``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
+with what was expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric
+depends on, such as a test's ``where``. Only those of published candidates are compared with.
+``alerts`` is what was sent to which route, ``alerts.fingerprint`` the same for the same trouble.
+``journal`` is kept on catalogs that cannot publish in one transaction: a publish as it was
+intended, and what came of it."""
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
@@ -279,6 +279,23 @@ class LedgerPublish:
     entries: tuple[PublishedEntry, ...]
     rolled_back: bool
     manifest_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What becomes of one table of the ledger; ``make`` does it in a transaction."""
+
+    table: str
+    make: Callable[[Transaction], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptManifest:
+    """A manifest of the ledger without its content; ``stored_at`` is UTC."""
+
+    hash: str
+    project: str
+    stored_at: datetime
 
 
 class Ledger:
@@ -407,8 +424,35 @@ class Ledger:
 
     def manifest_projects(self) -> dict[str, str]:
         """Hash -> project of all manifests that are kept."""
-        found = self._read("manifests", None, ("hash", "project"))
-        return {row["hash"]: row["project"] for row in found}
+        return {one.hash: one.project for one in self.kept_manifests()}
+
+    def kept_manifests(self) -> list[KeptManifest]:
+        """All manifests that are kept, each once, by hash."""
+        found = self._read("manifests", None, ("hash", "project", "stored_at"))
+        kept = {r["hash"]: KeptManifest(r["hash"], r["project"], r["stored_at"]) for r in found}
+        return [kept[one] for one in sorted(kept)]
+
+    def forget_manifests(self, hashes: Collection[str]) -> None:
+        """Delete manifests.
+
+        Their files stay until the last snapshots of the table that have them are trimmed, and a
+        sweep finds that nothing refers to them.
+
+        Args:
+            hashes: The manifests; those that are not kept are passed over.
+
+        Raises:
+            CatalogError: The catalog failed, or the disk; nothing was deleted.
+        """
+        condition = _ex.In("hash", set(hashes))
+
+        def stage() -> Staged[None]:
+            # Somebody else may have deleted them by now.
+            if not self._read("manifests", condition, ("hash",)):
+                return Staged(None)
+            return self._stage([_Change("manifests", lambda change: change.delete(condition))])
+
+        self._lake.store.commit(stage, "ledger")
 
     def told_since(self, since: datetime) -> list[Told]:
         """The alerts that were delivered since then."""
@@ -478,13 +522,15 @@ class Ledger:
         The tables must exist, see `ensure`, and each be named once, see `merge_rows`. A manifest
         that is kept already is left out.
         """
+        return self._stage([_append(one) for one in map(self._new, appends) if one.rows])
+
+    def _stage(self, changes: Sequence[_Change]) -> Staged[None]:
         swaps: list[Swap] = []
         files: list[str] = []
         obsolete: list[str] = []
         try:
-            for append in map(self._new, appends):
-                if append.rows:
-                    self._stage_one(append, swaps, files, obsolete)
+            for change in changes:
+                self._stage_one(change, swaps, files, obsolete)
         except OSError as error:
             self._lake.store.delete(files)
             raise write_failed(f"The ledger ({NAMESPACE})", error) from error
@@ -503,14 +549,17 @@ class Ledger:
         return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
 
     def _stage_one(
-        self, append: LedgerRows, swaps: list[Swap], files: list[str], obsolete: list[str]
+        self, change: _Change, swaps: list[Swap], files: list[str], obsolete: list[str]
     ) -> None:
-        identifier = (NAMESPACE, append.table)
+        identifier = (NAMESPACE, change.table)
         table = self._lake.catalog.load_table(identifier)
         transaction = table.transaction()
-        transaction.append(_arrow(append))
+        change.make(transaction)
         grown = transaction.table_metadata
-        files.extend(_new_files(table, grown.current_snapshot()))
+        before_it = {snapshot.snapshot_id for snapshot in table.snapshots()}
+        for snapshot in grown.snapshots:
+            if snapshot.snapshot_id not in before_it:
+                files.extend(_new_files(table, snapshot))
         document = md.parse(grown.model_dump_json(exclude_none=True).encode())
         trimmed, dropped = _trim(md.Edit(document, table.metadata_location).build())
         location = md.next_location(trimmed, table.metadata_location)
@@ -602,10 +651,13 @@ def _value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, Mapping) else value
 
 
-def _new_files(table: Table, snapshot: Snapshot | None) -> list[str]:
-    """The files that an append wrote: to be deleted if it does not come to a commit."""
-    if snapshot is None:
-        return []
+def _append(rows: LedgerRows) -> _Change:
+    content = _arrow(rows)
+    return _Change(rows.table, lambda transaction: transaction.append(content))
+
+
+def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
+    """The files that a snapshot came with: to be deleted if it does not come to a commit."""
     files = [snapshot.manifest_list]
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id == snapshot.snapshot_id:

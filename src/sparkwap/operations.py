@@ -303,6 +303,7 @@ class Operations:
             run_days,
             days.get("named_older_than", max(default.named_days, run_days)),
             days.get("files_older_than", default.file_days),
+            default.manifest_days,
         )
         if limits.file_days < 1:
             problem = "files_older_than is 0: a job that is at work would lose its files"

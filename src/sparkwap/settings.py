@@ -9,7 +9,7 @@ from sparkwap.alerts import settings as alerting
 from sparkwap.alerts.settings import AlertSettings
 from sparkwap.errors import ConfigError
 from sparkwap.names import BRANCH_RULE, branch_problem
-from sparkwap.sweep import FILE_DAYS, NAMED_DAYS, RUN_DAYS, Limits
+from sparkwap.sweep import FILE_DAYS, MANIFEST_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
 PublishMode = Literal["run", "lineage", "never"]
 ReadsMode = Literal["warn", "ignore", "strict"]
@@ -79,9 +79,9 @@ class GateSettings:
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
         `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`, `wap_sweep`,
-        `wap_sweep_after_days`, `wap_sweep_named_after_days`, `wap_sweep_files_after_days` and
-        `wap_diff_hide`. A key that is absent takes its default, and so does one without a value
-        (`wap_branch:`), except that a
+        `wap_sweep_after_days`, `wap_sweep_named_after_days`, `wap_sweep_files_after_days`,
+        `wap_sweep_manifests_after_days` and `wap_diff_hide`. A key that is absent takes its
+        default, and so does one without a value (`wap_branch:`), except that a
         `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
         as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
 
@@ -113,6 +113,7 @@ class GateSettings:
                 reader.days("wap_sweep_after_days", RUN_DAYS),
                 reader.days("wap_sweep_named_after_days", NAMED_DAYS),
                 reader.days("wap_sweep_files_after_days", FILE_DAYS),
+                reader.days("wap_sweep_manifests_after_days", MANIFEST_DAYS),
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 RUN_DAYS = 7
 NAMED_DAYS = 30
 FILE_DAYS = 3
+MANIFEST_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class Limits:
         named_days: The same for branches that users have named, such as ``pr_123``.
         file_days: Days since a file was written that nothing refers to. It must be longer than
             any job takes from writing its first file to its commit.
+        manifest_days: Days since a manifest that the ledger keeps was of any use.
     """
 
     run_days: int = RUN_DAYS
     named_days: int = NAMED_DAYS
     file_days: int = FILE_DAYS
+    manifest_days: int = MANIFEST_DAYS
 
     def of(self, branch: BranchFact) -> timedelta:
         """How old a branch must be."""
@@ -80,6 +83,21 @@ class TagFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestFact:
+    """A manifest that the ledger keeps: the code of publishes and of runs.
+
+    Attributes:
+        hash: Its hash.
+        needed: It is the code of some table's latest publish, or of a run on an open branch.
+        last_used: When it was that last, or was stored, or built with.
+    """
+
+    hash: str
+    needed: bool
+    last_used: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """A branch or tag to take away, and the reason in words."""
 
@@ -98,11 +116,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What to take away; ``kept`` are the branches that stay."""
+    """What to take away; ``kept`` are the branches that stay, ``manifests`` hashes."""
 
     branches: tuple[Swept, ...]
     kept: tuple[Kept, ...]
     tags: tuple[Swept, ...]
+    manifests: tuple[str, ...] = ()
 
 
 def decide(
@@ -110,6 +129,7 @@ def decide(
     tags: Sequence[TagFact],
     limits: Limits,
     now: datetime,
+    manifests: Sequence[ManifestFact] = (),
 ) -> SweepPlan:
     """Decide what to sweep.
 
@@ -118,6 +138,7 @@ def decide(
         tags: sparkwap's tags.
         limits: The ages.
         now: The catalog's time.
+        manifests: The manifests that the ledger keeps.
     """
     swept: list[Swept] = []
     kept: list[Kept] = []
@@ -137,6 +158,11 @@ def decide(
             for tag in tags
             for reason in [_why_tag_goes(tag, gone, now)]
             if reason is not None
+        ),
+        tuple(
+            one.hash
+            for one in manifests
+            if not one.needed and now - one.last_used >= timedelta(days=limits.manifest_days)
         ),
     )
 

@@ -48,7 +48,9 @@ class Report:
     @property
     def anything(self) -> bool:
         """Whether something was, or would be, taken away."""
-        return bool(self.plan.branches or self.plan.tags or self.snapshots or self.found.count)
+        plan = self.plan
+        taken = plan.branches or plan.tags or plan.manifests
+        return bool(taken or self.snapshots or self.found.count)
 
 
 class Sweeper:
@@ -142,6 +144,7 @@ class Sweeper:
                 report.dead += [leasing.told(lease, lives=False) for lease in swept.leases]
         self._sweep_tables(report, older_than)
         self._bury(report)
+        self._forget_manifests(report)
         report.looked_for_files = files
         if files:
             survey = sweeping.survey(self._lake, self._alive)
@@ -164,7 +167,9 @@ class Sweeper:
 
     def _decided(self) -> tuple[sweeping.Survey, SweepPlan]:
         survey = sweeping.survey(self._lake, self._alive)
-        return survey, decide(survey.branches, survey.tags, self._limits, survey.now)
+        return survey, decide(
+            survey.branches, survey.tags, self._limits, survey.now, survey.manifests
+        )
 
     def _snapshots_before(self, now: datetime) -> datetime:
         return now - timedelta(days=min(self._limits.run_days, self._limits.named_days))
@@ -229,6 +234,21 @@ class Sweeper:
                 self._lake.leases.release(lease.run_id)
                 report.dead.append(words)
 
+    def _forget_manifests(self, report: Report) -> None:
+        hashes = report.plan.manifests
+        if not hashes:
+            return
+        row = {
+            "run_id": self._run_id,
+            "swept_at": datetime.now(UTC),
+            "what": "manifests",
+            "reason": f"no use for {_count(self._limits.manifest_days, 'day')}",
+            "count": len(hashes),
+        }
+        with _told(report, "manifests"):
+            self._lake.ledger.forget_manifests(hashes)
+            self._lake.ledger.append(LedgerRows("sweeps", [row]))
+
     def _record_files(self, report: Report) -> None:
         common = {"run_id": self._run_id, "swept_at": datetime.now(UTC), "what": "files"}
         rows = [
@@ -282,6 +302,11 @@ def lines(report: Report, again: str) -> list[str]:
     if report.snapshots:
         told.append(
             f"  history  {_count(report.snapshots, 'snapshot')} that no branch and no tag reaches"
+        )
+    if plan.manifests:
+        told.append(
+            f"  code     {_count(len(plan.manifests), 'manifest')} that no open branch and no "
+            "table's latest publish has"
         )
     if report.found.count:
         folders = _count(len(report.found.folders), "folder")

@@ -34,6 +34,7 @@ def test_all_settings_are_read() -> None:
             "wap_sweep_after_days": 1,
             "wap_sweep_named_after_days": "2",
             "wap_sweep_files_after_days": 4,
+            "wap_sweep_manifests_after_days": 5,
             "wap_disabled_tests": "publish",
             "wap_log": "none",
         }
@@ -51,7 +52,7 @@ def test_all_settings_are_read() -> None:
         rebuild_timeout=900.0,
         reads="strict",
         sweep="end_of_run",
-        sweep_limits=Limits(1, 2, 4),
+        sweep_limits=Limits(1, 2, 4, 5),
         log="none",
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.sweep import BranchFact, Limits, TagFact, decide, words
+from sparkwap.sweep import BranchFact, Limits, ManifestFact, TagFact, decide, words
 
 NOW = datetime(2025, 6, 15, 12, tzinfo=UTC)
 LIMITS = Limits(run_days=7, named_days=30, file_days=3)
@@ -75,6 +75,20 @@ def test_a_base_tag_goes_with_its_branch_or_when_it_is_left_over() -> None:
 )
 def test_a_receipt_stays_as_long_as_it_was_meant_to(tag: TagFact, goes: bool) -> None:
     assert bool(decide([], [tag], LIMITS, NOW).tags) is goes
+
+
+@pytest.mark.parametrize(
+    ("fact", "goes"),
+    [
+        (ManifestFact("h", False, ago(days=90)), True),
+        (ManifestFact("h", False, ago(days=89)), False),
+        (ManifestFact("h", True, ago(days=999)), False),
+    ],
+)
+def test_a_manifest_goes_when_it_has_been_of_no_use_for_long(
+    fact: ManifestFact, goes: bool
+) -> None:
+    assert bool(decide([], [], LIMITS, NOW, [fact]).manifests) is goes
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,11 @@ from sparkwap.names import (
     is_publish_tag,
     is_run_branch,
 )
-from sparkwap.sweep import BranchFact, TagFact
+from sparkwap.sweep import BranchFact, ManifestFact, TagFact
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
+    from sparkwap.ledger import KeptManifest, LedgerPublish
 
 Alive = Callable[[Lease, float], bool]
 
@@ -48,6 +49,7 @@ class Survey:
         leases: All leases, and whether the run of each lives.
         rows: All rows of the catalog.
         side_schemas: Side schema -> audit branch.
+        manifests: The manifests that the ledger keeps.
     """
 
     now: datetime
@@ -56,6 +58,7 @@ class Survey:
     leases: tuple[tuple[Lease, bool], ...]
     rows: tuple[Row, ...]
     side_schemas: Mapping[str, str]
+    manifests: tuple[ManifestFact, ...] = ()
 
     @property
     def live(self) -> tuple[Lease, ...]:
@@ -115,7 +118,17 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
         for branch, found in sorted(seen.items())
     ]
     return Survey(
-        datetime.fromtimestamp(now, UTC), tuple(facts), tuple(tags), leases, tuple(rows), marked
+        datetime.fromtimestamp(now, UTC),
+        tuple(facts),
+        tuple(tags),
+        leases,
+        tuple(rows),
+        marked,
+        tuple(
+            manifest_facts(
+                lake.ledger.kept_manifests(), lake.ledger.runs(), lake.ledger.publishes(), seen
+            )
+        ),
     )
 
 
@@ -189,6 +202,53 @@ def _last_seen(lake: Lake) -> dict[str, datetime]:
         if run["branch"] and run["ended_at"] and run["outcome"] != "discarded":
             found[run["branch"]] = max(found.get(run["branch"], _EARLY), run["ended_at"])
     return found
+
+
+def manifest_facts(
+    kept: Collection[KeptManifest],
+    runs: Iterable[Mapping[str, Any]],
+    publishes: Iterable[LedgerPublish],
+    open_branches: Collection[str],
+) -> list[ManifestFact]:
+    """What each manifest of the ledger is still good for.
+
+    A pull request is compared with the latest publish of a table, or, once that is rolled back,
+    with the one before it. So a manifest is of use until another one takes its place in each table.
+
+    Args:
+        kept: The manifests.
+        runs: Rows of the ledger's ``runs``.
+        publishes: All publishes, newest first.
+        open_branches: Names of branches.
+    """
+    used = {one.hash: one.stored_at for one in kept}
+    needed = set()
+    for run in runs:
+        code = run.get("manifest_hash")
+        if code in used:
+            _used(used, code, run["ended_at"])
+            if run["branch"] in open_branches:
+                needed.add(code)
+    project = {one.hash: one.project for one in kept}
+    replaced_at: dict[tuple[str, Identifier], datetime] = {}
+    for publish in publishes:
+        code = publish.manifest_hash
+        if code is None or code not in used:
+            continue
+        _used(used, code, publish.published_at)
+        if publish.rolled_back:
+            continue
+        for table in ((project[code], entry.identifier) for entry in publish.entries):
+            if table in replaced_at:
+                _used(used, code, replaced_at[table])
+            else:
+                needed.add(code)
+            replaced_at[table] = publish.published_at
+    return [ManifestFact(one.hash, one.hash in needed, used[one.hash]) for one in kept]
+
+
+def _used(used: dict[str, datetime], code: str, at: datetime | None) -> None:
+    used[code] = max(used[code], at or _EARLY)
 
 
 # -- taking away ---------------------------------------------------------------------------------

@@ -6,15 +6,21 @@ is merged when a table that it read has moved.
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from vocabulary import Look, MakeProject, Poller, Project, Reader, SparkReader
 from vocabulary.catalogs import TRANSACTIONS
 from vocabulary.ci import Ended, GitHub, Place
+
+from sparkwap import manifests
 
 TABLE = "{{ config(materialized='table') }} "
 SNAPSHOT = """
@@ -34,13 +40,16 @@ BEFORE = {
     "models/properties.yml": """
         models:
           - name: orders
-            columns: [{name: amount, data_tests: [{not_null: {name: amounts_are_known}}]}]
+            columns:
+              - {name: id, data_tests: [unique]}
+              - {name: amount, data_tests: [{not_null: {name: amounts_are_known}}]}
           - {name: totals, columns: [{name: total, data_tests: [not_null]}]}
           - {name: customers, columns: [{name: id, data_tests: [unique]}]}
     """,
 }
 CHANGED = {
-    "models/orders.sql": TABLE + "select id, nullif(id, 2) as amount from {{ ref('customers') }}",
+    "models/orders.sql": TABLE + "select id, cast(nullif(id, 2) as int) as amount"
+    " from {{ ref('customers') }}",
     "models/wide.sql": TABLE + "select 1 as a, 3 as c",
     "models/seen.sql": "{{ config(materialized='view') }} select id, 1 as one"
     " from {{ ref('orders') }}",
@@ -48,13 +57,18 @@ CHANGED = {
     "snapshots/prices.sql": SNAPSHOT.format(20),
 }
 FIXED = {
-    "models/orders.sql": TABLE + "select id, id * 7 as amount from {{ ref('customers') }}",
+    # One order goes, one stays as it is, one is another one, one comes.
+    "models/orders.sql": TABLE
+    + "select id + 1 as id, cast(if(id = 3, 18, 5 * id) as int) as amount"
+    " from {{ ref('customers') }}",
 }
 NEXT = {"models/names.sql": TABLE + "select upper(name) as name from {{ ref('customers') }}"}
 ON_BRANCH = {"orders", "totals", "prices"}
 """What the first one builds on an Iceberg branch of the table; of the rest, what is beside it."""
 BESIDE = {"wide", "seen", "fresh"}
 BRANCH = "pr_7"
+KEYS = {"orders": ["id"], "totals": [], "prices": ["dbt_scd_id"], "wide": [], "seen": []}
+"""By what the rows of a table are paired that was there before."""
 
 
 @dataclass
@@ -79,6 +93,11 @@ class Story:
 
     def look(self, step: str) -> None:
         self.seen[step] = self.reader.look(self.schema)
+
+    def comments(self) -> list[str]:
+        """Each that was written, in order."""
+        text = (self.project.folder / "comments.md").read_text()
+        return text.split("<!-- sparkwap pr ")[1:]
 
     def refs(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.reader.metadata(self.schema, name).get("refs") or {}
@@ -105,8 +124,9 @@ def story(
     story = Story(project, reader, spark)
     project.dbt("build").succeeded()
     story.look("before")
-    project.write({"requirements.txt": ""})
-    environment = {"DBT_PROFILES_DIR": str(project.folder), "DBT_USE_COLORS": "false"}
+    profiles = (project.folder / "profiles.yml").read_text()
+    project.write({"requirements.txt": "", "profiles/profiles.yml": profiles})
+    environment = {"DBT_USE_COLORS": "false"}
     place = Place(project.folder, tmp_path_factory.mktemp("programs"), environment)
     # What stands for GitHub's own program keeps the comment.
     place.program("gh", "cat comment.md >> comments.md")
@@ -129,9 +149,13 @@ def story(
         event("reopened", "reopened")
     story.told["candidates"] = story.branched()
     story.told["beside"] = {n: k for n, (k, _) in reader.pointers(story.side).items()}
-    story.told["on the branch"] = branch_rows(story, "orders")
+    story.told["frames"] = {name: frame(story, name) for name in sorted(ON_BRANCH | BESIDE)}
+    story.told["main"] = {name: frame(story, name, "main") for name in sorted(KEYS)}
     with reader.polling(project.schema) as story.polls["merge"]:
         event("merged", "closed", merged=True)
+    # Of a project that was parsed anew, and not built.
+    parsed = (project.folder / "target/manifest.json").read_text()
+    story.told["parsed"] = manifests.pack(json.loads(parsed)).hash
     project.write(NEXT)
     event("next", "opened", 8)
     story.told["main of names"] = story.refs("names")["main"]["snapshot-id"]
@@ -143,10 +167,73 @@ def story(
     yield story
 
 
-def branch_rows(story: Story, name: str) -> list[tuple[Any, ...]]:
+def frame(story: Story, name: str, state: str = BRANCH) -> pd.DataFrame:
+    """The rows of one state, as PyIceberg reads them."""
+    if name == "seen":
+        # Which reads no view: this is what the two select.
+        orders = frame(story, "orders", state)[["id"]]
+        return orders if state == "main" else orders.assign(one=1)
+    if state != "main" and name in BESIDE:
+        return story.reader.catalog.load_table((story.side, name)).scan().to_pandas()
     table = story.reader.catalog.load_table((story.schema, name))
-    rows = table.scan().use_ref(BRANCH).to_arrow().to_pylist()
-    return sorted(tuple(row.values()) for row in rows)
+    return table.scan().use_ref(state).to_pandas()
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What became of a table: rows, columns, and in how many rows a column differs."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    columns: str = ""
+    differs: dict[str, int] = field(default_factory=dict)
+
+
+def truth(story: Story, name: str) -> Diff:
+    """How the states of a table differ, by a full join, or by counting all rows of both."""
+    after = story.told["frames"][name]
+    if name not in KEYS:
+        return Diff(added=len(after))
+    before, key = story.told["main"][name], KEYS[name]
+    new, gone = set(after) - set(before), set(before) - set(after)
+    columns = " ".join(f"{sign}{len(some)}" for sign, some in (("+", new), ("−", gone)) if some)
+    common = [column for column in before if column in after]
+    if not key:
+        left = after[common].value_counts(dropna=False)
+        left = left.sub(before[common].value_counts(dropna=False), fill_value=0)
+        return Diff(int(left.clip(lower=0).sum()), int(-left.clip(upper=0).sum()), 0, columns)
+    both = before[common].merge(
+        after[common], how="outer", on=key, suffixes=("", " now"), indicator=True
+    )
+    sides, pairs = both["_merge"].value_counts(), both[both["_merge"] == "both"]
+    differs = pd.DataFrame(
+        {
+            column: (pairs[column] != pairs[f"{column} now"])
+            & ~(pairs[column].isna() & pairs[f"{column} now"].isna())
+            for column in common
+            if column not in key
+        }
+    )
+    counts = {column: int(count) for column, count in differs.sum().items() if count}
+    changed = int(differs.any(axis=1).sum())
+    return Diff(int(sides["right_only"]), int(sides["left_only"]), changed, columns, counts)
+
+
+def told_diff(comment: str) -> dict[str, Diff]:
+    """Name -> what the comment says of a table that differs."""
+    text = re.sub(r"</?code>", "", html.unescape(comment))
+    found = {}
+    for line in text.partition("### Data diff")[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and cells[0] != "table":
+            numbers = [int(cell) if cell.isdecimal() else 0 for cell in cells[1:4]]
+            found[cells[0].split()[0].split(".")[1]] = Diff(*numbers, cells[4])
+        elif line.startswith("<details>"):
+            table = found[re.split("[.:]", line)[1]]
+        elif differs := re.match(r"- (\w+) differs in (\d+) rows?$", line):
+            table.differs[differs[1]] = int(differs[2])
+    return found
 
 
 def test_readers_see_nothing_of_audits(story: Story) -> None:
@@ -161,7 +248,7 @@ def test_readers_see_nothing_of_audits(story: Story) -> None:
 def test_the_first_audit_fails_and_says_why(story: Story) -> None:
     text = story.jobs["opened"].failed().text
     assert "--select state:modified+" in text
-    comment = (story.project.folder / "comments.md").read_text().split("<!-- sparkwap pr ")[1]
+    comment = story.comments()[0]
     assert comment.startswith(f"{BRANCH} -->\n### sparkwap: `{BRANCH}` was rejected")
     assert "| `amounts_are_known` | failed | 1 |" in comment
     assert f"| `{story.schema}.orders` | on a branch of the table | **rejected**" in comment
@@ -182,7 +269,15 @@ def test_only_what_changed_is_built_and_the_rest_is_read_from_main(story: Story)
     assert set(story.told["candidates"]) == ON_BRANCH
     assert set(story.told["beside"]) == BESIDE
     assert story.told["beside"]["seen"] == "view"
-    assert story.told["on the branch"] == [(1, 7), (2, 14), (3, 21)]
+    orders = story.told["frames"]["orders"]
+    assert sorted(zip(orders["id"], orders["amount"], strict=True)) == [(2, 5), (3, 10), (4, 18)]
+
+
+def test_the_comment_tells_exactly_what_differs(story: Story) -> None:
+    said = told_diff(story.comments()[2])
+    assert said == {name: truth(story, name) for name in ON_BRANCH | BESIDE}
+    assert said["orders"] == Diff(1, 1, 1, "", {"amount": 1})
+    assert said["wide"] == Diff(columns="−1")
 
 
 def test_a_merge_publishes_the_candidates_at_once_and_without_a_rebuild(story: Story) -> None:
@@ -198,7 +293,7 @@ def test_a_merge_publishes_the_candidates_at_once_and_without_a_rebuild(story: S
 
 def test_what_was_merged_is_live(story: Story) -> None:
     seen = story.seen["merged"]
-    assert seen["totals"].values("total") == [42]
+    assert seen["totals"].values("total") == [33]
     assert seen["wide"].columns == ("a", "c")
     assert seen["fresh"].values("name") == ["c3"]
     assert seen["customers"].seen() == story.seen["before"]["customers"].seen()
@@ -206,7 +301,7 @@ def test_what_was_merged_is_live(story: Story) -> None:
     assert sorted(current) == [20, 40]
     assert len(seen["prices"].rows) == 4, "with the history of before"
     assert story.spark.rows(f"select id, one from {story.schema}.seen") == [
-        (n, 1) for n in (1, 2, 3)
+        (n, 1) for n in (2, 3, 4)
     ]
 
 
@@ -227,6 +322,7 @@ def test_each_code_is_in_the_ledger_once(story: Story) -> None:
     assert len(published) == len(ON_BRANCH | BESIDE)
     assert len(set(published)) == 1
     assert published[0] in hashes
+    assert published[0] == story.told["parsed"]
 
 
 def test_a_merge_on_a_main_that_moved_builds_again(story: Story) -> None:

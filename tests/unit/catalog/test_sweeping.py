@@ -7,20 +7,25 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkwap import lease as leasing
 from sparkwap.catalog import BranchItem, Lake, LedgerRows, PublishRefused, orphans, sweeping
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import CatalogError
+from sparkwap.ledger import KeptManifest, LedgerPublish
+from sparkwap.pr import base
 from sparkwap.settings import GateSettings
-from sparkwap.sweep import Limits
+from sparkwap.sweep import Limits, decide
 from sparkwap.sweeper import Report, Sweeper, end_of_run, lines
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
@@ -698,6 +703,107 @@ def _age_all(bench: Bench) -> None:
     then = time.time() - 5 * DAY
     for path in bench.files():
         os.utime(path, (then, then))
+
+
+# -- manifests -----------------------------------------------------------------------------------
+
+
+def keep(bench: Bench, code: str, days: float, *, branch: str | None = None) -> None:
+    """Put a manifest on record that was stored so many days ago, and built with on a branch."""
+    at = datetime.now(UTC) - timedelta(days=days)
+    content = {"content": code.encode() * 50_000}
+    rows = [{"hash": code, "project": "shop", "stored_at": at, **content}]
+    bench.lake.ledger.append(LedgerRows("manifests", rows))
+    run = {"run_id": RUN, "branch": branch, "manifest_hash": code, "ended_at": at}
+    bench.lake.ledger.append(LedgerRows("runs", [run]))
+
+
+def publish(bench: Bench, number: int, code: str, days: float, *tables: str) -> None:
+    at = datetime.now(UTC) - timedelta(days=days)
+    common = {"publish_id": f"p{number}", "run_id": RUN, "branch": "b", "how": "branch"}
+    common |= {"action": "publish", "manifest_hash": code, "published_at": at}
+    rows = [{**common, "schema": "s", "name": name} for name in tables]
+    bench.lake.ledger.append(LedgerRows("publishes", rows))
+
+
+def kept(bench: Bench) -> list[str]:
+    return sorted(bench.lake.ledger.manifest_projects())
+
+
+def test_manifests_go_when_they_have_been_of_no_use_for_long(bench: Bench) -> None:
+    for code in "abc":
+        keep(bench, code, 200)
+        publish(bench, 200 - ord(code), code, 300 - ord(code), "t")
+    keep(bench, "young", 1)
+    keep(bench, "open", 200, branch=BRANCH)
+    bench.table("u", 1)
+    write(bench, ("s", "u"), 2)
+    look = sweeper(bench, named_days=999).look()
+    # `b` went when `c` came, 201 days ago.
+    assert list(look.plan.manifests) == ["a", "b"]
+    assert "  code     2 manifests that no open branch and" in "\n".join(lines(look, ""))
+    assert kept(bench) == ["a", "b", "c", "open", "young"]
+    assert list(sweep(bench, named_days=999).plan.manifests) == ["a", "b"]
+    assert kept(bench) == ["c", "open", "young"]
+    assert bench.lake.ledger.rows("manifests")[0]["content"]
+    (row,) = (row for row in bench.lake.ledger.rows("sweeps") if row["what"] == "manifests")
+    assert (row["count"], row["reason"]) == (2, "no use for 90 days")
+    assert sweep(bench, named_days=999).plan.manifests == ()
+
+
+def test_the_files_of_forgotten_manifests_go_too(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    for code in "ab":
+        keep(bench, code, 200)
+    folder = bench.folder / "warehouse/wap_ledger/manifests/data"
+    before = {file.name for file in folder.iterdir()}
+    sweep(bench)
+    assert kept(bench) == []
+    for number in range(10):
+        keep(bench, f"later {number}", 1)
+    later(4)
+    sweep(bench)
+    assert before and before.isdisjoint(file.name for file in folder.iterdir())
+    assert len(kept(bench)) == 10
+
+
+tables = st.sets(st.sampled_from("tuv"), min_size=1)
+published = st.tuples(st.sampled_from("abcd"), tables, st.booleans(), st.integers(0, 300))
+
+
+@given(st.lists(published, max_size=12), st.sampled_from("tuv"))
+def test_what_a_pull_request_is_compared_with_stays(
+    made: list[tuple[str, set[str], bool, int]], table: str
+) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    publishes = [
+        LedgerPublish(
+            f"p{number}",
+            RUN,
+            "b",
+            now - timedelta(days=days),
+            tuple(PublishedEntry(("s", name), "branch", 1, "", 2, "") for name in sorted(names)),
+            rolled_back,
+            code,
+        )
+        for number, (code, names, rolled_back, days) in enumerate(sorted(made, key=lambda m: m[3]))
+    ]
+    stored = [KeptManifest(code, "shop", now - timedelta(days=400)) for code in "abcd"]
+    facts = sweeping.manifest_facts(stored, [], publishes, ())
+    gone = decide([], [], Limits(), now, facts).manifests
+    left = {code: "shop" for code in "abcd" if code not in gone}
+
+    def compared_with(found: list[LedgerPublish], known: dict[str, str]) -> Any:
+        return base.choose(found, known, "shop", {("s", table)})
+
+    everything = dict.fromkeys("abcd", "shop")
+    assert compared_with(publishes, left) == compared_with(publishes, everything)
+    # A publish of the last 90 days is rolled back, and all that came after it.
+    recent = [one for one in publishes if now - one.published_at < timedelta(days=90)]
+    for one in recent:
+        before = publishes[publishes.index(one) + 1 :]
+        assert compared_with(before, left) == compared_with(before, everything)
 
 
 # -- at the end of a run -------------------------------------------------------------------------
