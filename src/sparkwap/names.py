@@ -21,6 +21,7 @@ _BASE_TAG_PREFIX = "wap_base_"
 _RUN_BRANCH = re.compile(r"wap_[0-9a-f]{8}")
 _PUBLISH_TAG = re.compile(r"wap_pub_[0-9a-f]{8}")
 _RUN_FOLDER = re.compile(r".+-([0-9a-f]{8})")
+_DIFF_FOLDER = re.compile(r"wap_diff-[0-9a-f]{32}")
 
 
 def short_run_id(run_id: str) -> str:
@@ -121,3 +122,17 @@ def run_of_folder(name: str) -> str | None:
     """Return the short id of the run that made a table's folder, `<table>-<short run id>`."""
     found = _RUN_FOLDER.fullmatch(name)
     return found[1] if found else None
+
+
+def diff_folder(token: str) -> str:
+    """Return the name of a folder in the warehouse in which a comparison keeps rows for a while.
+
+    Args:
+        token: 32 hex digits that no other comparison has.
+    """
+    return f"wap_diff-{token}"
+
+
+def is_diff_folder(name: str) -> bool:
+    """Tell whether a folder in the warehouse is one of a comparison's; see `diff_folder`."""
+    return _DIFF_FOLDER.fullmatch(name) is not None

@@ -4,7 +4,8 @@ What is deleted here cannot be brought back, so a file goes only if all of this 
 
 - it is in the ``data`` or ``metadata`` folder of a table of this catalog, or of one that is no more
   because a publish replaced it, a rollback or a sweep took it away, or the run on record that was
-  making it never published it. A table that somebody has dropped by hand is left alone;
+  making it never published it; or a comparison of branches has made the folder. A table that
+  somebody has dropped by hand is left alone;
 - nothing reaches it: no metadata file of any table, view, clone or copy of any catalog in the same
   database, no snapshot, branch or tag, and no publish that can still be rolled back;
 - it was written before the margin, and before the oldest run that is still at work began;
@@ -27,7 +28,7 @@ from sparkwap.catalog.expire import files_of_document, unreachable
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.rows import Row
 from sparkwap.errors import CatalogError
-from sparkwap.names import run_of_folder
+from sparkwap.names import is_diff_folder, run_of_folder
 from sparkwap.steps import FILES_DELETED, FILES_DELETING
 from sparkwap.steps import reached as reached_step
 
@@ -121,7 +122,12 @@ class Known:
 
     def ours(self, folder: str, warehouse: str) -> bool:
         """Whether files of a folder may go."""
-        return folder in self.present or folder in self.former or self.of_run(folder, warehouse)
+        return (
+            folder in self.present
+            or folder in self.former
+            or self.of_run(folder, warehouse)
+            or of_diff(folder, warehouse)
+        )
 
     def of_run(self, folder: str, warehouse: str) -> bool:
         """Whether a run on record has made a folder, and has not published it."""
@@ -133,6 +139,12 @@ class Known:
             and run_of_folder(name) in self.runs
             and folder not in self.published
         )
+
+
+def of_diff(folder: str, warehouse: str) -> bool:
+    """Whether a comparison has made a folder; no catalog of the lake ever knows its table."""
+    above, _, name = folder.rpartition("/")
+    return above == warehouse and is_diff_folder(name)
 
 
 def find(
@@ -433,7 +445,8 @@ def _why_left_alone(
             except CatalogError:
                 return f"the metadata file {path} cannot be read"
             # In its own folder a run that died before it could tell has left nobody else's table.
-            if owner not in known.uuids and not known.of_run(folder, warehouse):
+            made_here = known.of_run(folder, warehouse) or of_diff(folder, warehouse)
+            if owner not in known.uuids and not made_here:
                 return f"it has metadata of a table that this catalog does not know ({path})"
     return None
 

@@ -104,6 +104,10 @@ class Snapshot:
         """Whether there are delete files at all."""
         return any(not manifest.has_data for manifest in self.manifests)
 
+    def count(self, what: str) -> int | None:
+        """A figure of the snapshot's summary; None where it has none."""
+        return count_of(self.snapshot, what)
+
     def part(self, paths: Collection[str]) -> Part:
         """Write a table of these data files of the snapshot, with their deletes.
 
@@ -203,6 +207,12 @@ class Part:
         self._written.append(location)
         self._store.files.write(location, content)
         return location
+
+
+def count_of(snapshot: md.Document, what: str) -> int | None:
+    """A figure of a snapshot's summary; None where it has none."""
+    figure = str((snapshot.get("summary") or {}).get(what, ""))
+    return int(figure) if figure.isdecimal() else None
 
 
 def private_table(

@@ -7,7 +7,8 @@ in-memory catalog reads no files but those that are in memory, too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sparkwap.sqltext import literal, quote
@@ -17,8 +18,18 @@ Sql = Callable[[str], Sequence[Sequence[Any]]]
 CATALOG = "wap_diff"
 _CONF = f"spark.sql.catalog.{CATALOG}"
 _NAMESPACE = "t"
-# These say where the lake's own catalog keeps its tables.
-_NOT_FOR_US = ("type", "catalog-impl", "uri", "warehouse", "cache-enabled", "jdbc.")
+# These say where the lake's own catalog keeps its tables, and what they are like.
+_NOT_FOR_US = (
+    "type",
+    "catalog-impl",
+    "uri",
+    "warehouse",
+    "cache-enabled",
+    "jdbc.",
+    # Properties of new tables: behind the gate they would be written to a branch.
+    "table-default.",
+    "table-override.",
+)
 _HIDDEN = "(redacted)"
 _DEFAULT_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 
@@ -47,34 +58,52 @@ class PrivateCatalog:
         Raises:
             Exception: What the session said when it was asked first; it is not asked again.
         """
-        if self._broken is not None:
-            raise self._broken
-        try:
-            return self._register(location)
-        except Exception as error:
-            self._broken = error
-            raise
-
-    def _register(self, location: str) -> str:
         if location not in self._names:
-            self._open()
-            # Results are kept by the plan of their query, also for other sessions, and Iceberg
-            # takes tables of one name for the same.
-            name = f"t_{uuid.uuid4().hex}"
-            self._sql(
-                f"call {CATALOG}.system.register_table("
-                f"table => '{_NAMESPACE}.{name}', metadata_file => {literal(location)})"
-            )
+            self.open()
+            name = _new_name()
+            with self._watched():
+                self._sql(
+                    f"call {CATALOG}.system.register_table("
+                    f"table => '{_NAMESPACE}.{name}', metadata_file => {literal(location)})"
+                )
             self._names[location] = f"{CATALOG}.{_NAMESPACE}.{name}"
         return self._names[location]
 
-    def _open(self) -> None:
+    def create(self, folder: str, query: str) -> str:
+        """Write what a query returns to a table in a folder; the name of the table.
+
+        Raises:
+            Exception: What the session said; the folder may be there all the same.
+        """
+        self.open()
+        name = f"{CATALOG}.{_NAMESPACE}.{_new_name()}"
+        self._sql(f"create table {name} using iceberg location {literal(folder)} as {query}")
+        return name
+
+    def open(self) -> None:
+        """Set the catalog up, unless it is.
+
+        Raises:
+            Exception: What the session said when it was asked first; it is not asked again.
+        """
+        if self._broken is not None:
+            raise self._broken
         if self._ready:
             return
-        for key, value in {**self._file_access(), **self._own()}.items():
-            self._sql(f"set {quote(key)}={value}")
-        self._sql(f"create namespace if not exists {CATALOG}.{_NAMESPACE}")
+        with self._watched():
+            for key, value in {**self._file_access(), **self._own()}.items():
+                self._sql(f"set {quote(key)}={value}")
+            self._sql(f"create namespace if not exists {CATALOG}.{_NAMESPACE}")
         self._ready = True
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Remembers an error: what fails here once fails for every table."""
+        try:
+            yield
+        except Exception as error:
+            self._broken = error
+            raise
 
     @staticmethod
     def _own() -> dict[str, str]:
@@ -100,3 +129,9 @@ class PrivateCatalog:
             if taken and _HIDDEN not in str(value):
                 found[f"{_CONF}.{name}"] = str(value)
         return found
+
+
+def _new_name() -> str:
+    # Results are kept by the plan of their query, also for other sessions, and Iceberg takes tables
+    # of one name for the same.
+    return f"t_{uuid.uuid4().hex}"

@@ -10,7 +10,7 @@ hashed by itself first, and the entries of a map in an order of their own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -34,6 +34,7 @@ class Source:
         condition: Which rows; None for all.
         branch: The audit branch that a session must be on to see them; None where it does not
             matter, empty for no branch.
+        rows: How many rows there are at most; None where nobody knows.
     """
 
     relation: str
@@ -41,6 +42,7 @@ class Source:
     old: bool
     condition: str | None = None
     branch: str | None = None
+    rows: int | None = None
 
 
 def seeds_of(*what: object) -> tuple[int, int]:
@@ -74,24 +76,49 @@ class Statements:
         """Hashes of rows that do not add up to 0 over the sources; ``n`` is what they add up to."""
         one, two = (self._hash(seed) for seed in self._seeds)
         selects = (f"select {one} as h1, {two} as h2, sign from ({s})" for s in self._rows(sources))
-        return added_up(selects)
+        return (
+            f"select h1, h2, sum(sign) as n from ({' union all '.join(selects)}) "
+            "group by h1, h2 having sum(sign) <> 0"
+        )
 
-    def rows(self, sources: Sequence[Source], signs: str) -> str:
-        """One row for each of these hashes: ``h1``, ``h2``, ``n``, and its values as ``r``.
+    def rows(self, sources: Sequence[Source]) -> str:
+        """What `signs` tells, with the values of the row as ``r``: one scan, in which all values go
+        through the shuffle."""
+        one, two = (self._hash(seed) for seed in self._seeds)
+        selects = (
+            f"select {one} as h1, {two} as h2, sign as n, {self._struct('')} as r from ({s})"
+            for s in self._rows(sources)
+        )
+        return self.merged(f"({select})" for select in selects)
+
+    @staticmethod
+    def merged(relations: Iterable[str]) -> str:
+        """What several results of `rows` add up to."""
+        union = " union all ".join(f"select * from {relation}" for relation in relations)
+        return (
+            f"select h1, h2, sum(n) as n, any_value(r) as r from ({union}) "
+            "group by h1, h2 having sum(n) <> 0"
+        )
+
+    def rows_of(self, sources: Sequence[Source], signs: str, *, few: bool) -> str:
+        """As `rows`, for these hashes only: a second scan, in which hardly a row is shuffled.
 
         Args:
             sources: Where the rows are.
-            signs: The view that has what `signs` gave.
+            signs: What `signs` gave: a view, or a query in parentheses.
+            few: Whether the hashes fit into the memory of each worker.
         """
         one, two = (self._hash(seed) for seed in self._seeds)
-        struct = ", ".join(f"'c{i}', c{i}" for i in range(len(self._columns)))
-        selects = [
-            f"select {one} as h1, {two} as h2, sign, named_struct({struct}) as r from ({s})"
+        columns = ", ".join(self._names)
+        union = " union all ".join(
+            f"select {one} as h1, {two} as h2, sign, {columns} from ({s})"
             for s in self._rows(sources)
-        ]
+        )
+        # Spark would shuffle all rows before it sees how few hashes there are.
+        hint = "/*+ broadcast(s) */ " if few else ""
         return (
-            "select s.h1, s.h2, any_value(s.n) as n, any_value(t.r) as r "
-            f"from ({' union all '.join(selects)}) as t join {signs} as s "
+            f"select {hint}s.h1, s.h2, any_value(s.n) as n, any_value({self._struct('t.')}) as r "
+            f"from ({union}) as t join {signs} as s "
             "on s.h1 = t.h1 and s.h2 = t.h2 and (s.n > 0) = (t.sign > 0) group by s.h1, s.h2"
         )
 
@@ -104,37 +131,43 @@ class Statements:
         )
         return f"({' union all '.join(picked)})"
 
-    @staticmethod
-    def sums(signs: str) -> str:
-        """How many rows were added and removed, duplicates counted; of `signs`."""
-        return (
-            "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "
-            f"from {signs}"
-        )
-
     def paired(self, rows: str) -> str:
-        """These rows with ``pair``, whether one came and one went by their key, and ``twice``,
-        whether several came or went."""
+        """These rows as ``a`` if they went and as ``b`` if they came. Where one went and one came
+        by their key, the two are one row, a ``pair``; where more did, they are there ``twice``."""
         if not self._key:
-            return f"select h1, h2, n, r, false as pair, false as twice from {rows}"
+            sides = "if(n < 0, r, null) as a, if(n > 0, r, null) as b"
+            return f"select h1, h2, n, {sides}, false as pair, false as twice from {rows}"
         key = ", ".join(f"r.{name}" for name in self._key)
+        # One order for all, so that rows are sorted once; what went comes first.
+        ordered = f"partition by {key} order by n"
+        whole = f"({ordered} rows between unbounded preceding and unbounded following)"
         return (
-            "select h1, h2, n, r, came = 1 and gone = 1 as pair, came > 1 or gone > 1 as twice "
-            "from (select *, "
-            f"sum(greatest(n, 0L)) over (partition by {key}) as came, "
-            f"sum(greatest(-n, 0L)) over (partition by {key}) as gone from {rows})"
+            "select h1, h2, n, if(n < 0, r, null) as a, "
+            "case when n > 0 then r when pair then partner end as b, pair, twice from "
+            "(select *, came = 1 and gone = 1 as pair, came > 1 or gone > 1 as twice from "
+            f"(select *, sum(greatest(n, 0L)) over {whole} as came, "
+            f"sum(greatest(-n, 0L)) over {whole} as gone, lead(r) over ({ordered}) as partner "
+            f"from {rows})) where not (pair and n > 0)"
         )
 
     def counts(self, view: str) -> str:
         """Rows added, removed and changed, and whether keys were not unique; then how many changed
         rows differ in each column. Of `paired`, with a key."""
-        rows = (
+        differ = (f"count_if(pair and {self._differs(i)})" for i in range(len(self._columns)))
+        return (
             "select coalesce(sum(if(pair, 0L, greatest(n, 0L))), 0L), "
-            "coalesce(sum(if(pair, 0L, greatest(-n, 0L))), 0L), "
-            f"count_if(pair and n > 0), coalesce(bool_or(twice), false) from {view}"
+            "coalesce(sum(if(pair, 0L, greatest(-n, 0L))), 0L), count_if(pair), "
+            f"coalesce(bool_or(twice), false), {', '.join(differ)} from {view}"
         )
-        differ = ", ".join(f"count_if({self._differs(i)})" for i in range(len(self._columns)))
-        return f"select * from ({rows}) cross join (select {differ} from ({self._pairs(view)}))"
+
+    @staticmethod
+    def sums(signs: str) -> str:
+        """How many rows were added and removed, duplicates counted; of `signs`, or of `paired`
+        without a key."""
+        return (
+            "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "
+            f"from {signs}"
+        )
 
     def samples(self, view: str, limit: int, shown: Sequence[int]) -> str:
         """Some rows: what became of them, how many, values as text of the old and of the new row,
@@ -146,12 +179,11 @@ class Statements:
             shown: Which columns; the values of others are not read.
         """
         parts = [
-            self._sample("removed", view, "n < 0 and not pair", ("r", None), shown),
-            self._sample("added", view, "n > 0 and not pair", (None, "r"), shown),
+            self._sample("removed", view, "n < 0 and not pair", ("a", None), shown),
+            self._sample("added", view, "n > 0 and not pair", (None, "b"), shown),
         ]
         if self._key:
-            pairs = f"({self._pairs(view)})"
-            parts.append(self._sample("changed", pairs, None, ("a", "b"), shown))
+            parts.append(self._sample("changed", view, "pair", ("a", "b"), shown))
         return " union all ".join(f"({part} limit {limit})" for part in parts)
 
     # -- inner parts -----------------------------------------------------------------------------
@@ -159,8 +191,8 @@ class Statements:
     def _sample(
         self,
         change: RowChange,
-        relation: str,
-        condition: str | None,
+        view: str,
+        condition: str,
         rows: tuple[str | None, str | None],
         shown: Sequence[int],
     ) -> str:
@@ -172,9 +204,16 @@ class Statements:
         order = [f"{row}.{name}" for name in self._key] or [self._text(row, i) for i in shown]
         order += [] if changed else ["h1", "h2"]
         count = "1L" if changed else "abs(n)"
-        where = "" if condition is None else f" where {condition}"
         listed = ", ".join([f"'{change}'", count, *texts, *flags])
-        return f"select {listed} from {relation}{where} order by {', '.join(order)}"
+        return f"select {listed} from {view} where {condition} order by {', '.join(order)}"
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"c{i}" for i in range(len(self._columns))]
+
+    def _struct(self, prefix: str) -> str:
+        fields = ", ".join(f"'{name}', {prefix}{name}" for name in self._names)
+        return f"named_struct({fields})"
 
     def _rows(self, sources: Sequence[Source]) -> Iterator[str]:
         for source in sources:
@@ -205,13 +244,6 @@ class Statements:
         old, new = (value_sql(f"{side}.c{index}", kind, self._seeds[0]) for side in ("a", "b"))
         return f"not ({old} <=> {new})"
 
-    def _pairs(self, view: str) -> str:
-        key = ", ".join(f"r.{name}" for name in self._key)
-        return (
-            "select any_value(r) filter (where n < 0) as a, any_value(r) filter (where n > 0) as b "
-            f"from {view} where pair group by {key}"
-        )
-
     def _text(self, row: str | None, index: int) -> str:
         if row is None:
             return "cast(null as string)"
@@ -226,14 +258,6 @@ def text_sql(value: str, kind: IcebergType) -> str:
     elif kind == "binary" or kind.startswith("fixed"):
         text = f"hex({value})"
     return f"left({text}, {SHOWN_CHARACTERS})"
-
-
-def added_up(selects: Iterator[str] | Sequence[str]) -> str:
-    """Hashes whose signs do not add up to 0."""
-    return (
-        f"select h1, h2, sum(sign) as n from ({' union all '.join(selects)}) "
-        "group by h1, h2 having sum(sign) <> 0"
-    )
 
 
 def value_sql(value: str, kind: IcebergType, seed: int) -> str:

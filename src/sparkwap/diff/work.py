@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,19 +18,24 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.sparksql import partitioning
 from sparkwap.diff import plan as planning
 from sparkwap.diff import states
-from sparkwap.diff.files import Part, Snapshot, Unreadable
+from sparkwap.diff.files import Part, Snapshot, Unreadable, count_of
 from sparkwap.diff.hidden import Hidden
 from sparkwap.diff.model import AddedColumn, How, RowChange, RunDiff, Sample, TableDiff, Values
 from sparkwap.diff.plan import Columns, FilePlan
 from sparkwap.diff.private import PrivateCatalog, Sql
-from sparkwap.diff.sql import Source, Statements, added_up, null_counts, seeds_of, text_sql
+from sparkwap.diff.sql import Source, Statements, null_counts, seeds_of, text_sql
 from sparkwap.diff.states import State
-from sparkwap.errors import CatalogError, ConfigError
+from sparkwap.errors import CatalogError, ConfigError, SparkwapError
+from sparkwap.names import diff_folder
 from sparkwap.sqltext import literal, quote
 
 _WAP_BRANCH = "spark.wap.branch"
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _FETCHED = 100  # hashes of each kind that samples are chosen from, where there is no key
+_AT_ONCE = 2_000_000  # rows up to which it is cheaper to shuffle values than to scan twice
+_PER_PARTITION = 1_000_000  # rows that a task of the shuffle groups
+_FEW = 1_000_000  # hashes that each worker can hold
 
 
 @dataclass
@@ -41,11 +46,29 @@ class Work:
         sources: Where its rows are.
         how: What is read of them.
         parts: Files that were written for it.
+        folders: Folders of tables that were written for it.
     """
 
     sources: list[Source] = field(default_factory=list)
     how: How = "metadata"
     parts: list[Part] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the sources have at most; None where nobody knows."""
+        counts = [source.rows for source in self.sources]
+        return None if None in counts else sum(n for n in counts if n is not None)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether they are so few that one scan is cheaper, in which all values are shuffled."""
+        return self.rows is not None and self.rows <= _AT_ONCE
+
+    @property
+    def by_branch(self) -> bool:
+        """Whether the session has to be on one branch or another to see the rows."""
+        return any(source.branch is not None for source in self.sources)
 
 
 class Differ:
@@ -128,11 +151,13 @@ class Differ:
             else:
                 found = self._one(name, present, is_new=after is not None)
         except Exception as error:
-            problem = error if isinstance(error, CatalogError) else _class_of(error)
+            problem = error if isinstance(error, SparkwapError) else _class_of(error)
             found = TableDiff(name, present.kind, "failed", notes=(f"not compared: {problem}",))
         finally:
             for part in work.parts:
                 part.remove()
+            for folder in work.folders:
+                self._lake.store.files.delete_tree(folder)
         return replace(found, notes=(*found.notes, *notes), seconds=time.monotonic() - started)
 
     def _one(self, name: Identifier, state: State, *, is_new: bool) -> TableDiff:
@@ -256,11 +281,12 @@ class Differ:
             if plan.touched and snapshot.has_deletes:
                 work.parts.append(snapshot.part(plan.touched))
                 source = self._source(work.parts[-1], sign, old=snapshot is old)
-                work.sources.append(replace(source, condition="_deleted"))
+                deleted = snapshot.count("total-position-deletes")
+                work.sources.append(replace(source, condition="_deleted", rows=deleted))
 
     def _source(self, part: Part, sign: int, *, old: bool) -> Source:
         try:
-            return Source(self._private.register(part.location), sign, old)
+            return Source(self._private.register(part.location), sign, old, rows=part.rows)
         except Exception as error:
             raise Unreadable(f"The session cannot have tables of its own: {error}") from error
 
@@ -272,7 +298,8 @@ class Differ:
 
     def _whole(self, state: State, sign: int) -> Source:
         branch = state.branch if state.kind == "view" else None
-        return Source(self._relation(state), sign, old=sign < 0, branch=branch)
+        rows = None if state.found is None else count_of(state.found, "total-records")
+        return Source(self._relation(state), sign, sign < 0, branch=branch, rows=rows)
 
     def _relation(self, state: State) -> str:
         """What stands for a state in a from clause."""
@@ -297,19 +324,73 @@ class Differ:
         statements = Statements(columns.compared, found.key, seeds)
         cache = Cache(self._sql)
         try:
-            signs = cache.put(self._query(cache, work.sources, statements.signs, total=True))
-            added, removed = (int(n) for n in self._sql(statements.sums(signs))[0])
-            found = replace(found, added=added, removed=removed)
-            if not (added or removed) or not (found.key or self._sample):
-                return found
-            picked = signs if found.key else statements.some(signs, max(_FETCHED, self._sample))
-            rows = self._query(cache, work.sources, lambda some: statements.rows(some, picked))
-            paired = cache.put(statements.paired(f"({rows})"))
+            with self._partitions(work.rows):
+                if work.by_branch:
+                    rows = statements.merged(self._kept(statements, work))
+                elif work.at_once:
+                    rows = statements.rows(work.sources)
+                else:
+                    signs = cache.put(statements.signs(work.sources))
+                    found = self._summed(found, statements, signs)
+                    if not (found.rows and (found.key or self._sample)):
+                        return found
+                    rows = self._differing(found, statements, work, signs)
+                view = cache.put(statements.paired(f"({rows})"))
             if found.key:
-                found = self._paired(found, columns, statements, paired)
-            return replace(found, samples=self._samples(found, columns, statements, paired))
+                found = self._paired(found, columns, statements, view)
+            elif work.by_branch or work.at_once:
+                found = self._summed(found, statements, view)
+            if not (found.rows and self._sample):
+                return found
+            return replace(found, samples=self._samples(found, columns, statements, view))
         finally:
             cache.clear()
+
+    def _differing(self, found: TableDiff, statements: Statements, work: Work, signs: str) -> str:
+        """A query for the rows that differ: all of them to pair them, else some for samples."""
+        few = not found.key or found.rows <= _FEW
+        picked = signs if found.key else statements.some(signs, max(_FETCHED, self._sample))
+        return statements.rows_of(work.sources, picked, few=few)
+
+    def _kept(self, statements: Statements, work: Work) -> list[str]:
+        """The rows of each source, written to a private table.
+
+        A session sees the tables behind a view on one branch at a time, and what it has cached on
+        one it would read anew on another.
+        """
+        try:
+            self._private.open()
+        except Exception as error:
+            raise CatalogError(
+                "a view is compared by what each branch returns, kept in private tables for a "
+                f"while, and the session can have none ({_class_of(error)}): put SQLite's JDBC "
+                "driver on Spark's class path"
+            ) from error
+        tables = []
+        for source in work.sources:
+            folder = f"{self._lake.warehouse}/{diff_folder(uuid.uuid4().hex)}"
+            work.folders.append(folder)
+            with self._on(source.branch):
+                tables.append(self._private.create(folder, statements.rows([source])))
+        return tables
+
+    @contextmanager
+    def _partitions(self, rows: int | None) -> Iterator[None]:
+        """The session with enough partitions for so many rows, while the block runs."""
+        wanted = (rows or 0) // _PER_PARTITION
+        default = int(self._sql(f"set {_PARTITIONS}")[0][1]) if wanted > 1 else wanted
+        if wanted <= default:
+            yield
+            return
+        self._sql(f"set {_PARTITIONS}={wanted}")
+        try:
+            yield
+        finally:
+            self._sql(f"set {_PARTITIONS}={default}")
+
+    def _summed(self, found: TableDiff, statements: Statements, view: str) -> TableDiff:
+        added, removed = (int(n) for n in self._sql(statements.sums(view))[0])
+        return replace(found, added=added, removed=removed)
 
     def _paired(
         self, found: TableDiff, columns: Columns, statements: Statements, view: str
@@ -330,35 +411,10 @@ class Differ:
     def _samples(
         self, found: TableDiff, columns: Columns, statements: Statements, view: str
     ) -> tuple[Sample, ...]:
-        if not self._sample:
-            return ()
         names = [c.name for c in columns.compared]
         shown = [i for i, name in enumerate(names) if name not in found.hidden]
         rows = self._sql(statements.samples(view, self._sample, shown))
         return tuple(_sample(row, names, shown, found.key) for row in rows)
-
-    def _query(
-        self,
-        cache: Cache,
-        sources: Sequence[Source],
-        query: Callable[[Sequence[Source]], str],
-        *,
-        total: bool = False,
-    ) -> str:
-        """A query over the sources.
-
-        Views are read one by one, as a session sees the tables behind them on one branch only.
-        """
-        if all(source.branch is None for source in sources):
-            return query(sources)
-        views = []
-        for source in sources:
-            with self._on(source.branch):
-                views.append(cache.put(query([source])))
-        if total:
-            selects = [f"select h1, h2, n as sign from {view}" for view in views]
-            return added_up(selects)
-        return " union all ".join(f"select * from {view}" for view in views)
 
     @contextmanager
     def _on(self, branch: str | None) -> Iterator[None]:

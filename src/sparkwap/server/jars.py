@@ -74,8 +74,11 @@ _RESOLVER_SETTINGS = ("spark.jars.ivySettings", "spark.jars.repositories")
 
 
 def required(postgres: bool) -> tuple[Jar, ...]:
-    """Return the jars for a SQLite or a PostgreSQL catalog."""
-    return (ICEBERG, POSTGRES) if postgres else (ICEBERG, SQLITE)
+    """Return the jars for a SQLite or a PostgreSQL catalog.
+
+    A data diff keeps private tables in a SQLite database in memory, whatever the catalog is.
+    """
+    return (ICEBERG, SQLITE, POSTGRES) if postgres else (ICEBERG, SQLITE)
 
 
 def provide(

@@ -198,7 +198,7 @@ def test_samples_show_what_differs_and_nothing_hidden(desk: Desk) -> None:
         (None, {"id": "77", "amount": "5"}),
         ({"id": "3"}, {"id": "3"}),
     ]
-    assert not [s for s in desk.statements if "cast(r.c1" in s or "cast(b.c1" in s]
+    assert not [s for s in desk.statements if "cast(a.c1" in s or "cast(b.c1" in s]
     # Without a key the same rows come and go.
     plain = desk.diff(name)
     assert (plain.added, plain.removed, len(plain.samples)) == (2, 2, 4)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +34,7 @@ BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 SWEEP = "5e5e5e5e-0000-4000-8000-000000000000"
 DAY = 86_400
+DIFF = "wap_diff-" + "0123456789abcdef" * 2
 Bench = Any
 
 
@@ -443,6 +446,11 @@ def stray(bench: Bench, path: str, *, days: float = 5) -> Path:
         ("s/t-1a2b3c4d/data/x.parquet", 5, True),
         ("s/t-99999999/data/x.parquet", 5, False),
         ("other/t-1a2b3c4d/data/x.parquet", 5, False),
+        (f"{DIFF}/data/x.parquet", 5, True),
+        (f"{DIFF}/data/x.parquet", 2, False),
+        (f"{DIFF}/x.parquet", 5, False),
+        (f"s/{DIFF}/data/x.parquet", 5, False),
+        ("wap_diff-mine/data/x.parquet", 5, False),
     ],
 )
 def test_which_files_go(bench: Bench, path: str, days: float, goes: bool) -> None:
@@ -455,6 +463,20 @@ def test_which_files_go(bench: Bench, path: str, days: float, goes: bool) -> Non
     assert before - bench.files() == ({str(file)} if goes else set())
     assert report.found.count == goes
     assert report.found.size == 10 * goes
+
+
+def test_what_a_comparison_that_died_has_left_goes_with_its_folder(bench: Bench) -> None:
+    bench.table("a", 1)
+    # Its metadata is of a table that no catalog knows.
+    metadata = Path(bench.state(("s", "a")).metadata_location)
+    left = stray(bench, f"{DIFF}/metadata/00000-x.metadata.json")
+    document = json.loads(metadata.read_text()) | {"table-uuid": str(uuid.uuid4())}
+    left.write_text(json.dumps(document))
+    stray(bench, f"{DIFF}/data/x.parquet")
+    then = time.time() - 5 * DAY
+    os.utime(left, (then, then))
+    assert sweep(bench).found.count == 2
+    assert not (bench.folder / "warehouse" / DIFF).exists()
 
 
 def test_a_file_behind_a_link_stays(bench: Bench) -> None:

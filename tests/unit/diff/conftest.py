@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import Identifier, Lake
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged
 
 BRANCH = "pr_1"
 
@@ -35,6 +38,28 @@ class Bench:
         for batch in batches:
             table.append(rows(*batch))
         return "s", name
+
+    def view(self, name: str, schema: str = "s") -> None:
+        """A view of one column, as Spark writes it."""
+        location = f"{self.folder}/warehouse/{schema}/{name}"
+        file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
+        schemas = [{"schema-id": 0, "fields": [{"id": 0, "name": "id", "type": "long"}]}]
+        versions = [{"version-id": 1, "schema-id": 0, "representations": []}]
+        document = {
+            "view-uuid": str(uuid.uuid4()),
+            "format-version": 1,
+            "location": location,
+            "schemas": schemas,
+            "current-version-id": 1,
+            "versions": versions,
+        }
+        files = self.lake.store.write({file: document})
+        swap = Swap(None, Row((schema, name), "view", file))
+        self.lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
+
+    def folders(self) -> set[str]:
+        """What the warehouse has."""
+        return {path.name for path in (self.folder / "warehouse").iterdir()}
 
     def open(self, identifier: Identifier) -> Any:
         """Its branch, and PyIceberg's table with it."""
