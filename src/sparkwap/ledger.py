@@ -429,8 +429,12 @@ class Ledger:
         return self._read(table, None)
 
     def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
-        """The rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a moment."""
-        return self._read(table, _ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
+        """The rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a moment.
+
+        Columns that the ledger does not have yet, as an older version wrote it, are None.
+        """
+        rows = self._read(table, _ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
+        return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
 
     def ensure_all(self) -> None:
         """Create all tables that each run needs: the journal where a publish is a series."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pandas as pd
 import streamlit as st
 
 from sparkwap.alerts.command import settings_of
@@ -191,7 +191,7 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
                     "status": shown.marked(row["status"]),
                     "test": row["test_name"],
                     "failures": row["failures"],
-                    "found": row["finding"]
+                    "found": row.get("finding")
                     or (shown.short(row["message"]) if page.unlocked else ""),
                 }
                 for row in failed
@@ -499,6 +499,7 @@ def draw_compare(page: Page) -> None:
 # ---------------------------------------------------------------- parts
 
 
+# Each view: its icon, and what draws it.
 VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
     "Runs": (":material/timeline:", draw_runs),
     "Branches": (":material/account_tree:", draw_branches),
@@ -507,7 +508,6 @@ VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
     "History of a key": (":material/history:", draw_key),
     "Compare": (":material/compare_arrows:", draw_compare),
 }
-"""Each view: its icon, and what draws it."""
 
 
 def _plot(spec: dict[str, Any]) -> None:
@@ -519,8 +519,7 @@ def _table(
     verdict: str | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> None:
-    # Not pandas itself, which has no types here.
-    frame: Any = pa.Table.from_pylist(list(map(dict, rows))).to_pandas()
+    frame: Any = pd.DataFrame(list(rows)).convert_dtypes()
     if verdict is not None and not frame.empty:
         frame = frame.style.map(_styled, subset=[verdict])
     st.dataframe(frame, width="stretch", hide_index=True, column_config=dict(columns or {}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def page(parsed: argparse.Namespace) -> int:
     port = free_port(parsed.port)
     path = folder_of(call) / f"settings_{port}.json"
     settings.write(path)
+    # A SIGTERM ends what was started, as an interrupt does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return serve(command(port), path, lambda: _tell(port, settings, path))
     finally:
@@ -73,6 +76,7 @@ def command(port: int) -> list[str]:
         "server.enableCORS": "true",  # no page of another origin talks to it
         "server.enableXsrfProtection": "true",
         "server.fileWatcherType": "none",
+        "runner.magicEnabled": "false",
         "browser.gatherUsageStats": "false",
         "browser.serverAddress": HOST,
         "client.toolbarMode": "minimal",

@@ -169,7 +169,7 @@ def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path
             "entity": "orders",
             "kind": "extract",
             "format": "csv",
-            "files": "*.csv",
+            "files": [{"match": "*.csv", "load": "full"}],
             "key": ["id"],
             "columns": {"id": "bigint"},
         }
