@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint unit functional suite catalogs report stop bench soak clean
+.PHONY: help build test lint unit functional suite catalogs report page stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,6 +16,10 @@ help: ## show this list
 # Elementary brings 35 packages along, of which one is another version than dbt's here.
 .venv-elementary/.ready: requirements-build.lock requirements-elementary.lock scripts/elementary
 	@scripts/elementary
+
+# Streamlit, of which nothing else here has need: it comes when the page is first asked for.
+.venv/.ready-page: .venv/.ready requirements-page.lock scripts/page
+	@scripts/page
 
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
@@ -40,6 +44,9 @@ catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (
 
 report: .venv/.ready .venv-elementary/.ready ## the Elementary report of the lake: target/report/index.html
 	@sparkwap report --python .venv-elementary/bin/python
+
+page: .venv/.ready-page ## the quality page, on this machine alone: runs, branches, tests (docs/page.md)
+	@sparkwap page
 
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop

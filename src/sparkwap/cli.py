@@ -20,6 +20,7 @@ from sparkwap.alerts.command import register_alerts
 from sparkwap.build import register_build, say
 from sparkwap.errors import SparkwapError
 from sparkwap.load_command import register_load
+from sparkwap.page.command import register_page
 from sparkwap.pr.commands import register_pr
 from sparkwap.quarantine import register_quarantine
 from sparkwap.redaction import redact
@@ -105,6 +106,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_alerts,
     register_build,
     register_doctor,
+    register_page,
     register_pr,
     register_load,
     register_quarantine,

@@ -249,6 +249,12 @@ _TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "10",
 }
 _KEPT_SNAPSHOTS = 10
+_WRITTEN = {
+    "runs": "ended_at",
+    "nodes": "built_at",
+    "tests": "executed_at",
+    "metrics": "measured_at",
+}
 # PyIceberg's expressions take a column's name and a value, but are not typed so.
 _ex: Any = expressions
 _ID_LENGTH = 8
@@ -465,6 +471,14 @@ class Ledger:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of one of the ledger's tables; none for one that has never been written."""
         return self._read(table, None)
+
+    def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
+        """The rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a moment.
+
+        Columns that the ledger does not have yet, as an older version wrote it, are None.
+        """
+        rows = self._read(table, _ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
+        return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
 
     def ensure_all(self) -> None:
         """Create all tables that each run needs: the journal where a publish is a series."""

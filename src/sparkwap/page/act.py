@@ -1,0 +1,107 @@
+"""The buttons: dbt's run-operations, as programs of their own.
+
+What may be published is the gate's matter, here as everywhere: a button calls the same command that
+a person would type, and shows what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkwap.build import DbtCall
+from sparkwap.errors import ConfigError
+from sparkwap.page.access import without_secrets
+from sparkwap.redaction import redact
+
+OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
+"""All that the page can call."""
+
+# The dbt of this Python, whatever PATH says.
+_DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an operation.
+
+    Attributes:
+        command: What a person would have typed.
+        ok: Whether dbt ended with 0.
+        text: What it said, without secrets.
+    """
+
+    command: str
+    ok: bool
+    text: str
+
+
+Runner = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def typed(operation: str, arguments: Mapping[str, Any]) -> str:
+    """The command as a person would type it."""
+    inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in arguments.items())
+    return f"dbt run-operation {operation} --args {shlex.quote(f'{{{inner}}}')}"
+
+
+def perform(
+    call: DbtCall,
+    operation: str,
+    arguments: Mapping[str, Any],
+    *,
+    open_branches: Sequence[str],
+    run: Runner = subprocess.run,
+) -> Done:
+    """Call one of `OPERATIONS` for an open audit branch.
+
+    Args:
+        call: Which project and profile.
+        operation: Its name.
+        arguments: Its arguments; ``branch`` is one of them.
+        open_branches: The audit branches that the catalog has now.
+        run: Runs the program.
+
+    Raises:
+        ConfigError: The page has no such button, or the branch is open no more.
+    """
+    if operation not in OPERATIONS:
+        raise ConfigError(f"The page does not call {operation}. Nothing was done.")
+    branch = arguments.get("branch")
+    if branch not in open_branches:
+        raise ConfigError(
+            f"The audit branch {branch} is not open any more: it was published or discarded since "
+            "the page was drawn. Nothing was done. Reload the page."
+        )
+    given = ("run-operation", operation, "--args", json.dumps(dict(arguments)))
+    ended = run(
+        [*_DBT, "--no-use-colors", *call.arguments(*given)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=without_secrets(os.environ),
+    )
+    return Done(typed(operation, arguments), ended.returncode == 0, redact(ended.stdout.strip()))
+
+
+def diff_file(folder: Path, branch: str) -> Path:
+    """Where the page keeps the last comparison of a branch with ``main``."""
+    return folder / f"diff_{branch}.json"
+
+
+def diff_arguments(folder: Path, branch: str) -> dict[str, Any]:
+    """The arguments of ``wap_diff`` that write that file."""
+    return {"branch": branch, "format": "json", "output": str(diff_file(folder, branch))}
+
+
+def _yaml(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)

@@ -1,0 +1,144 @@
+"""``sparkwap page``: start the page on this machine's loopback address, and nowhere else."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkwap.build import DbtCall, parse_call
+from sparkwap.errors import ConfigError
+from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+HOST = "127.0.0.1"
+PORT = 8501
+FOLDER = "page"
+"""The folder in dbt's target folder with what the page keeps."""
+
+_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
+
+
+def register_page(commands: Commands) -> None:
+    """``sparkwap page``."""
+    text = "the quality page: runs, branches, tests and quarantine, in the browser of this machine"
+    parser = commands.add_parser("page", help=text, description=text)
+    parser.add_argument(
+        "--port", type=int, help=f"the port (default: {PORT}, or a free one if that is taken)"
+    )
+    for option in _DBT_OPTIONS:
+        parser.add_argument(f"--{option}", help="as for dbt")
+    parser.set_defaults(handler=page)
+
+
+def page(parsed: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted; returns Streamlit's exit code."""
+    _require_streamlit()
+    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
+    arguments = [a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))]
+    call = parse_call(arguments)
+    call.lake()  # a profile that cannot be used is told here, and not in the browser
+    settings = Settings(new_token(os.environ), tuple(arguments))
+    port = free_port(parsed.port)
+    path = folder_of(call) / f"settings_{port}.json"
+    settings.write(path)
+    # A SIGTERM ends what was started, as an interrupt does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return serve(command(port), path, lambda: _tell(port, settings, path))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def folder_of(call: DbtCall) -> Path:
+    """Where the page keeps its settings, and the comparisons that it was asked for."""
+    return call.project_dir / call.target_path / FOLDER
+
+
+def command(port: int) -> list[str]:
+    """How Streamlit is called.
+
+    All that matters for safety is said here: it stands above a user's own ``config.toml``.
+    """
+    options = {
+        "server.address": HOST,
+        "server.port": port,
+        "server.headless": "true",  # opens no browser, and asks for no mail address
+        "server.enableCORS": "true",  # no page of another origin talks to it
+        "server.enableXsrfProtection": "true",
+        "server.fileWatcherType": "none",
+        "runner.magicEnabled": "false",
+        "browser.gatherUsageStats": "false",
+        "browser.serverAddress": HOST,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",  # an error's text may quote a connection
+        "theme.base": "light",
+        "theme.primaryColor": "#0072B2",
+        "logger.level": "error",
+    }
+    app = Path(__file__).with_name("app.py")
+    return [
+        *(sys.executable, "-m", "streamlit", "run", str(app)),
+        *(text for key, value in options.items() for text in (f"--{key}", str(value))),
+    ]
+
+
+def serve(command: Sequence[str], settings: Path, ready: Callable[[], None]) -> int:
+    """Run Streamlit until it ends, or this process is interrupted."""
+    environment = {**without_secrets(os.environ), SETTINGS: str(settings)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
+        ready()
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            child.terminate()
+
+
+def free_port(wanted: int | None) -> int:
+    """The port to serve at: the wanted one, else the usual one, else any that is free.
+
+    Raises:
+        ConfigError: The wanted one is taken.
+    """
+    for port in (wanted or PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                if wanted is None:
+                    continue
+                raise ConfigError(
+                    f"Port {wanted} of {HOST} cannot be used: {error.strerror}. The page was not "
+                    "started. Choose another one, or leave --port out."
+                ) from error
+            return int(probe.getsockname()[1])
+    raise ConfigError(f"No port of {HOST} is free, so the page was not started.")
+
+
+def _require_streamlit() -> None:
+    if importlib.util.find_spec("streamlit") is None:
+        raise ConfigError(
+            "The page is made with Streamlit, which is not installed here. Nothing was started. "
+            "In this repository: make page. Elsewhere: pip install 'dbt-sparkwap[page]'"
+        )
+
+
+def _tell(port: int, settings: Settings, path: Path) -> None:
+    print(f"The quality page:  http://{HOST}:{port}", flush=True)
+    if os.environ.get(TOKEN):
+        print(f"Its token:         that of {TOKEN}", flush=True)
+    else:
+        print(f"Its token:         {settings.token}", flush=True)
+    print("Rows, publish and discard want the token. Ctrl+C ends the page.", flush=True)

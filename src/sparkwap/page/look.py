@@ -1,0 +1,300 @@
+"""What the page reads: the ledger, the catalog's metadata, and rows of few tables. No Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkwap import build, names
+from sparkwap import lease as leasing
+from sparkwap.catalog import Identifier, Lake, OpenBranch, sameness
+from sparkwap.catalog import metadata as md
+from sparkwap.diff import states
+from sparkwap.diff.plan import match_columns
+from sparkwap.diff.states import State
+from sparkwap.ledger import NAMESPACE, BranchHistory
+from sparkwap.page.shown import Compared, Side
+from sparkwap.quarantine import BadRow, open_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+Row = Mapping[str, Any]
+
+STARTS = ("valid_from", "dbt_valid_from")
+"""What the beginning of a version is called; the end is called likewise, with ``to``."""
+
+_MOST_ROWS = 10_000
+_KEYS_READ = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the ledger has of the last days; each its rows, as `sparkwap.ledger.SCHEMAS` says."""
+
+    runs: tuple[Row, ...]
+    nodes: tuple[Row, ...]
+    tests: tuple[Row, ...]
+    metrics: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An open audit branch.
+
+    Attributes:
+        open: What the catalog has of it.
+        history: What the ledger has of it.
+        lease: Who is at work on it, in words; None if nobody is.
+    """
+
+    open: OpenBranch
+    history: BranchHistory
+    lease: str | None
+
+    @property
+    def name(self) -> str:
+        """The branch."""
+        return self.open.branch
+
+    @property
+    def since(self) -> datetime | None:
+        """When the first of what is on it was written."""
+        created = [datetime.fromtimestamp(t.created_ms / 1000, UTC) for t in self.open.tables]
+        return min([*created, *(row["built_at"] for row in self.history.nodes)], default=None)
+
+
+@contextmanager
+def opened(described: build.Lake) -> Iterator[Lake | None]:
+    """The lake; None if there is none yet, as opening one would make it."""
+    if not described.exists:
+        yield None
+        return
+    lake = Lake(described.name, dict(described.properties))
+    try:
+        yield lake
+    finally:
+        lake.close()
+
+
+def history(lake: Lake, days: int, now: datetime) -> History:
+    """What the ledger has of the last days."""
+    since = now - timedelta(days=days)
+    runs, nodes, tests, metrics = (
+        tuple(lake.ledger.recent(table, since)) for table in ("runs", "nodes", "tests", "metrics")
+    )
+    return History(runs, nodes, tests, metrics)
+
+
+def branches(lake: Lake) -> list[Standing]:
+    """The open audit branches, by name."""
+    now = lake.leases.now()
+    leases = {
+        lease.branch: leasing.told(lease, lives=True)
+        for lease in lake.leases.all()
+        if leasing.alive(lease, now)
+    }
+    return [
+        Standing(one, lake.ledger.branch_history(one.branch), leases.get(one.branch))
+        for one in lake.open_branches()
+    ]
+
+
+def compared(lake: Lake, new: str, old: str) -> list[Compared]:
+    """How the tables of two states of the lake differ, as far as metadata tells it.
+
+    A table that a branch does not have of its own is what it is on ``main``, as it is for sessions
+    on that branch.
+
+    Args:
+        lake: The lake.
+        new: An audit branch, a tag, or ``main``.
+        old: Another one.
+
+    Raises:
+        ConfigError: There is no such branch or tag.
+    """
+    after, before = states.states_of(lake, new), states.states_of(lake, old)
+    now = states.published(lake, {*after, *before})
+    return [
+        _compared(name, after.get(name, now.get(name)), before.get(name, now.get(name)))
+        for name in sorted({*after, *before})
+    ]
+
+
+def _compared(name: Identifier, after: State | None, before: State | None) -> Compared:
+    one_table = (
+        after is not None
+        and before is not None
+        and md.identity(after.document) == md.identity(before.document)
+    )
+    columns = match_columns(
+        before.columns if before else (), after.columns if after else (), same_table=one_table
+    )
+    written = after.document if after else {}
+    commits = (
+        sameness.between(written, before.snapshot if before and one_table else None, after.snapshot)
+        if after and after.snapshot is not None
+        else []
+    )
+    # The columns are the table's, whatever its snapshot; a view is what its metadata file says.
+    same = (
+        after is not None
+        and before is not None
+        and one_table
+        and not columns.change
+        and _token(after) == _token(before)
+    )
+    return Compared(".".join(name), _side(after), _side(before), columns.change, same, commits)
+
+
+def _token(state: State) -> object:
+    return state.row.location if state.kind == "view" else state.snapshot
+
+
+def _side(state: State | None) -> Side | None:
+    if state is None:
+        return None
+    found = state.found or {}
+    written = found.get("timestamp-ms")
+    return Side(
+        kind=state.kind,
+        place="beside main" if state.row.identifier != state.identifier else "on the table",
+        rows=state.rows(),
+        snapshot=state.snapshot,
+        written_at=None if written is None else datetime.fromtimestamp(written / 1000, UTC),
+        summary=dict(found.get("summary") or {}),
+        columns=tuple((column.name, column.spark_type) for column in state.columns),
+    )
+
+
+def tags(lake: Lake, limit: int = 20) -> list[str]:
+    """The receipts of the last publishes, newest first, to compare with."""
+    return [
+        names.publish_tag(one.run_id) for one in lake.ledger.publishes() if not one.rolled_back
+    ][:limit]
+
+
+# Quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """The bad rows of a raw model that are published, and that no replay has brought back."""
+
+    model: str
+    table: str
+    rows: tuple[BadRow, ...]
+    good: int
+
+
+def quarantines(lake: Lake, models: Sequence[build.RawModel]) -> list[Quarantine]:
+    """The quarantines of some raw models, those that were never published left out."""
+    found = []
+    for model in models:
+        table = build.published(lake.catalog, model)
+        if table is not None:
+            good = table.scan("_kind = 'row'").count()
+            rows = tuple(sorted(open_rows(table)))
+            found.append(Quarantine(model.name, ".".join(model.table), rows, good))
+    return found
+
+
+# Histories of keys
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A table whose rows are versions.
+
+    Attributes:
+        identifier: The table.
+        start: The column with the beginning of a version; ``end``: that with its end.
+        columns: All of its columns.
+    """
+
+    identifier: Identifier
+    start: str
+    end: str
+    columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Schema and name with a dot."""
+        return ".".join(self.identifier)
+
+
+def versioned(lake: Lake) -> list[Versioned]:
+    """The tables on ``main`` whose rows have a beginning and an end, by name."""
+    marked = lake.store.rows.side_schemas()
+    live = [
+        row.identifier
+        for row in lake.store.rows.all()
+        if row.kind == "table"
+        and row.identifier[0] not in marked
+        and row.identifier[0] != NAMESPACE
+    ]
+    found = []
+    for identifier, state in sorted(lake.states(live).items()):
+        columns = tuple(column.name for column in state.columns)
+        for start in STARTS:
+            end = start.replace("from", "to")
+            if start in columns and end in columns:
+                found.append(Versioned(identifier, start, end, columns))
+                break
+    return found
+
+
+def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:
+    """Values of the key column and how many versions each has, most versions first.
+
+    Of a large table those among the first rows.
+    """
+    loaded = lake.catalog.load_table(table.identifier)
+    values = loaded.scan(selected_fields=(key,), limit=_KEYS_READ).to_arrow()[key]
+    counts = sorted(
+        ((str(one["values"]), int(one["counts"])) for one in values.value_counts().to_pylist()),
+        key=lambda pair: (-pair[1], pair[0]),
+    )
+    return counts[:limit]
+
+
+def versions(
+    lake: Lake, table: Versioned, key: str, value: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The rows of a key, oldest first.
+
+    Args:
+        lake: The lake.
+        table: The table.
+        key: The key column.
+        value: Its value, as text of any type that Iceberg reads from text.
+        columns: Which columns to read.
+
+    Raises:
+        ValueError: The text is no value of the column's type.
+    """
+    from pyiceberg import expressions
+
+    _ex: Any = expressions  # its classes are typed for named arguments only
+    loaded: Table = lake.catalog.load_table(table.identifier)
+    scan = loaded.scan(_ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
+    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: str(row[table.start] or ""))
+
+
+# dbt's own files
+
+
+def artifact(path: Path) -> dict[str, Any] | None:
+    """A JSON file that dbt or a button has left; None if there is none that can be read."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found

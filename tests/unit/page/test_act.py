@@ -1,0 +1,90 @@
+"""What the buttons call."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkwap.build import parse_call
+from sparkwap.errors import ConfigError
+from sparkwap.page import act
+from sparkwap.page.access import SETTINGS, TOKEN
+from sparkwap.redaction import remember
+
+
+class Runner:
+    """Stands where a program is run."""
+
+    def __init__(self, code: int = 0, text: str = "Discarded pr_1\n") -> None:
+        self.code, self.text = code, text
+        self.calls: list[tuple[list[str], dict[str, Any]]] = []
+
+    def __call__(self, command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        self.calls.append((command, more))
+        return subprocess.CompletedProcess(command, self.code, self.text, None)
+
+
+def perform(run: Runner, operation: str = "wap_discard", branch: str = "pr_1") -> act.Done:
+    call = parse_call(["--target", "pr", "--vars", "{a: 1}"])
+    return act.perform(call, operation, {"branch": branch}, open_branches=["pr_1"], run=run)
+
+
+def test_an_operation_is_dbts_own_command_without_a_shell() -> None:
+    run = Runner()
+    done = perform(run)
+    ((command, more),) = run.calls
+    at = command.index("run-operation")
+    assert command[at + 1] == "wap_discard"
+    assert json.loads(command[command.index("--args") + 1]) == {"branch": "pr_1"}
+    assert command[command.index("--target") + 1] == "pr"
+    assert json.loads(command[command.index("--vars") + 1]) == {"a": 1}
+    assert not more.get("shell")
+    assert more["stdin"] == subprocess.DEVNULL
+    assert done == act.Done(
+        "dbt run-operation wap_discard --args '{branch: pr_1}'", True, "Discarded pr_1"
+    )
+
+
+def test_what_fails_is_told_as_such() -> None:
+    assert not perform(Runner(2, "refused")).ok
+
+
+@pytest.mark.parametrize("operation", ["wap_rollback", "wap_erase", "wap_publish; rm"])
+def test_the_page_has_no_other_operations(operation: str) -> None:
+    run = Runner()
+    with pytest.raises(ConfigError, match="Nothing was done"):
+        perform(run, operation)
+    assert run.calls == []
+
+
+@pytest.mark.parametrize("branch", ["pr_2", "main", "pr_1}, force: true", ""])
+def test_a_branch_that_is_not_open_is_left_alone(branch: str) -> None:
+    run = Runner()
+    with pytest.raises(ConfigError, match="is not open any more"):
+        perform(run, branch=branch)
+    assert run.calls == []
+
+
+def test_the_command_gets_no_token_and_its_text_loses_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TOKEN, "0123456789abcdef")
+    monkeypatch.setenv(SETTINGS, "/settings.json")
+    remember({"password": "hunter2000"})
+    run = Runner(1, "cannot log in with hunter2000")
+    done = perform(run)
+    environment = run.calls[0][1]["env"]
+    assert not {TOKEN, SETTINGS} & set(environment)
+    assert environment["PATH"]
+    assert done.text == "cannot log in with ***"
+
+
+def test_a_comparison_is_kept_beside_the_page() -> None:
+    folder = Path("/project/target/page")
+    arguments = act.diff_arguments(folder, "pr_1")
+    assert arguments["output"] == str(act.diff_file(folder, "pr_1"))
+    assert (arguments["branch"], arguments["format"]) == ("pr_1", "json")

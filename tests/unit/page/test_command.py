@@ -1,0 +1,124 @@
+"""How the page is started: on loopback, without a window, and telling nobody."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkwap.build import DbtCall
+from sparkwap.cli import main
+from sparkwap.errors import ConfigError
+from sparkwap.page import access, command
+from sparkwap.page.access import SETTINGS, TOKEN
+
+
+def options(port: int = 1) -> dict[str, str]:
+    given = command.command(port)
+    return dict(zip(given[5::2], given[6::2], strict=True))
+
+
+def test_streamlit_listens_on_loopback_and_reports_nothing() -> None:
+    found = options(8600)
+    assert found["--server.address"] == "127.0.0.1"
+    assert found["--server.port"] == "8600"
+    assert found["--server.headless"] == "true"
+    assert found["--browser.gatherUsageStats"] == "false"
+    assert found["--server.enableXsrfProtection"] == "true"
+    assert found["--client.showErrorDetails"] == "none"
+
+
+def test_a_taken_port_is_told_and_the_usual_one_is_stepped_aside_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"Port {port} .* cannot be used"):
+            command.free_port(port)
+        monkeypatch.setattr(command, "PORT", port)
+        assert command.free_port(None) != port
+
+
+def test_without_streamlit_the_way_to_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["page"]) == 1
+    said = capsys.readouterr().err
+    assert "make page" in said
+    assert "pip install 'dbt-sparkwap[page]'" in said
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What was there while the page was served."""
+    seen: list[dict[str, Any]] = []
+
+    def serve(given: list[str], settings: Path, ready: Any) -> int:
+        ready()
+        mode = stat.S_IMODE(settings.stat().st_mode)
+        seen.append({"command": given, "path": settings, "mode": mode, **vars_of(settings)})
+        return 0
+
+    def vars_of(settings: Path) -> dict[str, Any]:
+        read = access.read(settings)
+        return {"token": read.token, "arguments": read.arguments}
+
+    monkeypatch.setattr(command, "serve", serve)
+    monkeypatch.setattr(command, "_require_streamlit", lambda: None)
+    monkeypatch.setattr(DbtCall, "lake", lambda self: None)
+    return seen
+
+
+def start(folder: Path, **more: Any) -> int:
+    names = [option.replace("-", "_") for option in command._DBT_OPTIONS]
+    given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), **more}
+    return command.page(argparse.Namespace(**given))
+
+
+def test_the_token_is_told_and_is_no_part_of_the_address_or_the_command(
+    started: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(tmp_path, target="pr") == 0
+    (seen,) = started
+    told = capsys.readouterr().out.splitlines()
+    assert seen["token"] in told[1]
+    assert told[0].split()[-1].startswith("http://127.0.0.1:")
+    assert seen["token"] not in told[0]
+    assert seen["token"] not in " ".join(seen["command"])
+    assert seen["mode"] == 0o600
+    assert seen["arguments"] == ("--project-dir", str(tmp_path), "--target", "pr")
+    assert not seen["path"].exists()
+
+
+def test_a_given_token_is_not_told(
+    started: list[dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TOKEN, "a-token-of-my-own")
+    assert start(tmp_path) == 0
+    assert started[0]["token"] == "a-token-of-my-own"
+    assert "a-token-of-my-own" not in capsys.readouterr().out
+
+
+def test_streamlit_learns_of_the_settings_by_their_path_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN, "a-token-of-my-own")
+    written = tmp_path / "environment"
+    shell = ["sh", "-c", f"env > {written}"]
+    assert command.serve(shell, tmp_path / "settings.json", lambda: None) == 0
+    environment = written.read_text()
+    assert f"{SETTINGS}={tmp_path / 'settings.json'}" in environment
+    assert "a-token-of-my-own" not in environment
+    assert os.environ[TOKEN] == "a-token-of-my-own"

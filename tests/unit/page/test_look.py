@@ -1,0 +1,193 @@
+"""What the page reads of a lake in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparkwap import build, landing
+from sparkwap.catalog import Lake
+from sparkwap.errors import ConfigError
+from sparkwap.ledger import LedgerRows
+from sparkwap.page import look
+
+BRANCH = "pr_1"
+NOW = datetime.now(UTC)
+
+
+def ids(*values: int, **more: Any) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64()), **more})
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> build.Lake:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    return build.Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+
+
+@pytest.fixture
+def lake(described: build.Lake) -> Iterator[Lake]:
+    lake = Lake("lake", dict(described.properties))
+    lake.ensure_schema("s")
+    yield lake
+    lake.close()
+
+
+def table(lake: Lake, name: str, rows: pa.Table, schema: str = "s") -> None:
+    lake.catalog.create_table((schema, name), rows.schema).append(rows)
+
+
+def test_a_look_makes_no_lake(described: build.Lake, tmp_path: Path) -> None:
+    with look.opened(described) as lake:
+        assert lake is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_days_of_the_ledger(lake: Lake) -> None:
+    def rows(name: str, time: str) -> LedgerRows:
+        ages = {"old": NOW - timedelta(days=40), "new": NOW - timedelta(days=2)}
+        return LedgerRows(name, [{"run_id": k, time: at} for k, at in ages.items()])
+
+    lake.ledger.append(
+        [
+            rows("runs", "ended_at"),
+            rows("nodes", "built_at"),
+            rows("tests", "executed_at"),
+            rows("metrics", "measured_at"),
+        ]
+    )
+    found = look.history(lake, 30, NOW)
+    for part in (found.runs, found.nodes, found.tests, found.metrics):
+        assert [row["run_id"] for row in part] == ["new"]
+    assert len(look.history(lake, 90, NOW).tests) == 2
+
+
+def test_an_empty_lake_has_no_history(lake: Lake) -> None:
+    assert look.history(lake, 30, NOW) == look.History((), (), (), ())
+    assert look.branches(lake) == []
+    assert look.versioned(lake) == []
+
+
+def test_a_branch_against_main(lake: Lake) -> None:
+    table(lake, "a", ids(1, 2))
+    table(lake, "b", ids(1))
+    lake.open_branch(("s", "a"), BRANCH)
+    lake.catalog.load_table(("s", "a")).append(ids(3), branch=BRANCH)
+    lake.open_branch(("s", "b"), BRANCH)
+    lake.ensure_schema("s__pr_1", BRANCH)
+    table(lake, "c", ids(1, 2, 3), "s__pr_1")
+    lake.clone(("s", "b"), "s__pr_1")
+    with lake.catalog.load_table(("s__pr_1", "b")).update_schema() as update:
+        update.union_by_name(pa.schema({"vat": pa.string()}))
+    (one,) = look.branches(lake)
+    assert (one.name, len(one.open.tables), len(one.open.side)) == (BRANCH, 2, 2)
+    found = {one.name: one for one in look.compared(lake, BRANCH, "main")}
+    assert found["s.a"].told == "+1 rows"
+    assert found["s.a"].written == "1 commit (append): 1 in, 0 out"
+    assert found["s.b"].told == "column vat added (string); as many rows"
+    assert found["s.c"].told == "new table"
+    swapped = {one.name: one for one in look.compared(lake, "main", BRANCH)}
+    assert swapped["s.a"].told == "-1 rows"
+    assert swapped["s.c"].told == "not there"
+
+
+def test_a_branch_that_has_written_nothing_is_the_same(lake: Lake) -> None:
+    table(lake, "a", ids(1, 2))
+    lake.open_branch(("s", "a"), BRANCH)
+    (one,) = look.compared(lake, BRANCH, "main")
+    assert (one.same, one.told, one.written) == (True, "the same snapshot", "")
+
+
+def test_a_branch_that_is_not_there_is_told(lake: Lake) -> None:
+    with pytest.raises(ConfigError, match="There is no audit branch 'pr_9'"):
+        look.compared(lake, "pr_9", "main")
+
+
+# Histories of keys
+
+
+@pytest.fixture
+def people(lake: Lake) -> look.Versioned:
+    times = [datetime(2026, 1, day) for day in (1, 5, 1)]
+    rows = ids(
+        7, 7, 8,
+        city=pa.array(["Rome", "Oslo", "Bonn"]),
+        valid_from=pa.array([times[0], times[1], times[2]], pa.timestamp("us")),
+        valid_to=pa.array([times[1], None, None], pa.timestamp("us")),
+    )  # fmt: skip
+    table(lake, "people", rows)
+    table(lake, "plain", ids(1))
+    lake.ensure_schema("s__pr_1", BRANCH)
+    table(lake, "people", rows, "s__pr_1")
+    (found,) = look.versioned(lake)
+    return found
+
+
+def test_tables_with_versions_are_known_by_their_columns(people: look.Versioned) -> None:
+    assert (people.name, people.start, people.end) == ("s.people", "valid_from", "valid_to")
+
+
+def test_keys_with_most_versions_come_first(lake: Lake, people: look.Versioned) -> None:
+    assert look.keys(lake, people, "id") == [("7", 2), ("8", 1)]
+
+
+def test_the_versions_of_a_key_oldest_first(lake: Lake, people: look.Versioned) -> None:
+    found = look.versions(lake, people, "id", "7", people.columns)
+    assert [row["city"] for row in found] == ["Rome", "Oslo"]
+    assert look.versions(lake, people, "id", "9", people.columns) == []
+    assert len(look.versions(lake, people, "city", "Bonn", people.columns)) == 1
+
+
+def test_a_value_of_another_type_is_told(lake: Lake, people: look.Versioned) -> None:
+    with pytest.raises(ValueError, match="seven"):
+        look.versions(lake, people, "id", "seven", people.columns)
+
+
+# Quarantine
+
+
+def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path) -> None:
+    lines = [("row", None), ("bad", "amount is not a bigint: x"), ("bad", "gone"), ("file", None)]
+    rows = pa.table(
+        {
+            "_kind": pa.array([kind for kind, _ in lines]),
+            "_error": pa.array([error for _, error in lines]),
+            "_raw": pa.array(["", "a,x", "b,y", ""]),
+            "_file_path": pa.array(["a.csv"] * 4),
+            "_row": pa.array([1, 2, 3, 0], pa.int64()),
+            "_batch": pa.array([1, 1, 1, 1], pa.int64()),
+        }
+    )
+    table(lake, "raw_orders", rows)
+    entry = landing.parse_entry(
+        {
+            "entity": "orders",
+            "kind": "extract",
+            "format": "csv",
+            "files": [{"match": "*.csv", "load": "full"}],
+            "key": ["id"],
+            "columns": {"id": "bigint"},
+        }
+    )
+    model = build.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
+    never = build.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
+    (found,) = look.quarantines(lake, [model, never])
+    assert (found.table, found.good, [row.line for row in found.rows]) == (
+        "s.raw_orders",
+        1,
+        [2, 3],
+    )
+    assert found.rows[0].reason == "amount is not a bigint: x"
+
+
+@pytest.mark.parametrize("content", [None, "{", ""])
+def test_a_file_that_is_none_is_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "manifest.json"
+    if content is not None:
+        path.write_text(content)
+    assert look.artifact(path) is None

@@ -1,0 +1,451 @@
+"""What the page shows, from plain rows."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sparkwap.diff.model import (
+    AddedColumn,
+    RemovedColumn,
+    RenamedColumn,
+    RetypedColumn,
+    SchemaChange,
+)
+from sparkwap.ledger import SCHEMAS
+from sparkwap.page import charts, shown
+from sparkwap.page.shown import Compared, Side
+from sparkwap.quarantine import BadRow
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
+SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
+
+
+def row(table: str, **more: Any) -> dict[str, Any]:
+    """A row as the ledger gives it: all columns are there."""
+    assert set(more) <= set(SCHEMAS[table].names)
+    return {**dict.fromkeys(SCHEMAS[table].names), **more}
+
+
+def run(run_id: str, hours_ago: float, outcome: str, seconds: float = 5, **more: Any) -> Any:
+    at = NOW - timedelta(hours=hours_ago)
+    ended = at + timedelta(seconds=seconds)
+    return row(
+        "runs", run_id=run_id, started_at=at, ended_at=ended, outcome=outcome, command="build",
+        **more,
+    )  # fmt: skip
+
+
+def node(run_id: str, name: str, verdict: str | None, **more: Any) -> Any:
+    given = {"schema": "s", "name": name, "node_id": f"model.shop.{name}", "built_at": NOW}
+    return row("nodes", run_id=run_id, verdict=verdict, **{**given, **more})
+
+
+def result(run_id: str, name: str, status: str, hours_ago: float, **more: Any) -> Any:
+    at = NOW - timedelta(hours=hours_ago)
+    given = {"test_id": f"test.{name}", "test_name": name, "executed_at": at}
+    return row("tests", run_id=run_id, status=status, **{**given, **more})
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(None, ""), (0.04, "0.0 s"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")],
+)
+def test_how_long_it_took(seconds: float | None, told: str) -> None:
+    assert shown.lasted(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [
+        (timedelta(seconds=59), "less than a minute old"),
+        (timedelta(minutes=1), "1 minute old"),
+        (timedelta(hours=25), "1 day old"),
+        (timedelta(days=9), "9 days old"),
+    ],
+)
+def test_how_old_it_is(ago: timedelta, told: str) -> None:
+    assert shown.age(NOW - ago, NOW) == told
+    assert shown.age(None, NOW) == "of unknown age"
+
+
+def test_a_text_of_the_lake_is_no_markup_of_the_page() -> None:
+    hostile = "![x](http://evil/?q) **b** $a$ :red[c] `d` <b> # e | f"
+    escaped = shown.plain(hostile)
+    assert escaped.replace("\\", "") == hostile
+    for sign in "![]()*$:`<>#|/":
+        assert escaped.count(f"\\{sign}") == hostile.count(sign)
+
+
+def test_each_verdict_has_a_sign_and_a_colour_of_its_own() -> None:
+    looks = [*shown.VERDICTS.values()]
+    assert len({look.mark for look in looks}) == len({look.colour for look in looks}) == 3
+    # Told apart without any colour, by how dark they are.
+    lights = sorted(_luminance(look.colour) for look in looks)
+    assert all(b - a > 0.07 for a, b in pairwise(lights)), lights
+    assert shown.marked("rejected") == "✖ rejected"
+    assert shown.marked(None) == "· unknown"
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+# Runs
+
+
+def test_runs_have_the_verdicts_of_their_tables_newest_first() -> None:
+    found = shown.runs(
+        [run(FIRST, 5, "published"), run(SECOND, 1, "rejected", 75)],
+        [
+            node(FIRST, "a", "published"),
+            node(FIRST, "b", "published"),
+            node(SECOND, "a", "rejected"),
+            node(SECOND, "b", "held"),
+        ],
+    )
+    assert [(one.short, one.outcome, one.seconds) for one in found] == [
+        ("2b3c4d5e", "rejected", 75),
+        ("1a2b3c4d", "published", 5),
+    ]
+    assert [one.counts for one in found] == [{"rejected": 1, "held": 1}, {"published": 2}]
+    assert shown.rates(found) == {"published": 2, "held": 1, "rejected": 1}
+    bars = shown.verdict_bars(found)
+    assert [(bar["run"], bar["verdict"], bar["tables"]) for bar in bars] == [
+        ("1a2b3c4d", "published", 2),
+        ("2b3c4d5e", "held", 1),
+        ("2b3c4d5e", "rejected", 1),
+    ]
+    assert [one["took"] for one in shown.durations(found)] == ["5.0 s", "1 min 15 s"]
+
+
+def test_a_run_that_said_nothing_of_itself_is_shown_all_the_same() -> None:
+    found = shown.runs([row("runs", run_id=FIRST, ended_at=NOW)], [])
+    assert (found[0].outcome, found[0].seconds, found[0].counts) == ("unknown", None, {})
+    assert shown.verdict_bars(found) == shown.durations(found) == []
+
+
+def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_told() -> None:
+    nodes = [
+        node(FIRST, "a", "published"),
+        node(FIRST, "b", "rejected", reason="build failed: the value 'Ann'"),
+        node(SECOND, "c", "rejected"),
+    ]
+    told = {"model.shop.b": "build failed"}
+    found = shown.tables_of_run(FIRST, nodes, told)
+    assert [(one["table"], one["verdict"], one["why"]) for one in found] == [
+        ("s.b", "✖ rejected", "build failed"),
+        ("s.a", "✔ published", ""),
+    ]
+
+
+# Tests
+
+
+def test_the_grid_has_each_result_in_order_and_can_leave_out_what_always_passed() -> None:
+    tests = [
+        result(SECOND, "ids", "fail", 1, failures=3),
+        result(FIRST, "ids", "pass", 5),
+        result(FIRST, "sums", "pass", 5),
+        result(SECOND, "sums", "no such status", 1),
+        result(FIRST, "names", "pass", 5),
+    ]
+    found = shown.tests_over_runs(tests, failed_only=True)
+    assert [(one["test"], one["status"]) for one in found] == [
+        ("ids", "pass"),
+        ("sums", "pass"),
+        ("ids", "fail"),
+        ("sums", "skipped"),
+    ]
+    assert found[0]["run"] == "01-31 07:00 · 1a2b3c4d"
+    assert len(shown.tests_over_runs(tests, failed_only=False)) == 5
+    assert {one["test"] for one in shown.tests_over_runs(tests, failed_only=False, text="NAM")} == {
+        "names"
+    }
+    worst = shown.worst_tests(tests)
+    assert [(one["test"], one["now"], one["pass rate"]) for one in worst] == [
+        ("ids", "✖ fail", 0.5),
+        ("sums", "· no such status", 0.5),
+        ("names", "✔ pass", 1.0),
+    ]
+    assert worst[0]["failures now"] == 3
+
+
+def test_a_metric_is_a_line_with_its_band() -> None:
+    def metric(hours_ago: float, value: float | None, **more: Any) -> Any:
+        at = NOW - timedelta(hours=hours_ago)
+        names = {"schema": "s", "name": "a", "metric": "row_count", "measured_at": at}
+        return row("metrics", value=value, **{**names, **more})
+
+    rows = [
+        metric(1, 10.0, low=95.0, high=105.0, state="anomalous"),
+        metric(2, 100.0, state="learning"),
+        metric(3, None),
+        metric(1, 5.0, scope="id < 9"),
+    ]
+    assert shown.metric_names(rows) == ["s.a  row_count", "s.a  row_count where id < 9"]
+    points = shown.metric_points(rows, "s.a  row_count")
+    assert [(one["value"], one["state"]) for one in points] == [
+        (100.0, "learning"),
+        (10.0, "anomalous"),
+    ]
+
+
+# Branches and states
+
+
+def side(rows: int | None = 1, snapshot: int | None = 1, **more: Any) -> Side:
+    columns = more.pop("columns", (("id", "bigint"),))
+    return Side("table", "on the table", rows, snapshot, NOW, more, columns)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "same", "told"),
+    [
+        (side(5), side(3), False, "+2 rows"),
+        (side(3), side(5), False, "-2 rows"),
+        (side(5), side(5), False, "as many rows"),
+        (side(5), side(5), True, "the same snapshot"),
+        (side(None), side(5), False, "another snapshot"),
+        (side(5), None, False, "new table"),
+        (None, side(5), False, "not there"),
+    ],
+)
+def test_what_differs_in_few_words(
+    new: Side | None, old: Side | None, same: bool, told: str
+) -> None:
+    assert Compared("s.a", new, old, SchemaChange(), same).told == told
+
+
+def test_changes_of_columns_are_told_one_by_one() -> None:
+    change = SchemaChange(
+        (AddedColumn("vat", "string"),),
+        (RemovedColumn("fax", "string"),),
+        (RetypedColumn("n", "int", "bigint", True),),
+        (RenamedColumn("a", "b"),),
+    )
+    told = Compared("s.a", side(5), side(5), change, False).told
+    assert told == (
+        "column vat added (string); column fax removed (string); column n was int, is bigint; "
+        "column a is called b; as many rows"
+    )
+
+
+def test_commits_tell_what_they_wrote() -> None:
+    commits = [
+        {"operation": "overwrite", "added-records": "10", "deleted-records": "4"},
+        {"operation": "append", "added-records": "5", "total-records": "x"},
+    ]
+    one = Compared("s.a", side(), side(), SchemaChange(), False, commits)
+    assert one.written == "2 commits (append, overwrite): 15 in, 4 out"
+    assert Compared("s.a", side(), side(), SchemaChange(), True).written == ""
+
+
+def test_the_tables_of_a_branch_with_what_was_rejected_first() -> None:
+    compared = [Compared(f"s.{n}", side(5), side(3), SchemaChange(), False) for n in "abc"]
+    nodes = [node(FIRST, "a", "held", reason="x"), node(FIRST, "b", "rejected", reason="y")]
+    found = shown.branch_rows(nodes, compared, {"model.shop.b": "told"})
+    assert [(one["table"], one["verdict"], one["why"]) for one in found] == [
+        ("s.b", "✖ rejected", "told"),
+        ("s.a", "◆ held", "x"),
+        ("s.c", "· unknown", "its run did not end"),
+    ]
+    assert {(one["rows on main"], one["rows here"], one["change"]) for one in found} == {
+        (3, 5, "+2 rows")
+    }
+
+
+def test_two_states_side_by_side() -> None:
+    big = 2**60 + 1
+    changed = Compared(
+        "s.b",
+        side(5, big, operation="append", columns=(("id", "bigint"), ("vat", "string"))),
+        side(3, 7, operation="overwrite"),
+        SchemaChange((AddedColumn("vat", "string"),)),
+        False,
+    )
+    same = Compared("s.a", side(), side(), SchemaChange(), True)
+    rows = shown.comparison_rows([same, changed])
+    assert [one["table"] for one in rows] == ["s.b", "s.a"]
+    # A number would lose its last digits in a browser.
+    assert rows[0]["snapshot right"] == str(big)
+    assert shown.column_rows(changed) == [
+        {"column": "id", "left": "bigint", "right": "bigint", "": ""},
+        {"column": "vat", "left": "—", "right": "string", "": "◄ differs"},
+    ]
+    assert shown.summary_rows(changed) == [
+        {"key": "operation", "left": "overwrite", "right": "append"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "first"),
+    [
+        ({"rejected"}, "after a fix, build again"),
+        ({"held"}, "audit again and publish"),
+        (set(), ""),
+    ],
+)
+def test_the_commands_that_go_on(verdicts: set[str], first: str) -> None:
+    found = shown.commands("pr_1", verdicts)
+    assert found[0][0] == (first or "after a fix, build again")
+    assert found[-1] == ("drop it", "dbt run-operation wap_discard --args '{branch: pr_1}'")
+    published = [what for what, _ in found if "publish" in what]
+    assert bool(published) == bool(verdicts)
+
+
+# A stored comparison
+
+
+def stored(**more: Any) -> dict[str, Any]:
+    table = {
+        "schema": "s",
+        "name": "a",
+        "change": "changed",
+        "rows": {"added": 1, "removed": 0, "changed": 2, "before": 5, "after": 6},
+        "columns": {"changed": {"amount": 2}},
+        "samples": [
+            {
+                "change": "changed",
+                "count": 1,
+                "before": {"id": "1", "amount": "5"},
+                "after": {"id": "1", "amount": None},
+            },
+            {"change": "added", "count": 1, "before": None, "after": {"id": "2"}},
+        ],
+        "notes": [],
+        **more,
+    }
+    return {"at": NOW.isoformat(), "against": "main", "tables": [table]}
+
+
+def test_a_stored_comparison_is_told_by_table_and_sample() -> None:
+    document = stored()
+    (told,) = shown.diff_rows(document)
+    assert (told["table"], told["added"], told["changed"]) == ("s.a", 1, 2)
+    assert told["columns with changed values"] == "amount (2)"
+    assert shown.diff_samples(document["tables"][0]) == [
+        {"change": "changed", "id": "1", "amount": "5 → NULL"},
+        {"change": "added", "id": "2"},
+    ]
+
+
+def test_a_comparison_from_before_the_last_build_is_stale() -> None:
+    assert not shown.is_stale(stored(), [node(FIRST, "a", "held", built_at=NOW)])
+    later = NOW + timedelta(seconds=1)
+    assert shown.is_stale(stored(), [node(FIRST, "a", "held", built_at=later)])
+
+
+# Quarantine
+
+
+def test_reasons_are_counted_without_the_values_that_they_quote() -> None:
+    rows = [
+        BadRow("b.csv", 9, "amount is not a decimal(12,2): Ann", "x"),
+        BadRow("a.csv", 3, "amount is not a decimal(12,2): Bob", "y"),
+        BadRow("a.csv", 4, 'operation "Cy" is none of I, U, D', "z"),
+    ]
+    found = shown.reasons(rows)
+    assert found == [
+        {
+            "reason": "amount is not a decimal(12,2)",
+            "rows": 2,
+            "files": 2,
+            "first": "a.csv, line 3",
+        },
+        {
+            "reason": "operation … is none of I, U, D",
+            "rows": 1,
+            "files": 1,
+            "first": "a.csv, line 4",
+        },
+    ]
+
+
+# Versions of a key
+
+
+def test_versions_tell_what_changed_and_hide_what_is_personal() -> None:
+    rows = [
+        {"id": 1, "city": "Rome", "email": "a@b", "valid_from": date(2026, 1, 1),
+         "valid_to": date(2026, 1, 10), "row_hash": "x", "_batch": 1},
+        {"id": 1, "city": "Oslo", "email": "c@d", "valid_from": date(2026, 1, 10),
+         "valid_to": date(9999, 12, 31), "row_hash": "y", "_batch": 2},
+        {"id": 1, "city": "Oslo", "email": "e@f", "valid_from": date(2026, 1, 20),
+         "valid_to": None, "row_hash": "z", "_batch": 3},
+    ]  # fmt: skip
+    found = shown.versions(rows, "valid_from", "valid_to", {"email"})
+    assert [one.what for one in found] == [
+        "first version",
+        "changed: city",
+        "no shown column changed",
+    ]
+    assert [dict(one.values) for one in found] == [
+        {"id": "1", "city": city} for city in ("Rome", "Oslo", "Oslo")
+    ]
+    bars = shown.timeline(found, NOW)
+    assert [(bar["valid_from"][:10], bar["end"][:10], bar["state"]) for bar in bars] == [
+        ("2026-01-01", "2026-01-10", "ended"),
+        ("2026-01-10", "2026-01-31", "current"),
+        ("2026-01-20", "2026-01-31", "current"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1),
+        date(2026, 1, 1),
+        "2026-01-01",
+        "2026-01-01T00:00:00+00:00",
+    ],
+)
+def test_a_beginning_may_be_of_any_type(value: Any) -> None:
+    (one,) = shown.versions([{"f": value, "t": None}], "f", "t", ())
+    assert one.start == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_version_without_a_beginning_begins_with_the_first_known_one() -> None:
+    rows = [{"f": None, "t": date(2026, 1, 5)}, {"f": date(2026, 1, 5), "t": None}]
+    bars = shown.timeline(shown.versions(rows, "f", "t", ()), NOW)
+    assert bars[0]["valid_from"] == "unknown"
+    assert bars[0]["start"] <= bars[0]["end"]
+
+
+# Plots
+
+
+def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
+    found = shown.runs([run(FIRST, 5, "published")], [node(FIRST, "a", "published")])
+    spec = charts.verdicts(shown.verdict_bars(found))
+    assert spec["data"]["values"][0]["tables"] == 1
+    scale = spec["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
+        name: look.colour for name, look in shown.VERDICTS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        charts.verdicts([{"run": "a"}]),
+        charts.durations([{"run": "a"}]),
+        charts.tests([{"test": "a"}]),
+        charts.metric([{"at": "a"}]),
+        charts.reasons([{"reason": "a"}]),
+        charts.timeline([{"version": "a"}]),
+    ],
+)
+def test_plots_are_plain_json(spec: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(spec)) == spec
