@@ -117,7 +117,7 @@ class GateSettings:
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
-            alerts=_given(reader.described("wap_alerts", alerting.parse), AlertSettings()),
+            alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
         )
         reader.finish()
         return settings
@@ -131,23 +131,11 @@ class _Reader:
         self._known: list[str] = []
         self._problems: list[str] = []
 
-    def read(self, key: str, parse: Callable[[object], _T], legal: str) -> _T | None:
-        """Return the parsed value of `key`; None when it has none or an illegal one."""
-        self._known.append(key)
-        value = self._variables.get(key)
-        if value is None:
-            return None
-        try:
-            return parse(value)
-        except ValueError as problem:
-            detail = f" ({problem})" if str(problem) else ""
-            self._problems.append(f"{key}: {value!r} is not allowed{detail}; legal: {legal}")
-            return None
+    def read(self, key: str, parse: Callable[[object], _T], legal: str | None) -> _T | None:
+        """Return the parsed value of `key`; None when it has none or an illegal one.
 
-    def described(self, key: str, parse: Callable[[object], _T]) -> _T | None:
-        """Return the parsed value of a `key` whose parser says itself what is wrong.
-
-        The value is not told: somebody may have put a secret there.
+        Without `legal` the parser says itself what is wrong, and the value is not told: somebody
+        may have put a secret there.
         """
         self._known.append(key)
         value = self._variables.get(key)
@@ -156,7 +144,7 @@ class _Reader:
         try:
             return parse(value)
         except ValueError as problem:
-            self._problems.append(f"{key}: {problem}")
+            self._problems.append(f"{key}: {_said(value, problem, legal)}")
             return None
 
     def choice(self, key: str, options: tuple[str, ...]) -> str:
@@ -195,6 +183,13 @@ class _Reader:
         close = get_close_matches(key, self._known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(sorted(self._known))}"
         return f"{key}: there is no such setting; {hint}"
+
+
+def _said(value: object, problem: ValueError, legal: str | None) -> str:
+    if legal is None:
+        return str(problem)
+    detail = f" ({problem})" if str(problem) else ""
+    return f"{value!r} is not allowed{detail}; legal: {legal}"
 
 
 def _given(value: _T | None, default: _T) -> _T:

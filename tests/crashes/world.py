@@ -37,6 +37,8 @@ State = dict[tuple[str, str], tuple[Any, ...]]
 Rows = Mapping[str, list[tuple[Any, ...]]]
 """The rows of the tables of the REST server's database."""
 
+# A second on a machine that has time; a busy one has had it wait for more than one minute.
+_PATIENCE_SECONDS = 240
 _TABLES = ("iceberg_tables", "iceberg_namespace_properties")
 
 
@@ -101,7 +103,7 @@ class World:
             daemon=True,
         )
         child.start()
-        child.join(60)
+        child.join(_PATIENCE_SECONDS)
         assert child.exitcode is not None, "it hangs"
         return child.exitcode
 
