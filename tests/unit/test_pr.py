@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap import build, manifests
+from sparkwap import build, diff, manifests
 from sparkwap.catalog import Lake
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.cli import main
-from sparkwap.errors import ConfigError
+from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.gate import PUBLISHING_OFF, UNTESTED
 from sparkwap.ledger import LedgerPublish
 from sparkwap.plan import Desired
@@ -387,7 +386,7 @@ def test_a_life(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert pr("audit") == 0
     assert world.commands[-2] == ["run-operation", "wap_discard"], "each audit begins anew"
     capsys.readouterr()
-    assert pr("comment") == 0
+    assert pr("comment", "--no-diff") == 0
     assert "passed its audit" in capsys.readouterr().out
     assert pr("publish") == 0
     assert [command[0] for command in world.commands].count("build") == 2, "no rebuild"
@@ -506,20 +505,35 @@ def test_an_illegal_branch(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_data_diff_is_asked_for_in_one_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    call = build.parse_call(["--project-dir", str(tmp_path)])
-    monkeypatch.setattr(life.importlib.util, "find_spec", lambda name: None)
-    assert life.diff_section("pr_1", call, 100) == ""
+    call = build.parse_call(["--project-dir", str(tmp_path), "--target", "pr"])
     asked: list[tuple[Any, ...]] = []
 
-    def told(*given: Any, **more: Any) -> str:
-        asked.append((*given, more["limit"], more["project_dir"]))
+    def told(branch: str, **more: Any) -> str:
+        asked.append((branch, more["limit"], more["project_dir"], more["dbt_arguments"]))
         return "### Data diff"
 
-    monkeypatch.setattr(life.importlib.util, "find_spec", lambda name: object())
-    module = argparse.Namespace(comment=told)
-    monkeypatch.setattr(life.importlib, "import_module", lambda name: module)
+    monkeypatch.setattr(diff, "comment", told)
     assert life.diff_section("pr_1", call, 100) == "### Data diff"
-    assert asked == [("pr_1", 100, tmp_path.resolve())]
+    ((*given, arguments),) = asked
+    assert given == ["pr_1", 100, tmp_path.resolve()]
+    assert arguments[arguments.index("--target") + 1] == "pr"
+    assert arguments[arguments.index("--target-path") + 1] == "target/pr"
+
+
+def test_a_comment_without_its_diff_still_has_the_verdict(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(branch: str, **more: Any) -> str:
+        raise SparkwapError("Nothing was compared.")
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    monkeypatch.setattr(diff, "comment", failed)
+    assert pr("comment") == 0
+    told = capsys.readouterr()
+    assert "passed its audit" in told.out
+    assert "the comment has no data diff: Nothing was compared." in told.err
 
 
 def test_base_named_wrongly(world: World) -> None:

@@ -6,8 +6,6 @@ themselves; the lake's ledger is read without dbt and Spark.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import shlex
 from collections.abc import Callable, Sequence
@@ -289,7 +287,7 @@ def selection(select: Sequence[str]) -> list[str]:
 
 
 def diff_section(branch: str, call: DbtCall, limit: int) -> str:
-    """What a branch changes in the data, as Markdown; empty where that cannot be told.
+    """What a branch changes in the data, as Markdown.
 
     The only place that knows `sparkwap.diff`.
 
@@ -297,18 +295,18 @@ def diff_section(branch: str, call: DbtCall, limit: int) -> str:
         branch: The branch.
         call: How dbt is called.
         limit: Characters at most.
+
+    Raises:
+        SparkwapError: Nothing could be compared.
     """
-    if importlib.util.find_spec("sparkwap.diff") is None:
-        return ""
-    diff: Any = importlib.import_module("sparkwap.diff")
+    # Here, as it brings PyArrow along, which no other command needs.
+    from sparkwap import diff
+
+    # Beside what the audit has parsed, which has other variables.
     given = replace(call, target_path=call.target_path / FOLDER)
-    text = diff.comment(
-        branch,
-        project_dir=call.project_dir,
-        limit=limit,
-        dbt_arguments=given.arguments(),
+    return diff.comment(
+        branch, project_dir=call.project_dir, limit=limit, dbt_arguments=given.arguments()
     )
-    return str(text)
 
 
 def _not_audited(branch: str, differs: Differing) -> str:
