@@ -2,9 +2,10 @@
 
 1 % of a table's rows differ on a branch, in four ways; both sides tell how many rows came, went and
 changed, and in which columns, and they have to agree. They run in turn on one Spark server (A B A B
-...), so that a slow moment of the machine meets both; the ratio is taken pair by pair.
+...), so that a slow moment of the machine meets both; the ratio is taken pair by pair, of the time
+that passed and of the CPU time of the server, which other work on the machine changes less.
 
-    python benchmarks/diff.py [--pairs 3] [--rows 10000000] [--only scattered]
+    python benchmarks/diff.py [--pairs 3] [--rows 10000000] [--only clustered deletes]
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,32 +112,56 @@ def diff(lake: Lake, session: Session, name: str) -> TableDiff:
     return found
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """How long it takes, and its result."""
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class Spent:
+    """Seconds that passed, and seconds of CPU that the server took."""
+
+    wall: float
+    cpu: float
+
+
+def spent(work: Callable[[], Any], server: int) -> tuple[Spent, Any]:
+    """What it costs, and its result."""
+    wall, cpu = time.perf_counter(), cpu_seconds(server)
     result = work()
-    return time.perf_counter() - started, result
+    return Spent(time.perf_counter() - wall, cpu_seconds(server) - cpu), result
 
 
-def compared(bench: Bench, title: str, pairs: int) -> str:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process by now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def compared(bench: Bench, title: str, pairs: int, server: int) -> str:
     """A line of the table."""
     sides = {"join": bench.join, "ours": bench.ours}
-    took: dict[str, list[float]] = {side: [] for side in sides}
+    took: dict[str, list[Spent]] = {side: [] for side in sides}
     for turn in range(pairs + 1):
         results = set()
         for side in sorted(sides, reverse=turn % 2 == 1):
-            spent, result = seconds(sides[side])
+            cost, result = spent(sides[side], server)
+            print(f"  {bench.name} {side}: {cost}", file=sys.stderr)
             results.add(tuple(map(int, result)))
             if turn:  # the first pair warms up
-                took[side].append(spent)
+                took[side].append(cost)
         if len(results) > 1:
             raise RuntimeError(f"{bench.name}: the two disagree: {results}")
-    ratios = sorted(b / a for a, b in zip(took["join"], took["ours"], strict=True))
+    join, ours = (statistics.median(one.wall for one in took[side]) for side in sides)
+    both = list(zip(took["join"], took["ours"], strict=True))
     return (
-        f"| 1 % {title} | full outer join {statistics.median(took['join']):.2f} s "
-        f"| {statistics.median(took['ours']):.2f} s "
-        f"| {ratios[0]:.2f} - **{statistics.median(ratios):.2f}** - {ratios[-1]:.2f} | {GOAL} |"
+        f"| 1 % {title} | full outer join {join:.2f} s | {ours:.2f} s "
+        f"| {_range([b.wall / a.wall for a, b in both])} "
+        f"| {_range([b.cpu / a.cpu for a, b in both])} | {_load()} | {GOAL} |"
     )
+
+
+def _range(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} - **{statistics.median(ratios):.2f}** - {max(ratios):.2f}"
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[1]:.1f}"
 
 
 def unchanged(lake: Lake, session: Session, rows: int, pairs: int) -> str:
@@ -145,15 +171,19 @@ def unchanged(lake: Lake, session: Session, rows: int, pairs: int) -> str:
     session.sql(f"set spark.wap.branch={BRANCH}")
     session.sql("insert into bench.same select * from bench.same where false")
     session.sql("reset spark.wap.branch")
-    took = [seconds(lambda: diff(lake, session, "same"))[0] for _ in range(pairs)]
-    return f"| {rows:,} unchanged rows | | {statistics.median(took):.3f} s | | 1 s |"
+    took = []
+    for _ in range(pairs):
+        started = time.perf_counter()
+        diff(lake, session, "same")
+        took.append(time.perf_counter() - started)
+    return f"| {rows:,} unchanged rows | | {statistics.median(took):.3f} s | | | {_load()} | 1 s |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--only", choices=SCENARIOS)
+    parser.add_argument("--only", choices=SCENARIOS, nargs="+", default=list(SCENARIOS))
     chosen = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
     config = ServerConfig(lake=home / ".lake", memory="4g")
@@ -163,11 +193,11 @@ def main() -> None:
         lake = Lake("lake", catalog_properties(config))
         lake.ensure_schema("bench")
         print(f"Machine: {_machine()}\n\n{chosen.rows:,} rows, six columns\n")
-        print("| what | against | ours | ratio (min - median - max) | goal |")
-        print("|---|---|---|---|---|")
-        for name in SCENARIOS if chosen.only is None else (chosen.only,):
+        print("| what | against | ours | ratio (min - median - max) | of CPU time | load | goal |")
+        print("|---|---|---|---|---|---|---|")
+        for name in chosen.only:
             bench = Bench(lake, session, name, chosen.rows)
-            print(compared(bench, SCENARIOS[name][0], chosen.pairs), flush=True)
+            print(compared(bench, SCENARIOS[name][0], chosen.pairs, endpoint.pid), flush=True)
             session.sql(f"drop table bench.{name} purge")
         print(unchanged(lake, session, chosen.rows, chosen.pairs), flush=True)
     finally:

@@ -10,7 +10,7 @@ hashed by itself first, and the entries of a map in an order of their own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,6 +21,12 @@ from sparkwap.sqltext import quote
 
 _MASK_BITS = 63
 SHOWN_CHARACTERS = 200
+# Which rows of `Statements.paired` they are, and what they have of the old row and the new one.
+_KINDS: Mapping[RowChange, tuple[str, tuple[str | None, str | None]]] = {
+    "removed": ("n < 0 and not pair", ("a", None)),
+    "added": ("n > 0 and not pair", (None, "b")),
+    "changed": ("pair", ("a", "b")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,9 @@ class Statements:
             f"from {signs}"
         )
 
-    def samples(self, view: str, limit: int, shown: Sequence[int]) -> str:
+    def samples(
+        self, view: str, limit: int, shown: Sequence[int], kinds: Collection[RowChange]
+    ) -> str:
         """Some rows: what became of them, how many, values as text of the old and of the new row,
         and for each column whether it differs.
 
@@ -177,13 +185,9 @@ class Statements:
             view: What `paired` gave.
             limit: How many of each kind.
             shown: Which columns; the values of others are not read.
+            kinds: What rows there are; each kind is a job of its own.
         """
-        parts = [
-            self._sample("removed", view, "n < 0 and not pair", ("a", None), shown),
-            self._sample("added", view, "n > 0 and not pair", (None, "b"), shown),
-        ]
-        if self._key:
-            parts.append(self._sample("changed", view, "pair", ("a", "b"), shown))
+        parts = (self._sample(one, view, *_KINDS[one], shown) for one in _KINDS if one in kinds)
         return " union all ".join(f"({part} limit {limit})" for part in parts)
 
     # -- inner parts -----------------------------------------------------------------------------

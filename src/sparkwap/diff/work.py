@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import sameness
@@ -413,7 +413,9 @@ class Differ:
     ) -> tuple[Sample, ...]:
         names = [c.name for c in columns.compared]
         shown = [i for i, name in enumerate(names) if name not in found.hidden]
-        rows = self._sql(statements.samples(view, self._sample, shown))
+        counts = {"removed": found.removed, "added": found.added, "changed": found.changed}
+        kinds: list[RowChange] = [kind for kind in get_args(RowChange) if counts[kind]]
+        rows = self._sql(statements.samples(view, self._sample, shown, kinds))
         return tuple(_sample(row, names, shown, found.key) for row in rows)
 
     @contextmanager

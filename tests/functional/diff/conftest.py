@@ -115,7 +115,7 @@ class Desk:
         self, name: str, *key: str, sample: int = 5, hidden: Hidden | None = None
     ) -> TableDiff:
         """How a table differs from ``main``. The lake has no more files after it than before."""
-        files = self._files()
+        files = self.left()
         self.statements.clear()
         differ = Differ(
             self.lake,
@@ -126,7 +126,7 @@ class Desk:
         )
         (found,) = differ.compare(BRANCH, tables=[f"{self.schema}.{name}"]).tables
         assert found.change != "failed", found.notes
-        assert self._files() == files
+        assert self.left() == files
         return found
 
     def truth(self, name: str, *key: str, **shown: str) -> Truth:
@@ -141,8 +141,10 @@ class Desk:
         ]
         return Truth.of(*states, names, key)
 
-    def _files(self) -> set[Path]:
-        return {path for path in self._warehouse.rglob("*") if "wap-diff" in path.name}
+    def left(self) -> set[Path]:
+        """Files and folders that comparisons have made."""
+        found = self._warehouse.rglob("*")
+        return {path for path in found if path.name.startswith(("wap-diff-", "wap_diff-"))}
 
 
 @pytest.fixture(scope="module")

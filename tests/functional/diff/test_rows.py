@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparkwap.diff import Hidden
+from sparkwap.diff import Differ, Hidden
 
-from .conftest import Desk, Truth
+from .conftest import BRANCH, Desk, Truth
 
 MERGE_ON_READ = (
     "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', "
@@ -265,3 +265,24 @@ def test_a_renamed_column_keeps_its_values(desk: Desk) -> None:
     found = desk.diff(name, "id")
     assert [(c.before, c.after) for c in found.schema.renamed] == [("city", "town")]
     assert (found.changed, found.columns) == (1, {"town": 1})
+
+
+def test_a_view_that_fails_leaves_none_of_its_rows_behind(desk: Desk) -> None:
+    side = f"{desk.schema}__{BRANCH}"
+    desk.lake.ensure_schema(side, BRANCH)
+    desk.sql(f"create view {desk.schema}.v as select id, 1L as n from range(3)")
+    desk.sql(f"create view {side}.v as select id, 1 div (id - 1) as n from range(3)")
+    left = desk.left()
+    # The view of the branch is read first, or after that of main was.
+    for pair in ((BRANCH, "main"), ("main", BRANCH)):
+        differ = Differ(desk.lake, desk.sql)
+        (found,) = differ.compare(*pair, tables=[f"{desk.schema}.v"]).tables
+        assert found.change == "failed"
+        assert "DIVIDE_BY_ZERO" in found.notes[0]
+        assert desk.left() == left
+    desk.sql(f"create or replace view {side}.v as select id, if(id = 1, 2L, 1L) as n from range(3)")
+    found = desk.diff("v", "id")
+    assert Truth.told(found) == Truth(0, 0, 1, {"n": 1})
+    assert [(s.before, s.after) for s in found.samples] == [
+        ({"id": "1", "n": "1"}, {"id": "1", "n": "2"})
+    ]

@@ -47,11 +47,19 @@ def test_nested_values_are_hashed_by_themselves() -> None:
 
 def test_hidden_columns_are_not_read_for_samples() -> None:
     columns = [Compared(name, name, "string") for name in ("id", "email", "city")]
-    found = statements(*columns, key=("id",)).samples("v", 5, [0, 2])
+    found = statements(*columns, key=("id",)).samples(
+        "v", 5, [0, 2], ["removed", "added", "changed"]
+    )
     texts = re.findall(r"cast\((\w+\.c\d) as string\)", found)
     assert set(texts) == {"a.c0", "a.c2", "b.c0", "b.c2"}
     # Whether they differ is told.
     assert "not (a.c1 <=> b.c1)" in found
+
+
+def test_rows_that_are_not_there_are_not_looked_for() -> None:
+    found = statements(Compared("id", "id", "int"), key=("id",)).samples("v", 5, [0], ["changed"])
+    assert found.count("select") == 1
+    assert "from v where pair order by b.c0 limit 5" in found
 
 
 def test_seeds_follow_from_what_is_compared() -> None:
