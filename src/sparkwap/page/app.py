@@ -25,6 +25,10 @@ from sparkwap.redaction import redact
 _ROWS_SHOWN = 200
 _DAYS = (1, 7, 30, 90, 365)
 _RUNS_PLOTTED = 60
+_REASONS_SHOWN = 5
+_NEVER = datetime.min.replace(tzinfo=UTC)
+# Streamlit leaves a hand's breadth free above each page.
+_STYLE = "<style>[data-testid=stMainBlockContainer] {padding-top: 2.5rem}</style>"
 
 
 class Page:
@@ -162,7 +166,7 @@ def draw_branches(page: Page) -> None:
         "What is on a branch, readers of main do not see. It was held or rejected, or its run is "
         "at work."
     )
-    for one in page.branches:
+    for one in sorted(page.branches, key=lambda one: one.since or _NEVER, reverse=True):
         with st.container(border=True):
             _draw_branch(page, one)
 
@@ -176,8 +180,14 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
     )
     size = shown.counted(len(one.open.tables) + len(one.open.side), "table")
     st.markdown(f"{size}, {shown.age(one.since, page.now)} &nbsp; **{counts or 'no verdict'}**")
+    for reason, tables in shown.whys(nodes, page.told(nodes))[:_REASONS_SHOWN]:
+        names = ", ".join(tables[:_REASONS_SHOWN])
+        more = f" and {len(tables) - _REASONS_SHOWN} more" if len(tables) > _REASONS_SHOWN else ""
+        st.markdown(
+            f"- {shown.plain(shown.short(reason, 400))}  \n  :gray[{shown.plain(names)}{more}]"
+        )
     if one.lease:
-        st.info(f"{one.name} is {one.lease}.", icon=":material/lock:")
+        st.info(shown.plain(f"{one.name} is {one.lease}."), icon=":material/lock:")
     _table(
         shown.branch_rows(nodes, look.compared(page.lake, one.name, "main"), page.told(nodes)),
         "verdict",
@@ -218,13 +228,14 @@ def _draw_diff(page: Page, one: look.Standing) -> None:
             st.code(act.typed("wap_diff", {"branch": one.name}), language="shell")
         else:
             at = shown.when(datetime.fromisoformat(document["at"]))
-            st.caption(f"Compared with {document['against']} at {at} UTC.")
+            st.caption(shown.plain(f"Compared with {document['against']} at {at} UTC."))
             if shown.is_stale(document, one.history.nodes):
                 st.warning("The branch was built again since. Compare anew.")
             _table(shown.diff_rows(document))
             for table in document["tables"] if page.unlocked else ():
                 if table["samples"]:
-                    st.markdown(f"Sample rows of **{table['schema']}.{table['name']}**")
+                    name = shown.plain(f"{table['schema']}.{table['name']}")
+                    st.markdown(f"Sample rows of **{name}**")
                     _table(shown.diff_samples(table))
             if not page.unlocked:
                 _locked("sample rows")
@@ -364,7 +375,7 @@ def draw_quarantine(page: Page) -> None:
         return
     for one in waiting:
         with st.container(border=True):
-            st.subheader(one.table)
+            st.subheader(shown.plain(one.table))
             share = len(one.rows) / (len(one.rows) + one.good)
             st.markdown(
                 f"{shown.counted(len(one.rows), 'row')}, {share:.2%} of all that has landed"
@@ -411,7 +422,7 @@ def draw_key(page: Page) -> None:
     ]
     key = middle.selectbox("key column", names, index=_key_index(page, table, names), key="key")
     if key.lower() in hidden:
-        st.warning(f"{key} is personal, so its values are not shown. Choose another key.")
+        st.warning(shown.plain(f"{key} is personal, so its values are not shown. Choose another."))
         return
     values = look.keys(page.lake, table, key)
     value = right.selectbox(
@@ -429,15 +440,15 @@ def draw_key(page: Page) -> None:
     try:
         rows = look.versions(page.lake, table, key, value, table.columns)
     except ValueError:
-        st.warning(f"{value} is no value of {key}.")
+        st.warning(shown.plain(f"{value} is no value of {key}."))
         return
     found = shown.versions(rows, table.start, table.end, hidden)
     if not found:
-        st.info(f"{table.name} has no row with {key} {value}.")
+        st.info(shown.plain(f"{table.name} has no row with {key} {value}."))
         return
     _plot(charts.timeline(shown.timeline(found, page.now)))
     if hidden:
-        st.caption(f"Not shown, as personal: {', '.join(sorted(hidden))}")
+        st.caption(shown.plain(f"Not shown, as personal: {', '.join(sorted(hidden))}"))
     _table(
         [
             {
@@ -544,7 +555,7 @@ def _sidebar(settings: access.Settings, call: DbtCall) -> tuple[str, int, bool]:
     """Which view, how many days, and whether the token was given."""
     with st.sidebar:
         st.markdown("## sparkwap")
-        st.caption(f"{call.project_dir.name}  ·  target {call.target or 'default'}")
+        st.caption(shown.plain(f"{call.project_dir.name}  ·  target {call.target or 'default'}"))
         names = list(VIEWS)
         asked = st.query_params.get("view", names[0])
         view = st.radio(
@@ -584,6 +595,7 @@ def _token(settings: access.Settings) -> bool:
 def main() -> None:
     """Draw the page."""
     st.set_page_config(page_title="sparkwap", page_icon=":material/verified:", layout="wide")
+    st.html(_STYLE)
     try:
         settings = access.read(Path(os.environ.get(access.SETTINGS, "")))
         call = parse_call(settings.arguments)
@@ -597,7 +609,8 @@ def main() -> None:
                 return
             VIEWS[view][1](Page(call, lake, days, unlocked))
     except SparkwapError as error:
-        st.error(redact(str(error)))
+        st.error("This could not be read:")
+        st.code(redact(str(error)), language=None)
 
 
 main()

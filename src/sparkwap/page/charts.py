@@ -9,14 +9,17 @@ from sparkwap.page.shown import OUTCOMES, STATUSES, VERDICTS, Look
 
 Spec = dict[str, Any]
 
-_ROW_PIXELS = 24
+_PLOT_PIXELS = 320
+# The height of a plot has its axes and legend in it.
+_ROW_PIXELS = 26
+_FRAME_PIXELS = 110
 
 
 def verdicts(bars: Sequence[Mapping[str, Any]]) -> Spec:
     """Tables by verdict, one bar for each run."""
     return {
         "data": {"values": list(bars)},
-        "height": 230,
+        "height": _PLOT_PIXELS,
         "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1},
         "encoding": {
             "x": {
@@ -43,7 +46,7 @@ def durations(points: Sequence[Mapping[str, Any]]) -> Spec:
     """What each run took."""
     return {
         "data": {"values": list(points)},
-        "height": 230,
+        "height": _PLOT_PIXELS,
         "mark": {"type": "bar", "width": {"band": 0.4}},
         "encoding": {
             "x": {
@@ -54,7 +57,10 @@ def durations(points: Sequence[Mapping[str, Any]]) -> Spec:
                 "axis": {"labelAngle": -40},
             },
             "y": {"field": "seconds", "type": "quantitative", "title": "seconds"},
-            "color": _colours("outcome", OUTCOMES),
+            "color": _colours(
+                "outcome",
+                {k: v for k, v in OUTCOMES.items() if k in {p["outcome"] for p in points}},
+            ),
             "tooltip": _tooltip("run", "started", "command", "outcome", "took"),
         },
     }
@@ -69,18 +75,18 @@ def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
             "type": "nominal",
             "sort": None,
             "title": None,
-            "axis": {"labelAngle": -40, "labelLimit": 220},
+            "axis": {"labelAngle": -40, "labelLimit": 220, "orient": "top"},
         },
         "y": {
             "field": "test",
             "type": "nominal",
             "title": None,
-            "axis": {"labelLimit": 420},
+            "axis": {"labelLimit": 420, "labelOverlap": False},
         },
     }
     return {
         "data": {"values": list(results)},
-        "height": max(2, rows) * _ROW_PIXELS,
+        "height": rows * _ROW_PIXELS + _FRAME_PIXELS,
         "layer": [
             {
                 "mark": {"type": "rect", "stroke": "white", "strokeWidth": 2, "cornerRadius": 3},
@@ -103,7 +109,7 @@ def metric(points: Sequence[Mapping[str, Any]]) -> Spec:
     x = {"field": "at", "type": "temporal", "title": "measured (UTC)", "scale": {"type": "utc"}}
     return {
         "data": {"values": list(points)},
-        "height": 240,
+        "height": _PLOT_PIXELS,
         "layer": [
             {
                 "mark": {"type": "area", "opacity": 0.18, "color": VERDICTS["published"].colour},
@@ -144,7 +150,7 @@ def reasons(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Rows in quarantine by reason."""
     return {
         "data": {"values": list(rows)},
-        "height": max(2, len(rows)) * _ROW_PIXELS,
+        "height": len(rows) * _ROW_PIXELS + _FRAME_PIXELS,
         "mark": {"type": "bar", "color": VERDICTS["held"].colour},
         "encoding": {
             "y": {
@@ -171,7 +177,7 @@ def timeline(bars: Sequence[Mapping[str, Any]]) -> Spec:
     x = {"field": "start", "type": "temporal", "scale": {"type": "utc"}}
     return {
         "data": {"values": list(bars)},
-        "height": max(2, len(bars)) * (_ROW_PIXELS + 8),
+        "height": len(bars) * (_ROW_PIXELS + 8) + _FRAME_PIXELS,
         "layer": [
             {
                 "mark": {"type": "bar", "cornerRadius": 3, "height": {"band": 0.6}},
@@ -214,7 +220,7 @@ def _colours(field: str, looks: Mapping[str, Look]) -> Spec:
         "type": "nominal",
         "title": None,
         "scale": {"domain": list(looks), "range": [look.colour for look in looks.values()]},
-        "legend": {"orient": "top"},
+        "legend": {"orient": "bottom" if field == "status" else "top"},
     }
 
 

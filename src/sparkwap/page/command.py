@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ PORT = 8501
 FOLDER = "page"
 """The folder in dbt's target folder with what the page keeps."""
 
+_LOOK_SECONDS = 0.1
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
@@ -54,7 +56,7 @@ def page(parsed: argparse.Namespace) -> int:
     # A SIGTERM ends what was started, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return serve(command(port), path, lambda: _tell(port, settings, path))
+        return serve(command(port), port, path, lambda: _tell(port, settings, path))
     finally:
         path.unlink(missing_ok=True)
 
@@ -92,17 +94,28 @@ def command(port: int) -> list[str]:
     ]
 
 
-def serve(command: Sequence[str], settings: Path, ready: Callable[[], None]) -> int:
-    """Run Streamlit until it ends, or this process is interrupted."""
+def serve(command: Sequence[str], port: int, settings: Path, ready: Callable[[], None]) -> int:
+    """Run Streamlit until it ends, or this process is interrupted; ``ready`` once it answers."""
     environment = {**without_secrets(os.environ), SETTINGS: str(settings)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
-        ready()
         try:
+            if _answers(child, port):
+                ready()
             return child.wait()
         except KeyboardInterrupt:
             return 0
         finally:
             child.terminate()
+
+
+def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the page can be opened; False if its process ended before."""
+    while child.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return True
+        time.sleep(_LOOK_SECONDS)
+    return False
 
 
 def free_port(wanted: int | None) -> int:

@@ -373,6 +373,22 @@ def branch_rows(
     return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
 
 
+def whys(nodes: Iterable[Row], told: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Why tables are not published, each reason with its tables: first those of rejected ones.
+
+    Args:
+        nodes: Rows of the ledger's ``nodes``.
+        told: The reason of a node as it may be shown, by node id.
+    """
+    order = {"rejected": 0, "held": 1}
+    found: dict[str, list[str]] = {}
+    for row in sorted(nodes, key=lambda row: (order.get(row["verdict"], 2), row["name"] or "")):
+        reason = told.get(row["node_id"], row["reason"] or "")
+        if reason and row["verdict"] in order:
+            found.setdefault(reason, []).append(f"{row['schema']}.{row['name']}")
+    return list(found.items())
+
+
 # Two states of the lake
 
 

@@ -62,7 +62,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What was there while the page was served."""
     seen: list[dict[str, Any]] = []
 
-    def serve(given: list[str], settings: Path, ready: Any) -> int:
+    def serve(given: list[str], port: int, settings: Path, ready: Any) -> int:
         ready()
         mode = stat.S_IMODE(settings.stat().st_mode)
         seen.append({"command": given, "path": settings, "mode": mode, **vars_of(settings)})
@@ -117,7 +117,10 @@ def test_streamlit_learns_of_the_settings_by_their_path_alone(
     monkeypatch.setenv(TOKEN, "a-token-of-my-own")
     written = tmp_path / "environment"
     shell = ["sh", "-c", f"env > {written}"]
-    assert command.serve(shell, tmp_path / "settings.json", lambda: None) == 0
+    told: list[str] = []
+    port = command.free_port(None)
+    assert command.serve(shell, port, tmp_path / "settings.json", lambda: told.append("")) == 0
+    assert told == [], "the page was told of, and never answered"
     environment = written.read_text()
     assert f"{SETTINGS}={tmp_path / 'settings.json'}" in environment
     assert "a-token-of-my-own" not in environment

@@ -440,7 +440,7 @@ def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
     "spec",
     [
         charts.verdicts([{"run": "a"}]),
-        charts.durations([{"run": "a"}]),
+        charts.durations([{"run": "a", "outcome": "held"}]),
         charts.tests([{"test": "a"}]),
         charts.metric([{"at": "a"}]),
         charts.reasons([{"reason": "a"}]),
@@ -449,3 +449,17 @@ def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
 )
 def test_plots_are_plain_json(spec: dict[str, Any]) -> None:
     assert json.loads(json.dumps(spec)) == spec
+
+
+def test_each_reason_is_told_once_with_its_tables_and_published_ones_have_none() -> None:
+    nodes = [
+        node(FIRST, "a", "held", reason="all or none"),
+        node(FIRST, "b", "rejected", reason="ids failed (3)"),
+        node(FIRST, "c", "held", reason="all or none"),
+        node(FIRST, "d", "published", reason="a warning"),
+        node(FIRST, "e", "rejected"),
+    ]
+    assert shown.whys(nodes, {"model.shop.b": "ids failed"}) == [
+        ("ids failed", ["s.b"]),
+        ("all or none", ["s.a", "s.c"]),
+    ]

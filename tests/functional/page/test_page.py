@@ -1,0 +1,231 @@
+"""The page in a real browser, over a lake behind the gate: what it shows, and what its buttons do.
+
+In one file and one order, as all of it looks at the same few builds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vocabulary import MakeProject, Outcome, Project, Reader
+from vocabulary.browser import Browser, browsing
+
+ROOT = Path(__file__).parents[3]
+TOKEN_FIELD = "input[type=password]"
+HELD = "pr_7"
+SHOP = {
+    "models/orders.sql": """
+        select id, if(id = {{ var('bad_id', 0) }}, null, id * 2) as amount
+        from range(1, {{ var('rows', 10) }} + 1)
+    """,
+    "models/prices.sql": """
+        select * from values
+            (1, 10, timestamp '2026-01-01', timestamp '2026-01-20'),
+            (1, 12, timestamp '2026-01-20', cast(null as timestamp)),
+            (2, 20, timestamp '2026-01-05', cast(null as timestamp))
+            as prices(id, price, valid_from, valid_to)
+    """,
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns:
+              - name: amount
+                data_tests: [{not_null: {name: amounts_known}}]
+          - name: prices
+            columns: [{name: price, data_tests: [{not_null: {name: prices_known}}]}]
+    """,
+}
+
+
+@dataclass
+class Shown:
+    """The page of a project, open in a browser."""
+
+    project: Project
+    reader: Reader
+    rejected: Outcome
+    browser: Browser
+    url: str
+    token: str
+    log: Path
+
+    def view(self, name: str, token: str | None = None) -> None:
+        """Open a view anew, as nobody who has given a token before; give one."""
+        self.browser.open("about:blank")
+        self.browser.open(f"{self.url}/?view={name}")
+        self.browser.wait("document.querySelector('h1') !== null")
+        if token is not None:
+            self.browser.type(token, TOKEN_FIELD)
+
+    def amounts(self) -> list[Any]:
+        """What readers of main see."""
+        return self.reader.table(self.project.schema, "orders").values("id", "amount")
+
+    def refs(self) -> set[str]:
+        """The branches and tags of the table, as PyIceberg sees them."""
+        table = self.reader.catalog.load_table((self.project.schema, "orders"))
+        return set(table.metadata.refs)
+
+
+@pytest.fixture(scope="module")
+def streamlit() -> None:
+    """Streamlit, as `make page` brings it, where it is not there yet."""
+    if importlib.util.find_spec("streamlit") is None:
+        subprocess.run(["scripts/page"], cwd=ROOT, check=True)
+
+
+@pytest.fixture(scope="module")
+def page(
+    make_project: MakeProject,
+    reader: Reader,
+    streamlit: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Shown]:
+    """A published run, a rejected one and a held one; the page, and a browser that shows it."""
+    project = make_project("page", SHOP, settings={"models": {"+materialized": "table"}})
+    project.dbt("build").succeeded()
+    rejected = project.dbt("build", bad_id=3).failed()
+    held = project.dbt("build", "--select", "orders", rows=12, wap_branch=HELD, wap_publish="never")
+    held.succeeded()
+    folder = tmp_path_factory.mktemp("browser")
+    log = folder / "page.log"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DBT_", "SPARKWAP_P"))}
+    with log.open("w") as said:
+        served = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from sparkwap.cli import main; raise SystemExit(main())"),
+                *("page", "--project-dir", str(project.folder)),
+                *("--profiles-dir", str(project.folder)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env=environment,
+        )
+        assert served.stdout is not None
+        try:
+            url = served.stdout.readline().split()[-1]
+            token = served.stdout.readline().split()[-1]
+            with browsing(folder / "profile") as browser:
+                yield Shown(project, reader, rejected, browser, url, token, log)
+        finally:
+            served.send_signal(signal.SIGTERM)
+            served.wait(30)
+
+
+def test_the_page_is_on_loopback_alone_and_its_settings_are_its_owners(page: Shown) -> None:
+    assert page.url.startswith("http://127.0.0.1:")
+    (settings,) = (page.project.folder / "target/page").glob("settings_*.json")
+    assert settings.stat().st_mode & 0o777 == 0o600
+    with urllib.request.urlopen(page.url, timeout=30) as answer:
+        assert page.token not in answer.read().decode()
+
+
+def test_runs_are_shown_with_their_verdicts(page: Shown) -> None:
+    page.view("Runs")
+    page.browser.wait_for("Verdicts of the gate")
+    page.browser.wait_for(page.rejected.run_id[:8])
+    page.browser.wait("document.querySelectorAll('.vega-embed').length >= 2")
+
+
+def test_a_rejected_branch_is_shown_with_its_reason_and_its_commands(page: Shown) -> None:
+    page.view("Branches")
+    page.browser.wait_for(page.rejected.branch)
+    page.browser.wait_for("amounts_known failed")
+    page.browser.wait_for(HELD)
+    text = page.browser.text()
+    assert f"wap_discard --args '{{branch: {HELD}}}'" in text or "Commands that go on" in text
+
+
+def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
+    before, refs = page.amounts(), page.refs()
+    for token in (None, "no-such-token-at-all", page.token[:-1]):
+        page.view("Branches", token)
+        if token:
+            page.browser.wait_for("That is not the token.")
+        for button in ("Approve and publish", "Discard …"):
+            assert page.browser.disabled(button)
+    # Not even by somebody who opens the button in the browser.
+    every = "[...document.querySelectorAll('button')]"
+    page.browser.run(f"{every}.forEach(one => {{one.disabled = false; one.click()}})")
+    page.browser.wait_for("Branches")
+    assert (page.amounts(), page.refs()) == (before, refs)
+
+
+def test_rows_want_the_token(page: Shown) -> None:
+    page.view("History of a key")
+    page.browser.wait_for("opens rows")
+    page.browser.type(page.token, TOKEN_FIELD)
+    page.browser.wait_for("prices")
+    page.browser.wait("document.querySelectorAll('.vega-embed').length === 1")
+
+
+def test_tests_are_a_grid_over_runs(page: Shown) -> None:
+    page.view("Tests")
+    page.browser.wait_for("Pass and fail over runs")
+    page.browser.wait_for("amounts_known")
+
+
+def test_publish_makes_the_held_branch_main(page: Shown) -> None:
+    assert len(page.amounts()) == 10
+    page.view("Branches", page.token)
+    page.browser.wait_for("are open.")
+    press(page.browser, HELD, "Approve and publish")
+    page.browser.wait_for("Done.")
+    assert page.amounts() == [(n, n * 2) for n in range(1, 13)]
+    assert HELD not in page.refs()
+    (row,) = [r for r in page.reader.ledger("runs", branch=HELD) if r["command"] == "wap_publish"]
+    assert row["outcome"] == "published"
+
+
+def test_publishing_a_rejected_branch_is_refused_by_the_gate(page: Shown) -> None:
+    before = page.amounts()
+    page.view("Branches", page.token)
+    page.browser.wait_for("are open.")
+    press(page.browser, page.rejected.branch, "Approve and publish")
+    page.browser.wait_for("It was not done")
+    page.browser.wait_for("amounts_known failed")
+    assert page.amounts() == before
+    assert page.rejected.branch in page.refs()
+
+
+def test_discard_drops_the_branch_and_readers_see_no_change(page: Shown) -> None:
+    before = page.amounts()
+    page.view("Branches", page.token)
+    page.browser.wait_for("are open.")
+    press(page.browser, page.rejected.branch, "Discard …")
+    page.browser.click(f"Yes, discard {page.rejected.branch}")
+    page.browser.wait_for("Done.")
+    assert page.amounts() == before
+    assert page.rejected.branch not in page.refs()
+    page.browser.wait_for("No audit branch is open")
+
+
+def test_the_token_is_in_no_log_and_no_address(page: Shown) -> None:
+    assert page.token not in page.log.read_text()
+    assert page.token not in str(page.browser.run("location.href"))
+    for log in page.project.folder.rglob("*.log"):
+        assert page.token not in log.read_text()
+
+
+def press(browser: Browser, branch: str, label: str) -> None:
+    """Click a button of one branch, as soon as it can be clicked."""
+    key = json.dumps(f".st-key-{_key(label)}-{branch} button")
+    button = f"document.querySelector({key})"
+    browser.wait(f"{button} !== null && !{button}.disabled")
+    browser.run(f"{button}.click()")
+
+
+def _key(label: str) -> str:
+    return {"Approve and publish": "publish", "Discard …": "discard"}[label]

@@ -1,0 +1,237 @@
+"""The page drawn by Streamlit, without a browser, over a lake in a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from dbt.adapters.factory import reset_adapters
+
+from sparkwap import build
+from sparkwap.catalog import Lake
+from sparkwap.ledger import LedgerRows
+from sparkwap.page import access, act, shown
+from sparkwap.page.access import SETTINGS, Settings
+
+ROOT = Path(__file__).parents[3]
+APP = ROOT / "src/sparkwap/page/app.py"
+TOKEN = "0123456789abcdef"
+BRANCH = "pr_1"
+NOW = datetime.now(UTC)
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+HOSTILE = "test ids failed: ![x](http://127.0.0.1/x) Ann"
+
+Draw = Callable[..., Any]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def streamlit() -> None:
+    """Streamlit, as `make page` brings it, where it is not there yet."""
+    if importlib.util.find_spec("streamlit") is None:
+        subprocess.run(["scripts/page"], cwd=ROOT, check=True)
+        importlib.invalidate_caches()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A dbt project whose lake is in its folder, and the page's settings for it."""
+    output = {"type": "sparkwap", "lake": str(tmp_path / ".lake"), "schema": "s", "threads": 1}
+    files = {
+        "dbt_project.yml": {"name": "shop", "version": "1.0", "profile": "shop"},
+        "profiles.yml": {"shop": {"target": "t", "outputs": {"t": output}}},
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    options = ("--project-dir", str(tmp_path), "--profiles-dir", str(tmp_path))
+    Settings(TOKEN, options).write(tmp_path / "settings.json")
+    monkeypatch.setenv(SETTINGS, str(tmp_path / "settings.json"))
+    monkeypatch.delenv("DBT_TARGET_PATH", raising=False)
+    yield tmp_path
+    reset_adapters()
+
+
+@pytest.fixture
+def lake(project: Path) -> Iterator[Lake]:
+    """A lake with one published table, and a rejected candidate of it."""
+    described = build.parse_call(access.read(project / "settings.json").arguments).lake()
+    (project / ".lake").mkdir()
+    lake = Lake(described.name, dict(described.properties))
+    lake.ensure_schema("s")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    lake.catalog.create_table(("s", "orders"), rows.schema).append(rows)
+    lake.open_branch(("s", "orders"), BRANCH)
+    lake.catalog.load_table(("s", "orders")).append(rows, branch=BRANCH)
+    shared = {"run_id": RUN, "branch": BRANCH}
+    node = {"node_id": "model.shop.orders", "schema": "s", "name": "orders", "built_at": NOW}
+    test = {"test_id": "test.shop.ids", "test_name": "ids", "executed_at": NOW}
+    times = {"started_at": NOW - timedelta(seconds=9), "ended_at": NOW}
+    lake.ledger.append(
+        [
+            LedgerRows("runs", [{**shared, **times, "outcome": "rejected", "command": "build"}]),
+            LedgerRows("nodes", [{**shared, **node, "verdict": "rejected", "reason": HOSTILE}]),
+            LedgerRows("tests", [{**shared, **test, "status": "fail", "failures": 3}]),
+        ]
+    )
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def draw(project: Path) -> Draw:
+    """Draws a view, with a token or without."""
+    from streamlit.testing.v1 import AppTest
+
+    def draw(view: str, token: str | None = TOKEN) -> Any:
+        page = AppTest.from_file(str(APP), default_timeout=60)
+        page.query_params["view"] = view
+        page.run()
+        if token is not None:
+            page.text_input(key="token").input(token).run()
+        assert not page.exception, page.exception[0].stack_trace
+        return page
+
+    return draw
+
+
+def texts(page: Any) -> str:
+    kinds = (page.markdown, page.caption, page.subheader, page.info, page.success, page.code)
+    return "\n".join(str(one.value) for kind in kinds for one in kind)
+
+
+def buttons(page: Any) -> dict[str, bool]:
+    """Whether each button of a branch can be pressed."""
+    return {one.key: not one.disabled for one in page.button if one.key and BRANCH in one.key}
+
+
+VIEWS = ["Runs", "Branches", "Tests", "Quarantine", "History of a key", "Compare"]
+
+
+@pytest.mark.parametrize("view", [VIEWS[0], VIEWS[-1]])
+def test_without_a_lake_a_view_says_what_makes_one_and_makes_none(
+    draw: Draw, project: Path, view: str
+) -> None:
+    page = draw(view)
+    assert "There is no lake yet." in texts(page)
+    assert "dbt build" in texts(page)
+    assert not (project / ".lake").exists()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_is_drawn_with_a_token_and_without(draw: Draw, lake: Lake, view: str) -> None:
+    for token in (None, TOKEN):
+        page = draw(view, token)
+        assert page.title[0].value
+        assert not page.error
+
+
+def test_the_totals_of_the_runs(draw: Draw, lake: Lake) -> None:
+    page = draw("Runs")
+    totals = {one.label: one.value for one in page.metric}
+    assert totals == {
+        "runs": "1",
+        "✔ published": "0",
+        "◆ held": "0",
+        "✖ rejected": "1",
+        "open branches": "1",
+    }
+
+
+def test_a_rejected_branch_is_shown_with_its_reason_as_plain_text(draw: Draw, lake: Lake) -> None:
+    page = draw("Branches")
+    assert page.subheader[0].value == BRANCH
+    assert shown.plain(HOSTILE) in texts(page)
+    assert HOSTILE not in texts(page)
+    frame = page.dataframe[0].value
+    assert list(frame["table"]) == ["s.orders"]
+    assert (frame["rows on main"][0], frame["rows here"][0]) == (2, 4)
+    assert list(frame["change"]) == ["+2 rows"]
+
+
+@pytest.mark.parametrize("token", [None, "0123456789abcdeF"])
+def test_the_buttons_are_shut_without_the_token(draw: Draw, lake: Lake, token: str | None) -> None:
+    assert set(buttons(draw("Branches", token)).values()) == {False}
+
+
+def test_the_token_opens_the_buttons_and_discard_asks_once_more(
+    draw: Draw, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, Any]] = []
+
+    def perform(call: Any, operation: str, arguments: Any, *, open_branches: list[str]) -> act.Done:
+        called.append((operation, arguments, open_branches))
+        return act.Done("dbt run-operation ...", True, "Discarded pr_1")
+
+    monkeypatch.setattr(act, "perform", perform)
+    page = draw("Branches")
+    assert set(buttons(page).values()) == {True}
+    page.button(key=f"discard-{BRANCH}").click().run()
+    assert called == []
+    page.button(key=f"no-{BRANCH}").click().run()
+    assert f"yes-{BRANCH}" not in buttons(page)
+    page.button(key=f"discard-{BRANCH}").click().run()
+    page.button(key=f"yes-{BRANCH}").click().run()
+    assert called == [("wap_discard", {"branch": BRANCH}, [BRANCH])]
+    assert "Discarded pr_1" in texts(page)
+    page.button(key=f"publish-{BRANCH}").click().run()
+    assert called[-1] == ("wap_publish", {"branch": BRANCH}, [BRANCH])
+
+
+def test_a_failed_operation_shows_what_was_said(
+    draw: Draw, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = act.Done("dbt run-operation wap_publish", False, "rejected: test ids failed")
+    monkeypatch.setattr(act, "perform", lambda *_, **__: refused)
+    page = draw("Branches")
+    page.button(key=f"publish-{BRANCH}").click().run()
+    assert "not done" in page.error[0].value
+    assert "rejected: test ids failed" in texts(page)
+
+
+def test_a_branch_that_went_meanwhile_is_told(draw: Draw, lake: Lake) -> None:
+    page = draw("Branches")
+    lake.discard(BRANCH, str(uuid.uuid4()))
+    page.button(key=f"publish-{BRANCH}").click().run()
+    # The page is drawn from the catalog as it is now, so that its button is gone.
+    assert "No audit branch is open" in page.success[0].value
+    assert buttons(page) == {}
+
+
+def test_values_of_personal_columns_are_never_shown(draw: Draw, lake: Lake, project: Path) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([7], pa.int64()),
+            "email": pa.array(["ann@example.org"]),
+            "phone_2": pa.array(["555-0100"]),
+            "city": pa.array(["Rome"]),
+            "valid_from": pa.array([datetime(2026, 1, 1)], pa.timestamp("us")),
+            "valid_to": pa.array([None], pa.timestamp("us")),
+        }
+    )
+    lake.catalog.create_table(("s", "people"), rows.schema).append(rows)
+    node = {
+        "unique_id": "model.shop.people", "resource_type": "model", "schema": "s",
+        "alias": "people", "name": "people", "config": {"unique_key": "id"},
+        "columns": {"email": {"name": "email", "meta": {"personal": True}}},
+    }  # fmt: skip
+    (project / "target").mkdir()
+    (project / "target/manifest.json").write_text(json.dumps({"nodes": {node["unique_id"]: node}}))
+    config = json.loads((project / "dbt_project.yml").read_text())
+    config["vars"] = {"wap_diff_hide": ["phone*"]}
+    (project / "dbt_project.yml").write_text(json.dumps(config))
+    page = draw("History of a key")
+    frame = page.dataframe[0].value
+    assert frame["city"][0] == "Rome"
+    assert not {"email", "phone_2"} & set(frame.columns)
+    assert "Rome" not in texts(draw("History of a key", None))
+    page.selectbox(key="key").select("email").run()
+    assert "is personal" in page.warning[0].value
+    assert not page.dataframe
+    assert "ann@example.org" not in texts(page)
