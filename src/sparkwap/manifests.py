@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sparkwap.errors import SparkwapError
@@ -85,9 +86,20 @@ def reduced(manifest: Document) -> dict[str, Any]:
     }
 
 
-def pack(manifest: Document) -> Packed:
-    """Reduce and compress a manifest; the same code gives the same hash."""
-    text = json.dumps(reduced(manifest), sort_keys=True, separators=(",", ":"), default=str)
+def pack(manifest: Document, called: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Packed:
+    """Reduce and compress a manifest; the same code gives the same hash.
+
+    Args:
+        manifest: dbt's own.
+        called: Unique id -> the macros that a node calls, as they were when the project was read.
+            To those of a test dbt adds what ran it, so that it would seem to be other code.
+    """
+    kept = reduced(manifest)
+    for key, macros in called.items():
+        node = kept["nodes"].get(key)
+        if node is not None and node.get("depends_on") is not None:
+            node["depends_on"] = {**node["depends_on"], "macros": list(macros)}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
     content = text.encode()
     return Packed(hashlib.sha256(content).hexdigest(), zlib.compress(content, _LEVEL))
 

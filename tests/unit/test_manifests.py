@@ -136,6 +136,20 @@ def test_made_up_rows_and_compiled_code_are_not_kept(story: dict[str, Any]) -> N
     assert again.hash == manifests.pack(story["first"]).hash
 
 
+def test_what_ran_a_test_is_no_part_of_it(story: dict[str, Any]) -> None:
+    before = story["first"]
+    called = {key: node["depends_on"]["macros"] for key, node in before["nodes"].items()
+              if "depends_on" in node}  # fmt: skip
+    run = json.loads(json.dumps(before))
+    tests = [node for node in run["nodes"].values() if node["resource_type"] == "test"]
+    assert tests
+    for test in tests:
+        test["depends_on"]["macros"].append("macro.dbt.statement")
+    assert manifests.pack(run).hash != manifests.pack(before).hash
+    assert manifests.pack(run, called).hash == manifests.pack(before).hash
+    assert run["nodes"][tests[0]["unique_id"]]["depends_on"]["macros"][-1] == "macro.dbt.statement"
+
+
 def test_a_damaged_manifest_is_refused(story: dict[str, Any]) -> None:
     packed = manifests.pack(story["first"])
     for content in (packed.content[:-9], b"", manifests.pack(story["after"]).content):

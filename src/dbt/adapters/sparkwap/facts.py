@@ -243,6 +243,15 @@ class Manifest:
         return self._closure(_depends_on(node)) | {node_id}
 
 
+def called(manifest: Any) -> dict[str, tuple[str, ...]]:
+    """Unique id -> the macros that a node calls, by dbt's manifest before anything has run."""
+    return {
+        key: tuple(node.depends_on.macros)
+        for key, node in manifest.nodes.items()
+        if getattr(node, "depends_on", None) is not None
+    }
+
+
 def one_line(message: str | None) -> str | None:
     """An error of dbt's, short, without the headings and macros that say where it was."""
     if message is None:

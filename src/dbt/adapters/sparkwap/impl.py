@@ -130,6 +130,7 @@ class SparkWapAdapter(SparkAdapter):
         self._replay_known = False
         self._run_settled = False
         self._opened_by_hook = False
+        self._called: Mapping[str, tuple[str, ...]] = {}
         # The run that the gate has decided: hooks of other packages may come after its own.
         self._closed_run: Run | None = None
         self._refusal: str | None = None
@@ -447,7 +448,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _packed_manifest(self) -> manifests.Packed:
         manifest: Any = self.get_macro_resolver()
-        return manifests.pack(manifest.writable_manifest().to_dict(omit_none=False))
+        document = manifest.writable_manifest().to_dict(omit_none=False)
+        return manifests.pack(document, self._called)
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
@@ -667,6 +669,7 @@ class SparkWapAdapter(SparkAdapter):
         if run.replay is not None:
             self._pin(run, selected)
         self._record_unfinished()
+        self._called = facts.called(self.get_macro_resolver())
         self._opened_by_hook = True
         reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
