@@ -184,7 +184,7 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
         names = ", ".join(tables[:_REASONS_SHOWN])
         more = f" and {len(tables) - _REASONS_SHOWN} more" if len(tables) > _REASONS_SHOWN else ""
         st.markdown(
-            f"- {shown.plain(shown.short(reason, 400))}  \n  :gray[{shown.plain(names)}{more}]"
+            f"- {shown.plain(shown.short(reason, 240))}  \n  :gray[{shown.plain(names)}{more}]"
         )
     if one.lease:
         st.info(shown.plain(f"{one.name} is {one.lease}."), icon=":material/lock:")
