@@ -86,6 +86,7 @@ def test_a_dbt_command_is_one(
 
     words = list(command.words[1:])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DBT_PROFILES_DIR", str(tmp_path))  # dbt wants some folder to be there
     (tmp_path / "elementary").mkdir()
     require_legal(given(command.option("--vars")))
     if words[0] != "run-operation":
