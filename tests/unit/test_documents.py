@@ -108,6 +108,13 @@ def test_a_target_of_make_is_one(command: Command) -> None:
     assert {word for word in command.words[1:] if "=" not in word} <= set(targets)
 
 
+def test_what_make_calls_is_taken() -> None:
+    recipes = re.findall(r"^\t@sparkwap (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "report --python .venv-elementary/bin/python" in recipes
+    for recipe in recipes:
+        cli._parser().parse_args(recipe.split())
+
+
 @pytest.mark.parametrize("command", commands("python"), ids=str)
 def test_a_script_is_there_and_takes_its_arguments(command: Command) -> None:
     script, *arguments = command.words[1:]

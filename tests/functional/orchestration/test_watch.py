@@ -48,7 +48,7 @@ class Watching:
         return [json.loads(line) for line in lines if line.startswith('{"at"')]
 
     def wait_for(self, event: str, count: int = 1) -> None:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while sum(one["event"] == event for one in self.events()) < count:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()

@@ -351,6 +351,20 @@ def test_exit_codes_tell_what_became_of_it(
     assert "Already published" in text
 
 
+def test_a_new_table_on_a_branch_that_has_a_name(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.request(2)
+    new = ("--table", "web.new", "--create", "--unique", "id")
+    code, text = command(world, capsys, *new, "--branch", "pr_7")
+    assert code == 0
+    assert "wap_publish --args '{branch: pr_7}'" in text
+    assert not world.lake.catalog.table_exists("web.new")
+    assert world.live("new", "web__pr_7") == [2]
+    code, _ = command(world, capsys, *new, "--publish")
+    assert (code, world.live("new")) == (0, [2])
+
+
 def test_audits_come_from_a_file_too(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.request(2, None)
     audits = world.folder / "audits.yml"
