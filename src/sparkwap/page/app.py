@@ -189,7 +189,7 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
     if one.lease:
         st.info(shown.plain(f"{one.name} is {one.lease}."), icon=":material/lock:")
     _table(
-        shown.branch_rows(nodes, look.compared(page.lake, one.name, "main"), page.told(nodes)),
+        shown.branch_rows(nodes, look.compared(page.lake, one.name, "main")),
         "verdict",
     )
     failed = [row for row in one.history.tests if row["status"] in ("fail", "error", "warn")]

@@ -13,6 +13,7 @@ _PLOT_PIXELS = 320
 # The height of a plot has its axes and legend in it.
 _ROW_PIXELS = 26
 _FRAME_PIXELS = 110
+_GRID_FRAME_PIXELS = 150
 
 
 def verdicts(bars: Sequence[Mapping[str, Any]]) -> Spec:
@@ -75,7 +76,12 @@ def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
             "type": "nominal",
             "sort": None,
             "title": None,
-            "axis": {"labelAngle": -40, "labelLimit": 220, "orient": "top"},
+            "axis": {
+                "labelAngle": -40,
+                "orient": "top",
+                # The run's id, which parts two runs of one minute, is in the tooltip.
+                "labelExpr": "split(datum.label, ' · ')[0]",
+            },
         },
         "y": {
             "field": "test",
@@ -86,14 +92,16 @@ def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
     }
     return {
         "data": {"values": list(results)},
-        "height": rows * _ROW_PIXELS + _FRAME_PIXELS,
+        "height": rows * _ROW_PIXELS + _GRID_FRAME_PIXELS,
         "layer": [
             {
                 "mark": {"type": "rect", "stroke": "white", "strokeWidth": 2, "cornerRadius": 3},
                 "encoding": {
                     **shared,
                     "color": _colours("status", STATUSES),
-                    "tooltip": _tooltip("test", "at", "status", "failures", "severity", "seconds"),
+                    "tooltip": _tooltip(
+                        "test", "run", "at", "status", "failures", "severity", "seconds"
+                    ),
                 },
             },
             {

@@ -345,32 +345,27 @@ def commands(branch: str, verdicts: Collection[str]) -> list[tuple[str, str]]:
     return found
 
 
-def branch_rows(
-    nodes: Iterable[Row], differences: Iterable[Compared], told: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """The tables of an open branch: verdict, reason, rows and columns against ``main``.
+def branch_rows(nodes: Iterable[Row], differences: Iterable[Compared]) -> list[dict[str, Any]]:
+    """The tables of an open branch: verdict, rows and columns against ``main``.
 
     Args:
         nodes: The branch's latest rows in the ledger's ``nodes``.
         differences: The branch compared with ``main``.
-        told: The reason of a node as it may be shown, by node id.
     """
-    by_name = {f"{row['schema']}.{row['name']}": row for row in nodes}
+    verdicts = {f"{row['schema']}.{row['name']}": row["verdict"] for row in nodes}
     order = {"rejected": 0, "held": 1}
-    found = []
-    for one in differences:
-        row = by_name.get(one.name)
-        verdict = row["verdict"] if row else None
-        why = told.get(row["node_id"], row["reason"] or "") if row else "its run did not end"
-        found.append((order.get(verdict or "", 2), one.name, {
-            "verdict": marked(verdict),
+    rows = sorted(differences, key=lambda one: (order.get(verdicts.get(one.name, ""), 2), one.name))
+    return [
+        {
+            "verdict": marked(verdicts.get(one.name) or "none: its run did not end"),
             "table": one.name,
             "rows on main": one.old.rows if one.old else None,
             "rows here": one.new.rows if one.new else None,
             "change": one.told,
-            "why": why,
-        }))  # fmt: skip
-    return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
+            "written": one.written,
+        }
+        for one in rows
+    ]
 
 
 def whys(nodes: Iterable[Row], told: Mapping[str, str]) -> list[tuple[str, list[str]]]:

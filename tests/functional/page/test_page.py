@@ -156,9 +156,9 @@ def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
             page.browser.wait_for("That is not the token.")
         for button in ("Approve and publish", "Discard …"):
             assert page.browser.disabled(button)
-    # Not even by somebody who opens the button in the browser.
-    every = "[...document.querySelectorAll('button')]"
-    page.browser.run(f"{every}.forEach(one => {{one.disabled = false; one.click()}})")
+    # Not even by somebody who opens the buttons in the browser.
+    shut = "[...document.querySelectorAll('button')].filter(one => one.disabled)"
+    page.browser.run(f"{shut}.forEach(one => {{one.disabled = false; one.click()}})")
     page.browser.wait_for("Branches")
     assert (page.amounts(), page.refs()) == (before, refs)
 
