@@ -136,6 +136,28 @@ def test_made_up_rows_and_compiled_code_are_not_kept(story: dict[str, Any]) -> N
     assert again.hash == manifests.pack(story["first"]).hash
 
 
+def test_what_a_run_adds_to_a_node_is_not_kept(story: dict[str, Any]) -> None:
+    parsed = story["first"]
+    ran = {
+        key: {
+            **node,
+            "depends_on": {**node["depends_on"], "macros": [*_calls(node), "macro.dbt.run_query"]},
+            "index": 1,
+        }
+        for key, node in parsed["nodes"].items()
+        if "macros" in node["depends_on"]
+    }
+    calls = {key: _calls(node) for key, node in parsed["nodes"].items()}
+    after = {**parsed, "nodes": {**parsed["nodes"], **ran}}
+    assert manifests.pack(after).hash != manifests.pack(parsed).hash
+    assert manifests.pack(after, calls).hash == manifests.pack(parsed).hash
+    assert digests(manifests.reduced(after, calls)) == digests(parsed)
+
+
+def _calls(node: dict[str, Any]) -> list[str]:
+    return list(node["depends_on"]["macros"])
+
+
 def test_a_damaged_manifest_is_refused(story: dict[str, Any]) -> None:
     packed = manifests.pack(story["first"])
     for content in (packed.content[:-9], b"", manifests.pack(story["after"]).content):

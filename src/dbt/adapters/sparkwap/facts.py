@@ -38,6 +38,15 @@ _SHORT = 300
 _CUT = " ..."
 
 
+def calls(manifest: Any) -> dict[str, list[str]]:
+    """Node id -> ids of the macros that it calls, as far as dbt knows by now.
+
+    :param manifest: dbt's own; None for none.
+    """
+    nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
+    return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
+
+
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 

@@ -134,6 +134,7 @@ class SparkWapAdapter(SparkAdapter):
         self._alerts: alerting.RunAlerts | None = None
         self._read_branch_known = False
         self._facts: facts.Manifest | None = None
+        self._calls: manifests.Calls | None = None
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
@@ -257,6 +258,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        # Now, as no node was run yet: dbt adds to this what nodes call when they are.
+        self._calls = facts.calls(self.get_macro_resolver())
         rebuilt = again.rebuilt_branch()
         run = Run(
             self.lake,
@@ -434,7 +437,9 @@ class SparkWapAdapter(SparkAdapter):
 
     def _packed_manifest(self) -> manifests.Packed:
         manifest: Any = self.get_macro_resolver()
-        return manifests.pack(manifest.writable_manifest().to_dict(omit_none=False))
+        return manifests.pack(
+            manifest.writable_manifest().to_dict(omit_none=False), calls=self._calls
+        )
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
