@@ -11,13 +11,15 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from sparkwap.errors import SparkwapError
 
 Document = Mapping[str, Any]
 """A ``manifest.json``, parsed."""
+
+Calls = Mapping[str, Sequence[str]]
+"""Node id -> ids of the macros that it calls."""
 
 _METADATA = ("dbt_schema_version", "dbt_version", "project_name", "project_id", "adapter_type")
 _PARTS = (
@@ -49,7 +51,7 @@ _VOLATILE = frozenset(
         "created_at", "root_path", "build_path", "compiled", "compiled_code", "compiled_path",
         "extra_ctes", "extra_ctes_injected", "_pre_injected_sql", "deferred", "defer_relation",
         "config_call_dict", "unrendered_config_call_dict", "meta", "docs", "doc_blocks",
-        "patch_path",
+        "patch_path", "index",
     }
 )  # fmt: skip
 _LEVEL = 6
@@ -63,16 +65,20 @@ class Packed:
     content: bytes
 
 
-def reduced(manifest: Document) -> dict[str, Any]:
+def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
     """The parts of a manifest that are kept; the rest of dbt's required parts is empty.
 
     Args:
         manifest: dbt's own, or one that was reduced before.
+        calls: What its nodes called when they were parsed. dbt adds to that whatever a node calls
+            when it is run, so that a manifest after a build is not that of the same code parsed.
     """
-    metadata = manifest["metadata"]
+    metadata, calls = manifest["metadata"], calls or {}
     return {
         "metadata": {key: metadata.get(key) for key in _METADATA},
-        "nodes": {key: _plain(node) for key, node in manifest["nodes"].items()},
+        "nodes": {
+            key: _calling(_plain(node), calls.get(key)) for key, node in manifest["nodes"].items()
+        },
         "macros": {
             key: {name: macro.get(name) for name in _MACRO}
             for key, macro in manifest["macros"].items()
@@ -86,19 +92,9 @@ def reduced(manifest: Document) -> dict[str, Any]:
     }
 
 
-def pack(manifest: Document, called: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Packed:
-    """Reduce and compress a manifest; the same code gives the same hash.
-
-    Args:
-        manifest: dbt's own.
-        called: Unique id -> the macros that a node calls, as they were when the project was read.
-            To those of a test dbt adds what ran it, so that it would seem to be other code.
-    """
-    kept = reduced(manifest)
-    for key, macros in called.items():
-        node = kept["nodes"].get(key)
-        if node is not None and node.get("depends_on") is not None:
-            node["depends_on"] = {**node["depends_on"], "macros": list(macros)}
+def pack(manifest: Document, calls: Calls | None = None) -> Packed:
+    """Reduce and compress a manifest, see `reduced`; the same code gives the same hash."""
+    kept = reduced(manifest, calls)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
     content = text.encode()
     return Packed(hashlib.sha256(content).hexdigest(), zlib.compress(content, _LEVEL))
@@ -132,6 +128,12 @@ def _plain(node: Any) -> Any:
     if isinstance(config, Mapping):
         kept["config"] = {k: v for k, v in config.items() if k not in ("meta", "docs")}
     return kept
+
+
+def _calling(node: dict[str, Any], macros: Sequence[str] | None) -> dict[str, Any]:
+    if macros is None:
+        return node
+    return {**node, "depends_on": {**node["depends_on"], "macros": list(macros)}}
 
 
 def _unit_test(test: Mapping[str, Any]) -> dict[str, Any]:

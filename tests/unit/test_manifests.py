@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 
+from dbt.adapters.sparkwap import facts
 from sparkwap import manifests
 from sparkwap.errors import SparkwapError
 from sparkwap.pr.code import digests
@@ -74,10 +76,11 @@ class Project:
             lines = [line.removeprefix(" " * 8) for line in text.lstrip("\n").splitlines()]
             path.write_text("\n".join(lines) + "\n")
 
-    def dbt(self, *command: str) -> Any:
+    def dbt(self, *command: str, manifest: Any = None) -> Any:
         folder = str(self.folder)
         place = ["--project-dir", folder, "--profiles-dir", folder, "--log-path", f"{folder}/logs"]
-        ended = dbtRunner().invoke(["--quiet", *command, *place])
+        ended = dbtRunner(manifest).invoke(["--quiet", *command, *place])
+        reset_adapters()
         assert ended.success, ended.exception
         return ended.result
 
@@ -136,18 +139,39 @@ def test_made_up_rows_and_compiled_code_are_not_kept(story: dict[str, Any]) -> N
     assert again.hash == manifests.pack(story["first"]).hash
 
 
-def test_what_ran_a_test_is_no_part_of_it(story: dict[str, Any]) -> None:
-    before = story["first"]
-    called = {key: node["depends_on"]["macros"] for key, node in before["nodes"].items()
-              if "depends_on" in node}  # fmt: skip
-    run = json.loads(json.dumps(before))
-    tests = [node for node in run["nodes"].values() if node["resource_type"] == "test"]
-    assert tests
-    for test in tests:
-        test["depends_on"]["macros"].append("macro.dbt.statement")
-    assert manifests.pack(run).hash != manifests.pack(before).hash
-    assert manifests.pack(run, called).hash == manifests.pack(before).hash
-    assert run["nodes"][tests[0]["unique_id"]]["depends_on"]["macros"][-1] == "macro.dbt.statement"
+def test_what_a_run_adds_to_a_node_is_not_kept(story: dict[str, Any]) -> None:
+    parsed = story["first"]
+    ran = {
+        key: {
+            **node,
+            "depends_on": {**node["depends_on"], "macros": [*_calls(node), "macro.dbt.run_query"]},
+            "index": 1,
+        }
+        for key, node in parsed["nodes"].items()
+        if "macros" in node["depends_on"]
+    }
+    calls = {key: _calls(node) for key, node in parsed["nodes"].items()}
+    after = {**parsed, "nodes": {**parsed["nodes"], **ran}}
+    assert manifests.pack(after).hash != manifests.pack(parsed).hash
+    assert manifests.pack(after, calls).hash == manifests.pack(parsed).hash
+    assert digests(manifests.reduced(after, calls)) == digests(parsed)
+
+
+def test_dbt_does_add_to_a_node(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    manifest = project.dbt("parse")
+    calls = facts.calls(manifest)
+    parsed = manifests.pack(manifest.writable_manifest().to_dict(omit_none=False), calls)
+    # Without a server: what it compiles is what a build would run.
+    project.dbt("compile", "--no-introspect", "--no-populate-cache", manifest=manifest)
+    assert facts.calls(manifest) != calls
+    ran = manifest.writable_manifest().to_dict(omit_none=False)
+    assert manifests.pack(ran).hash != parsed.hash
+    assert manifests.pack(ran, calls).hash == parsed.hash
+
+
+def _calls(node: dict[str, Any]) -> list[str]:
+    return list(node["depends_on"]["macros"])
 
 
 def test_a_damaged_manifest_is_refused(story: dict[str, Any]) -> None:

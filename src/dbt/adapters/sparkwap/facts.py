@@ -38,6 +38,15 @@ _SHORT = 300
 _CUT = " ..."
 
 
+def calls(manifest: Any) -> dict[str, list[str]]:
+    """Node id -> ids of the macros that it calls, as far as dbt knows by now.
+
+    :param manifest: dbt's own; None for none.
+    """
+    nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
+    return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
+
+
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 
@@ -241,15 +250,6 @@ class Manifest:
         if node is None or _materialized(node) not in SEE_THROUGH:
             return frozenset({node_id})
         return self._closure(_depends_on(node)) | {node_id}
-
-
-def called(manifest: Any) -> dict[str, tuple[str, ...]]:
-    """Unique id -> the macros that a node calls, by dbt's manifest before anything has run."""
-    return {
-        key: tuple(node.depends_on.macros)
-        for key, node in manifest.nodes.items()
-        if getattr(node, "depends_on", None) is not None
-    }
 
 
 def one_line(message: str | None) -> str | None:

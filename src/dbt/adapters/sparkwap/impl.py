@@ -130,7 +130,6 @@ class SparkWapAdapter(SparkAdapter):
         self._replay_known = False
         self._run_settled = False
         self._opened_by_hook = False
-        self._called: Mapping[str, tuple[str, ...]] = {}
         # The run that the gate has decided: hooks of other packages may come after its own.
         self._closed_run: Run | None = None
         self._refusal: str | None = None
@@ -140,6 +139,7 @@ class SparkWapAdapter(SparkAdapter):
         self._alerts: alerting.RunAlerts | None = None
         self._read_branch_known = False
         self._facts: facts.Manifest | None = None
+        self._calls: manifests.Calls | None = None
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
@@ -263,6 +263,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        # Now, as no node was run yet: dbt adds to this what nodes call when they are.
+        self._calls = facts.calls(self.get_macro_resolver())
         rebuilt = again.rebuilt_branch()
         run = Run(
             self.lake,
@@ -448,8 +450,9 @@ class SparkWapAdapter(SparkAdapter):
 
     def _packed_manifest(self) -> manifests.Packed:
         manifest: Any = self.get_macro_resolver()
-        document = manifest.writable_manifest().to_dict(omit_none=False)
-        return manifests.pack(document, self._called)
+        return manifests.pack(
+            manifest.writable_manifest().to_dict(omit_none=False), calls=self._calls
+        )
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
@@ -669,7 +672,6 @@ class SparkWapAdapter(SparkAdapter):
         if run.replay is not None:
             self._pin(run, selected)
         self._record_unfinished()
-        self._called = facts.called(self.get_macro_resolver())
         self._opened_by_hook = True
         reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
