@@ -29,6 +29,7 @@ import pyiceberg.io.pyarrow  # noqa: F401
 import pytest
 
 TIMEOUT_SECONDS = 120
+SECONDS_PER_TEST = 10
 OPTIONS = (
     *("-x", "-q", "-W", "ignore", "--tb=short", "--assert=plain"),
     # What a single test can do without, and takes half of its time.
@@ -71,7 +72,7 @@ def _run(request: dict[str, Any], output: int) -> None:
     code = 70
     try:
         # A loop whose end was taken away is ended by the alarm, and found out by it.
-        signal.alarm(TIMEOUT_SECONDS)
+        signal.alarm(TIMEOUT_SECONDS + SECONDS_PER_TEST * len(request["tests"]))
         os.dup2(output, 1)
         os.dup2(output, 2)
         if request["module"]:
