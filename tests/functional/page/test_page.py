@@ -169,7 +169,7 @@ def test_rows_want_the_token(page: Shown) -> None:
     page.browser.wait_for("opens rows")
     page.browser.type(page.token, TOKEN_FIELD)
     page.browser.wait_for("prices")
-    page.browser.wait(f"{PLOTS} >= 1")
+    page.browser.wait_for("changed: price")
 
 
 def test_tests_are_a_grid_over_runs(page: Shown) -> None:
