@@ -27,6 +27,7 @@ FOLDER = "page"
 """The folder in dbt's target folder with what the page keeps."""
 
 _LOOK_SECONDS = 0.1
+_PATIENCE_SECONDS = 5.0
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
@@ -105,7 +106,16 @@ def serve(command: Sequence[str], port: int, settings: Path, ready: Callable[[],
         except KeyboardInterrupt:
             return 0
         finally:
-            child.terminate()
+            _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        # It waits for browsers to hang up; there is nothing that it could lose.
+        child.kill()
 
 
 def _answers(child: subprocess.Popen[bytes], port: int) -> bool:

@@ -23,6 +23,7 @@ from vocabulary.browser import Browser, browsing
 
 ROOT = Path(__file__).parents[3]
 TOKEN_FIELD = "input[type=password]"
+PLOTS = "document.querySelectorAll('[data-testid=stVegaLiteChart] svg.marks').length"
 HELD = "pr_7"
 SHOP = {
     "models/orders.sql": """
@@ -136,7 +137,7 @@ def test_runs_are_shown_with_their_verdicts(page: Shown) -> None:
     page.view("Runs")
     page.browser.wait_for("Verdicts of the gate")
     page.browser.wait_for(page.rejected.run_id[:8])
-    page.browser.wait("document.querySelectorAll('[data-testid=stVegaLiteChart] svg').length >= 2")
+    page.browser.wait(f"{PLOTS} >= 2")
 
 
 def test_a_rejected_branch_is_shown_with_its_reason_and_its_commands(page: Shown) -> None:
@@ -168,7 +169,7 @@ def test_rows_want_the_token(page: Shown) -> None:
     page.browser.wait_for("opens rows")
     page.browser.type(page.token, TOKEN_FIELD)
     page.browser.wait_for("prices")
-    page.browser.wait("document.querySelectorAll('[data-testid=stVegaLiteChart] svg').length === 1")
+    page.browser.wait_for("changed: price")
 
 
 def test_tests_are_a_grid_over_runs(page: Shown) -> None:
