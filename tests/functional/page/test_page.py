@@ -168,7 +168,6 @@ def test_rows_want_the_token(page: Shown) -> None:
     page.view("History of a key")
     page.browser.wait_for("opens rows")
     page.browser.type(page.token, TOKEN_FIELD)
-    page.browser.wait_for("prices")
     page.browser.wait_for("changed: price")
 
 
@@ -184,7 +183,7 @@ def test_publish_makes_the_held_branch_main(page: Shown) -> None:
     page.browser.wait_for("are open.")
     press(page.browser, HELD, "Approve and publish")
     page.browser.wait_for("Done.")
-    assert page.amounts() == [(n, n * 2) for n in range(1, 13)]
+    assert sorted(page.amounts()) == [(n, n * 2) for n in range(1, 13)]
     assert HELD not in page.refs()
     (row,) = [r for r in page.reader.ledger("runs", branch=HELD) if r["command"] == "wap_publish"]
     assert row["outcome"] == "published"
@@ -210,7 +209,9 @@ def test_discard_drops_the_branch_and_readers_see_no_change(page: Shown) -> None
     page.browser.wait_for("Done.")
     assert page.amounts() == before
     assert page.rejected.branch not in page.refs()
-    page.browser.wait_for("No audit branch is open")
+    # Other tests of this lake may have left branches of their own open.
+    gone = json.dumps(f".st-key-{_key('Discard …')}-{page.rejected.branch} button")
+    page.browser.wait(f"document.querySelector({gone}) === null")
 
 
 def test_the_token_is_in_no_log_and_no_address(page: Shown) -> None:
