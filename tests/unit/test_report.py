@@ -16,7 +16,7 @@ from sparkwap.cli import main
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import SCHEMAS, LedgerRows
 from sparkwap.report import command
-from sparkwap.report.answers import Facts, answers
+from sparkwap.report.answers import Facts, answers, ours
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS, RAW, HELPER = "model.shop.orders", "seed.shop.raw", "model.shop.helper"
@@ -112,6 +112,27 @@ def metric(days_ago: float, value: float, state: str = "normal", **more: Any) ->
         state=state,
         **given,
     )
+
+
+def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
+    here = MANIFEST["nodes"][ORDERS]["schema"]
+    tables = {
+        "runs": [
+            row("runs", 1, run_id="mine", project="shop"),
+            row("runs", 1, run_id="of a developer", project="shop"),
+            row("runs", 1, run_id="of another", project="web"),
+        ],
+        "nodes": [
+            row("nodes", 1, run_id="mine", node_id=ORDERS, schema=here),
+            row("nodes", 1, run_id="mine", node_id="model.shop.dropped", schema="elsewhere"),
+            row("nodes", 1, run_id="of a developer", node_id=ORDERS, schema="dev_ann"),
+        ],
+        "tests": [row("tests", 1, run_id=r) for r in ("mine", "of a developer", "of another")],
+    }
+    found = ours(MANIFEST, tables)
+    for rows in found.values():
+        assert {one["run_id"] for one in rows} == {"mine"}
+    assert len(found["nodes"]) == 2
 
 
 def told(name: str, **more: Any) -> list[dict[str, Any]]:

@@ -93,6 +93,27 @@ class Facts:
         return [node for node in self.known.values() if node["resource_type"] in types]
 
 
+def ours(manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """The rows of runs of this project, by the ledger's table.
+
+    A lake has runs of other projects too, and of the same one in other schemas: a developer's
+    tables have the same ids.
+
+    Args:
+        manifest: dbt's ``manifest.json``; its schemas are those of the target that it was made for.
+        tables: ``runs``, ``nodes`` and others of the ledger, all of whose rows have a ``run_id``.
+    """
+    project, nodes = manifest["metadata"]["project_name"], manifest["nodes"]
+    foreign = {row["run_id"] for row in tables["runs"] if row["project"] not in (None, project)}
+    for row in tables["nodes"]:
+        known = nodes.get(row["node_id"])
+        if known is not None and row["schema"] not in (None, known["schema"]):
+            foreign.add(row["run_id"])
+    return {
+        name: [row for row in rows if row["run_id"] not in foreign] for name, rows in tables.items()
+    }
+
+
 def answers(facts: Facts) -> dict[str, Any]:
     """All answers, by the names of Elementary's macros."""
     results = test_results(facts)

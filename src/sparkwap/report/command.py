@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap import names
 from sparkwap.build import DbtCall, add_dbt_options, call_of
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import Facts, answers, utc_now
+from sparkwap.report.answers import Facts, answers, ours, utc_now
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Lake
@@ -117,13 +117,14 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
         )
     lake = Lake(described.name, described.properties)
     try:
-        ledger = lake.ledger
+        tables = ("runs", "nodes", "tests", "metrics")
+        rows = ours(manifest, {name: lake.ledger.rows(name) for name in tables})
         facts = Facts(
             manifest,
-            ledger.rows("runs"),
-            ledger.rows("nodes"),
-            ledger.rows("tests"),
-            ledger.rows("metrics"),
+            rows["runs"],
+            rows["nodes"],
+            rows["tests"],
+            rows["metrics"],
             database=lake.name,
             now=utc_now(),
             days=days,
