@@ -990,6 +990,7 @@ class SparkWapAdapter(SparkAdapter):
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True
+        self._closed_run = None
         self._end_run()
         if self._log is not None:
             self._log.stop()
