@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
+
+from pyiceberg.exceptions import CommitFailedException
 
 Log = Any
 
@@ -57,7 +60,9 @@ def test_tries_are_bounded(log: Log) -> None:
 
     def write() -> None:
         while not stop.wait(0.5):
-            log.append(0)
+            # Where it loses a race with the publish, PyIceberg gives up in either way.
+            with suppress(CommitFailedException, ValueError):
+                log.append(0)
 
     writer = threading.Thread(target=write)
 
