@@ -55,6 +55,7 @@ from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
+from sparkwap.redaction import redact
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings
 from sparkwap.spark_types import widens, wider
@@ -1091,7 +1092,7 @@ def _as_dbt_error() -> Iterator[None]:
 def _tell(lines: Iterable[str]) -> None:
     """Print a summary where no macro can: without the name of an adapter before each line."""
     for line in lines:
-        fire_event(Note(msg=line))
+        fire_event(Note(msg=redact(line)))
 
 
 def _not_closed(error: Exception, branch: str) -> str:

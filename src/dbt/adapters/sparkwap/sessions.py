@@ -201,7 +201,7 @@ class PooledHandle(SparkConnectionWrapper):
         """Go on in a new session, where the settings of the pool's sessions have changed."""
         if self._age == self._pool.age:
             return
-        self._give_back()
+        self.close()
         self._broken = False
         self._sql, self._age = self._pool.take()
 
@@ -278,9 +278,6 @@ class PooledHandle(SparkConnectionWrapper):
 
     def close(self) -> None:
         """Give the sessions back, without what the node has set in them."""
-        self._give_back()
-
-    def _give_back(self) -> None:
         if self._age != self._pool.age:
             self._broken = True
             self._undo.clear()
