@@ -68,6 +68,9 @@ class Packed:
 def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
     """The parts of a manifest that are kept; the rest of dbt's required parts is empty.
 
+    Nodes that are switched off are not: parsed in full, dbt has the tests of models that are off
+    among its nodes, and parsed in part it has not.
+
     Args:
         manifest: dbt's own, or one that was reduced before.
         calls: What its nodes called when they were parsed. dbt adds to that whatever a node calls
@@ -77,7 +80,9 @@ def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
     return {
         "metadata": {key: metadata.get(key) for key in _METADATA},
         "nodes": {
-            key: _calling(_plain(node), calls.get(key)) for key, node in manifest["nodes"].items()
+            key: _calling(_plain(node), calls.get(key))
+            for key, node in manifest["nodes"].items()
+            if (node.get("config") or {}).get("enabled", True)
         },
         "macros": {
             key: {name: macro.get(name) for name in _MACRO}

@@ -696,7 +696,9 @@ class Run:
         accepted = self.settings.disabled_tests == "publish"
         tests = [t for t in tests if not (t.disabled and accepted)]
         read = [t for t in tests if t.reads & {n.node_id for n in built}]
-        fresh = self._results(tests, seen, tokens)
+        # dbt runs none that is off; those of tables that are off say nothing of what was built.
+        disabled = [TestSeen(t.test_id, "disabled", None, None) for t in read if t.disabled]
+        fresh = self._results(tests, [*seen, *disabled], tokens)
         results = [*fresh, *map(_result_of, earlier.tests)]
         former = _former_severities(ledger, read, results)
         expected = [
@@ -852,7 +854,6 @@ class Run:
         self, tests: Sequence[TestFact], seen: Sequence[TestSeen], tokens: Mapping[str, str]
     ) -> list[TestResult]:
         by_id = {test.test_id: test for test in tests}
-        disabled = [TestSeen(t.test_id, "disabled", None, None) for t in tests if t.disabled]
         return [
             TestResult(
                 one.test_id,
@@ -862,7 +863,7 @@ class Run:
                 {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
                 self._findings.get(one.test_id),
             )
-            for one in [*seen, *disabled]
+            for one in seen
         ]
 
     def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:

@@ -493,6 +493,14 @@ def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
     assert live(lake) == [1, 2]
 
 
+def test_the_ledger_has_nothing_of_a_disabled_test_of_something_else(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    elsewhere = TestFact("test.far", "far", "data", frozenset({"model.far"}), "", disabled=True)
+    run.close([NODE], [TEST, elsewhere], [PASSED])
+    told = lake.catalog.load_table(("wap_ledger", "tests")).scan().to_arrow()
+    assert told["test_id"].to_pylist() == [TEST.test_id]
+
+
 def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake) -> None:
     def close(run_id: str, ids: int, severity: str, **settings: object) -> None:
         build(run := a_run(lake, run_id, f"b{ids}", **settings), ids)

@@ -17,12 +17,12 @@ from sparkwap.manifests import Document, reduced
 BUILT = frozenset({"model", "seed", "snapshot"})
 
 _TEST_CONFIG = (
-    "severity", "warn_if", "error_if", "fail_calc", "where", "limit", "enabled", "store_failures",
+    "severity", "warn_if", "error_if", "fail_calc", "where", "limit", "store_failures",
 )  # fmt: skip
 
 
 def digests(manifest: Document) -> dict[str, str]:
-    """Unique id -> digest of all models, seeds, snapshots, tests and unit tests.
+    """Unique id -> digest of all enabled models, seeds, snapshots, tests and unit tests.
 
     Two digests are the same if the code is: text, configuration as it was written, contract,
     descriptions that are persisted, place in the project, and all macros that are called.
@@ -63,7 +63,6 @@ def _node(node: Mapping[str, Any]) -> list[Any]:
     return [
         *common,
         config.get("materialized"),
-        config.get("enabled"),
         contract.get("checksum") if contract.get("enforced") else None,
         _persisted(node, config.get("persist_docs") or {}),
     ]
