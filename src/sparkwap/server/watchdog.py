@@ -25,6 +25,7 @@ from sparkwap.server.state import State
 
 GRACE_SECONDS = 15
 LOG_LIMIT_BYTES = 20_000_000
+_OUT_OF_MEMORY = 3  # what Java ends with, told to end at its first OutOfMemoryError
 
 # Each Thrift session keeps a database connection of its own open in the driver for ever. With this
 # share of the descriptors gone, an idle server makes room for a fresh one.
@@ -77,7 +78,10 @@ def run(launch: Launch) -> int:
     )
     layout.activity.touch()
     code = _watch(launch, layout, driver, process)
-    print(f"sparkwap: the server has ended (exit code {code})", file=sys.stderr, flush=True)
+    why = f"exit code {code}"
+    if code == _OUT_OF_MEMORY:
+        why = "its heap was full: give it more by `memory` in the profile"
+    print(f"sparkwap: the server has ended ({why})", file=sys.stderr, flush=True)
     states.forget(layout, driver.pid)
     return code
 
