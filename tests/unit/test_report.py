@@ -120,15 +120,17 @@ def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
         "runs": [
             row("runs", 1, run_id="mine", project="shop"),
             row("runs", 1, run_id="of a developer", project="shop"),
+            row("runs", 1, run_id="of another branch", project="shop"),
             row("runs", 1, run_id="of another", project="web"),
         ],
         "nodes": [
             row("nodes", 1, run_id="mine", node_id=ORDERS, schema=here),
             row("nodes", 1, run_id="mine", node_id="model.shop.dropped", schema="elsewhere"),
             row("nodes", 1, run_id="of a developer", node_id=ORDERS, schema="dev_ann"),
+            row("nodes", 1, run_id="of another branch", node_id="model.shop.n", schema="dev_bob"),
         ],
-        "tests": [row("tests", 1, run_id=r) for r in ("mine", "of a developer", "of another")],
     }
+    tables["tests"] = [row("tests", 1, run_id=one["run_id"]) for one in tables["runs"]]
     found = ours(MANIFEST, tables)
     for rows in found.values():
         assert {one["run_id"] for one in rows} == {"mine"}

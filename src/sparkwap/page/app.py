@@ -57,6 +57,12 @@ class Page:
         return look.artifact(self.call.project_dir / self.call.target_path / "manifest.json")
 
     @cached_property
+    def built(self) -> set[tuple[str, ...]]:
+        """Schema and name of what the project builds."""
+        nodes = (self.manifest or {}).get("nodes", {}).values()
+        return {(node["schema"], node["alias"]) for node in nodes if node.get("alias")}
+
+    @cached_property
     def project(self) -> Project:
         """Owners and personal columns."""
         return of_manifest(self.manifest or {})
@@ -403,7 +409,8 @@ def draw_quarantine(page: Page) -> None:
 def draw_key(page: Page) -> None:
     """The versions of a key as bars over time."""
     st.title("History of a key")
-    tables = look.versioned(page.lake)
+    # A lake has tables of other projects too: those of this one first.
+    tables = sorted(look.versioned(page.lake), key=lambda one: one.identifier not in page.built)
     if not tables:
         _empty(
             "No table has versions (valid_from and valid_to, or dbt_valid_from and dbt_valid_to).",

@@ -104,11 +104,17 @@ def ours(manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> di
         tables: ``runs``, ``nodes`` and others of the ledger, all of whose rows have a ``run_id``.
     """
     project, nodes = manifest["metadata"]["project_name"], manifest["nodes"]
+    schemas = {node["schema"] for node in nodes.values()}
     foreign = {row["run_id"] for row in tables["runs"] if row["project"] not in (None, project)}
+    built: dict[str, set[str]] = {}
     for row in tables["nodes"]:
-        known = nodes.get(row["node_id"])
-        if known is not None and row["schema"] not in (None, known["schema"]):
-            foreign.add(row["run_id"])
+        if row["schema"] is not None:
+            built.setdefault(row["run_id"], set()).add(row["schema"])
+            known = nodes.get(row["node_id"])
+            if known is not None and row["schema"] != known["schema"]:
+                foreign.add(row["run_id"])
+    # What they have built may be in this project no more, or not yet.
+    foreign |= {run_id for run_id, wrote in built.items() if not wrote & schemas}
     return {
         name: [row for row in rows if row["run_id"] not in foreign] for name, rows in tables.items()
     }

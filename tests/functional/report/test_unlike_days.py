@@ -151,7 +151,8 @@ def test_each_run_has_the_verdict_of_the_gate(data: dict[str, Any]) -> None:
         if one["metadata"]["test_name"] == "gate"
     ]
     assert [one["status"] for one in history["invocations"]] == ["pass"] * 3 + ["fail"]
-    assert set(data["invocations_job_identification"]) == {"published", "partial"}
+    # Runs of other tests that have built nothing may be of this project.
+    assert set(data["invocations_job_identification"]) >= {"published", "partial"}
 
 
 def test_a_metric_has_its_plot(data: dict[str, Any]) -> None:
