@@ -12,6 +12,10 @@
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- set sql = wap_model_sql() -%}
+    {#- Else Spark derives conditions from each filter for all columns of all windows before it, and
+        a history of twenty columns takes minutes and all memory to plan. Of no use here: the log is
+        filtered by what stands in the queries. The session's, undone when the node ends. -#}
+    {%- do run_query("set spark.sql.constraintPropagation.enabled=false") -%}
     {%- set history = wap_scd2_settings(sql) -%}
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
     {%- if whole -%}

@@ -51,9 +51,6 @@ def defaults(config: ServerConfig) -> dict[str, str]:
     return {
         # Small data on one machine: a task costs more than its rows, and AQE only merges.
         "spark.sql.shuffle.partitions": str(max(2, cores)),
-        # Each sort of each task begins with a page; Spark's own choice, 16 MB with a heap of 1g and
-        # 64 MB with 2g, fills the heap with a few windows over few rows.
-        "spark.buffer.pageSize": "1m",
         # The same input gives the same timestamps wherever the server runs.
         "spark.sql.session.timeZone": "UTC",
         # Models of several dbt threads share the cores instead of queueing behind each other.
