@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,17 +106,16 @@ class Histories(LandingProject):
         return (one for one in super()._properties() if one["name"].startswith("raw_"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=GROUPS, ids=" ".join)
 def built(
     request: pytest.FixtureRequest, make_project: MakeProject, reader: Reader
 ) -> LandingProject:
     """All of one group, in one project."""
-    names: list[str] = request.param
-    entries = {name: entry(name) for name in names}
+    entries = {name: entry(name) for name in request.param}
     made = make_landing_project(make_project, reader, "airports_scd2", entries)
     project = Histories(made.project, made.reader, made.entries)
     shutil.copytree(ROOT / "macros" / "scd2", project.project.folder / "macros" / "scd2")
-    for name in names:
+    for name in entries:
         known = entity(split(name)[0])
         columns = {c: f"`{c}`" for c in known["columns"]}
         config = f"materialized='scd2', unique_key='{known['key']}', grain='date'"
@@ -124,25 +124,22 @@ def built(
             f"{{{{ change_events(ref('raw_{name}'), columns={columns!r}) }}}}\n"
         })  # fmt: skip
     for first in (True, False):
-        deliver(project, names, first)
+        deliver(project, list(entries), first)
         project.build("-s", "raw_*", "scd2_*", "--indirect-selection", "cautious").succeeded()
     return project
 
 
-@pytest.mark.parametrize(
-    ("built", "name"),
-    [pytest.param(names, name, id=name) for names in GROUPS for name in names],
-    indirect=["built"],
-)
-def test_history_equals_the_truth(built: LandingProject, name: str) -> None:
-    known = entity(split(name)[0])
-    columns = (*known["columns"], "version", "valid_from", "valid_to", "is_current")
-    truth = pq.read_table(AIRPORTS / "expected" / split(name)[0] / "scd2.parquet").to_pylist()
-    rows = built.rows(f"scd2_{name}")
-    assert table(rows, columns) == table(truth, columns)
+def test_histories_equal_the_truth(built: LandingProject) -> None:
+    for name in built.entries:
+        known = entity(split(name)[0])
+        columns = (*known["columns"], "version", "valid_from", "valid_to", "is_current")
+        truth = pq.read_table(AIRPORTS / "expected" / split(name)[0] / "scd2.parquet").to_pylist()
+        found, true = table(built.rows(f"scd2_{name}"), columns), table(truth, columns)
+        # Not the whole of it: pytest would compare tens of thousands of lines for an hour.
+        assert [*(found - true)][:3] == [*(true - found)][:3], name
 
 
-def table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """Rows as text, sorted."""
+def table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Counter[tuple[Any, ...]]:
+    """Rows as text, and how often each is there."""
     texts = [tuple(None if row[c] is None else str(row[c]) for c in columns) for row in rows]
-    return sorted(texts, key=repr)
+    return Counter(texts)
