@@ -29,11 +29,15 @@ DATA = Path(os.environ.get("AIRPORTS_DATA", ROOT.parent / "shared" / "data" / "a
 ENTITIES = {"runways": "runway_id", "airport_frequencies": "frequency_id"}
 ACCIDENT = "2022-09-13"
 
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(),
-    reason=f"the airports data is not part of this repository and not at {DATA}; "
-    "AIRPORTS_DATA=<folder> names another place",
-)
+pytestmark = [
+    # A dozen builds come before the first of them.
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(
+        not DATA.is_dir(),
+        reason=f"the airports data is not part of this repository and not at {DATA}; "
+        "AIRPORTS_DATA=<folder> names another place",
+    ),
+]
 
 RENAMED = {
     "airport_ref": "airport_id",
