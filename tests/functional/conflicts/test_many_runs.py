@@ -29,7 +29,7 @@ from vocabulary import MakeProject, Project, Reader, SparkReader
 from vocabulary.catalogs import TRANSACTIONS
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 20))
-PATIENCE = 6
+PATIENCE = 15
 """On a busy machine so many times as long, until something has happened."""
 ENOUGH = 2
 KILL_AFTER = 3

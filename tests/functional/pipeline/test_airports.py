@@ -6,7 +6,6 @@ its withdrawal, and the rest. The tests look at what is left.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import shutil
@@ -14,29 +13,22 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from vocabulary.airports import DATA, expected, needs_airports
 
 if TYPE_CHECKING:
     from tests.functional.pipeline.conftest import NewPipeline, Pipeline
 
-ROOT = Path(__file__).parents[3]
-
-DATA = Path(os.environ.get("AIRPORTS_DATA", ROOT.parent / "shared" / "data" / "airports"))
 ENTITIES = {"runways": "runway_id", "airport_frequencies": "frequency_id"}
 ACCIDENT = "2022-09-13"
 
 pytestmark = [
     # In its long form a dozen builds come before the first of them.
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(
-        not DATA.is_dir(),
-        reason=f"the airports data is not part of this repository and not at {DATA}; "
-        "AIRPORTS_DATA=<folder> names another place",
-    ),
+    needs_airports,
 ]
 
 RENAMED = {
@@ -62,11 +54,6 @@ def deliver(pipeline: Pipeline, kind: str, days: Iterable[str]) -> None:
         for day in days:
             folder = f"{entity}/load_date={day}"
             shutil.copytree(DATA / kind / folder, pipeline.landing / folder)
-
-
-def expected(name: str) -> list[dict[str, str]]:
-    with (DATA / "expected" / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 class Accident:

@@ -1,31 +1,32 @@
-"""Real change data, badly delivered, in both shapes: what is bad is found, and nothing else.
-
-`AIRPORTS_DATA=<folder>` names another place for the data.
-"""
+"""Real change data, badly delivered, in both shapes: what is bad is found, and nothing else."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import os
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from vocabulary.airports import (
+    CLEAN,
+    DIRTY,
+    FIRST,
+    FORMATS,
+    change_files,
+    deliver,
+    expected,
+    facts,
+    is_parquet,
+    needs_airports,
+)
 from vocabulary.landing import LandingProject, make_landing_project
 
 if TYPE_CHECKING:
     from vocabulary import MakeProject, Outcome, Reader
 
-ROOT = Path(__file__).parents[3]
-DATA = Path(os.environ.get("AIRPORTS_DATA", ROOT.parent / "shared" / "data" / "airports"))
 ENTITIES = ("regions", "countries", "sp500_constituents")
 if "SOAK" in os.environ:
-    ENTITIES = (*ENTITIES, "airport_frequencies")
-FORMATS = ("dms", "debezium")
-FIRST = {"dms": "LOAD*", "debezium": "0000_*_snapshot*"}
+    ENTITIES = (*ENTITIES, "airport_frequencies", "runways")
 SHAPES: dict[str, dict[str, Any]] = {
     "dms": {
         "format": "csv",
@@ -37,57 +38,42 @@ SHAPES: dict[str, dict[str, Any]] = {
     "debezium": {"format": "debezium", "load_date": r"^\d{4}_(\d{8})"},
 }
 
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(),
-    reason=f"the airports data is not part of this repository and not at {DATA}; "
-    "AIRPORTS_DATA=<folder> names another place",
-)
+pytestmark = needs_airports
 
 
 def model(entity: str, shape: str, dirt: str) -> str:
     return f"{dirt}_{shape}_{entity}"
 
 
-def entry(facts: dict[str, Any], entity: str, shape: str, dirt: str) -> dict[str, Any]:
-    integers = facts["int_cols"]
+def entry(entity: str, shape: str, dirt: str) -> dict[str, Any]:
+    known = facts(entity)
+    integers = known["int_cols"]
     return {
         **SHAPES[shape],
+        **({"format": "parquet"} if is_parquet(entity, shape, dirt) else {}),
         "entity": entity,
         "kind": "changes",
         "path": f"{dirt}/{entity}/{shape}",
-        "key": [facts["key"]],
-        "columns": {c: "bigint" if c in integers else "string" for c in facts["columns"]},
-        "renames": facts["rename"],
+        "key": [known["key"]],
+        "columns": {c: "bigint" if c in integers else "string" for c in known["columns"]},
+        "renames": known["rename"],
         "files": [{"match": FIRST[shape], "load": "full"}, {"match": "*", "load": "changes"}],
         "threshold": 8,
     }
 
 
-def deliver(project: LandingProject, entity: str, shape: str, dirt: str) -> None:
-    folder = project.landing / dirt / entity / shape
-    folder.mkdir(parents=True)
-    clean = DATA / "cdc" / entity / shape
-    later = DATA / dirt / entity / shape
-    for path in {*clean.glob(FIRST[shape]), *later.iterdir()}:
-        shutil.copy(path, folder)
-
-
 @pytest.fixture(scope="module")
 def airports(make_project: MakeProject, reader: Reader) -> tuple[LandingProject, Outcome]:
-    known = json.loads((DATA / "entities.json").read_text())["entities"]
-    cases = [(e, s, d) for e in ENTITIES for s in FORMATS for d in ("cdc", "cdc_dirty")]
-    entries = {model(*case): entry(known[case[0]], *case) for case in cases}
-    clean = [model(*case) for case in cases if case[2] == "cdc"]
+    cases = [(e, s, d) for e in ENTITIES for s in FORMATS for d in (CLEAN, DIRTY)]
+    entries = {model(*case): entry(*case) for case in cases}
+    clean = [model(*case) for case in cases if case[2] == CLEAN]
     project = make_landing_project(make_project, reader, "air", entries, bare=clean)
-    for case in cases:
-        deliver(project, *case)
+    for entity, shape, dirt in cases:
+        for files in change_files(entity, shape, dirt):
+            for file in files:
+                deliver(file, project.landing / dirt / entity / shape, dirt)
     done = project.build().succeeded()
     return project, done
-
-
-def expected(name: str) -> list[dict[str, str]]:
-    with (DATA / "expected" / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("shape", FORMATS)
@@ -114,7 +100,7 @@ def test_the_state_is_the_true_one_clean_and_dirty(
 ) -> None:
     project, _ = airports
     truth = expected(f"{entity}/counts_per_revision.csv")[-1]
-    for dirt in ("cdc", "cdc_dirty"):
+    for dirt in (CLEAN, DIRTY):
         name = model(entity, shape, dirt)
         (key,) = project.entries[name]["key"]
         live = [row for row in project.rows(f"cdc_{name}") if row["row_hash"]]

@@ -5,25 +5,32 @@ SOAK=1 takes the larger tables too, and each in all shapes and states.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from vocabulary import MakeProject, Reader
+from vocabulary.airports import (
+    CLEAN,
+    DATA,
+    DIRTY,
+    FIRST,
+    FORMATS,
+    ROOT,
+    change_files,
+    deliver,
+    facts,
+    is_parquet,
+    needs_airports,
+)
 from vocabulary.landing import LandingProject, make_landing_project
 
-ROOT = Path(__file__).parents[3]
-AIRPORTS = ROOT.parent / "shared" / "data" / "airports"
 ENTITIES = ("countries", "regions", "sp500_constituents", "airport_frequencies", "runways")
-FORMATS = ("dms", "debezium")
-STATES = ("cdc", "cdc_dirty")
+STATES = (CLEAN, DIRTY)
 EVERYTHING = [f"{e}_{f}_{s}" for e in ENTITIES for f in FORMATS for s in STATES]
 REPRESENTATIVE = [
     *(f"{entity}_{form}_cdc_dirty" for entity in ENTITIES[:3] for form in FORMATS),
@@ -36,27 +43,21 @@ GROUPS = (
     else [REPRESENTATIVE]
 )
 
-pytestmark = pytest.mark.skipif(not AIRPORTS.exists(), reason="the data set is not on this machine")
+pytestmark = needs_airports
 
 DMS = {
     "format": "csv",
     "operation": "Op",
     "codes": {"I": "insert", "U": "update", "D": "delete"},
     "sequence": {"last_update_time": "timestamp", "change_seq": "decimal(35)"},
-    "files": [{"match": "LOAD*", "load": "full"}, {"match": "*", "load": "changes"}],
+    "files": [{"match": FIRST["dms"], "load": "full"}, {"match": "*", "load": "changes"}],
 }
-
-
-def entity(name: str) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((AIRPORTS / "entities.json").read_text())["entities"][name]
-    return known
 
 
 def entry(folder: str) -> dict[str, Any]:
     name, form, state = split(folder)
-    known = entity(name)
-    # Those of runways are Parquet files, and its dirty ones CSV.
-    dms = {**DMS, "format": "parquet"} if (name, state) == ("runways", "cdc") else DMS
+    known = facts(name)
+    dms = {**DMS, "format": "parquet"} if is_parquet(name, form, state) else DMS
     published = [c for c in known["rename"] if c not in known["columns"]]
     renames = {old: known["rename"][old] for old in published}
     return {
@@ -70,23 +71,13 @@ def entry(folder: str) -> dict[str, Any]:
     }
 
 
-def deliver(project: LandingProject, names: Sequence[str], first: bool) -> None:
+def deliver_half(project: LandingProject, names: Sequence[str], first: bool) -> None:
     """The full load and half of the changes, or the rest."""
     for name in names:
-        of_entity, form, state = split(name)
-        folder = AIRPORTS / state / of_entity / form
-        files = sorted(folder.glob("[0-9]*"))
-        loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("LOAD*"))
-        if form == "debezium" and state == "cdc_dirty":
-            loads = sorted((AIRPORTS / "cdc" / of_entity / form).glob("0000*"))
-        half = len(files) // 2
-        for file in [*loads, *files[:half]] if first else files[half:]:
-            target = project.landing / name / file.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix == ".parquet" and state == "cdc_dirty":
-                pc.write_csv(pq.read_table(file), target.with_suffix(".csv"))
-            else:
-                shutil.copyfile(file, target)
+        loads, changes = change_files(*split(name))
+        half = len(changes) // 2
+        for file in [*loads, *changes[:half]] if first else changes[half:]:
+            deliver(file, project.landing / name, split(name)[2])
 
 
 def split(name: str) -> tuple[str, str, str]:
@@ -116,7 +107,7 @@ def built(
     project = Histories(made.project, made.reader, made.entries)
     shutil.copytree(ROOT / "macros" / "scd2", project.project.folder / "macros" / "scd2")
     for name in entries:
-        known = entity(split(name)[0])
+        known = facts(split(name)[0])
         columns = {c: f"`{c}`" for c in known["columns"]}
         config = f"materialized='scd2', unique_key='{known['key']}', grain='date'"
         project.project.write({
@@ -124,16 +115,16 @@ def built(
             f"{{{{ change_events(ref('raw_{name}'), columns={columns!r}) }}}}\n"
         })  # fmt: skip
     for first in (True, False):
-        deliver(project, list(entries), first)
+        deliver_half(project, list(entries), first)
         project.build("-s", "raw_*", "scd2_*", "--indirect-selection", "cautious").succeeded()
     return project
 
 
 def test_histories_equal_the_truth(built: LandingProject) -> None:
     for name in built.entries:
-        known = entity(split(name)[0])
+        known = facts(split(name)[0])
         columns = (*known["columns"], "version", "valid_from", "valid_to", "is_current")
-        truth = pq.read_table(AIRPORTS / "expected" / split(name)[0] / "scd2.parquet").to_pylist()
+        truth = pq.read_table(DATA / "expected" / split(name)[0] / "scd2.parquet").to_pylist()
         found, true = table(built.rows(f"scd2_{name}"), columns), table(truth, columns)
         # Not the whole of it: pytest would compare tens of thousands of lines for an hour.
         assert [*(found - true)][:3] == [*(true - found)][:3], name
