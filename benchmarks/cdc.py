@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import resource
-import shutil
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
 
 import psutil
+from harness import machine, serving, spread
 
 from sparkwap import cdc
-from sparkwap.server import Endpoint, ServerConfig, ensure, stop
+from sparkwap.server import Endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,10 +176,10 @@ def history(spark: SparkSession, rows: int, pairs: int, endpoint: Endpoint) -> l
 
 
 def _row(what: str, name: str, others: list[float], ours: list[float], goal: float) -> str:
-    ratios = sorted(b / a for a, b in zip(others, ours, strict=True))
+    ratios = [b / a for a, b in zip(others, ours, strict=True)]
     return (
         f"| {what} | {name} {statistics.median(others):.2f} s | {statistics.median(ours):.2f} s "
-        f"| {ratios[0]:.2f} - **{statistics.median(ratios):.2f}** - {ratios[-1]:.2f} | {goal:.2f} |"
+        f"| {spread(ratios)} | {goal:.2f} |"
     )
 
 
@@ -199,13 +195,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--only", choices=SCENARIOS)
     chosen = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
-    config = ServerConfig(lake=home / ".lake", memory="4g")
-    try:
-        endpoint = ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
+    with serving() as (_, endpoint):
         spark = _session(endpoint)
         spark.sql("create namespace if not exists bench").collect()
-        print(f"Machine: {_machine()}\n")
+        print(f"Machine: {machine()}\n")
         print("| what | against | ours | ratio (min - median - max) | goal |")
         print("|---|---|---|---|---|")
         for name in SCENARIOS if chosen.only is None else (chosen.only,):
@@ -216,22 +209,12 @@ def main() -> None:
             else:
                 lines = history(spark, chosen.rows, chosen.pairs, endpoint)
             print("\n".join(lines), flush=True)
-    finally:
-        stop(config.lake)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def _session(endpoint: Endpoint) -> SparkSession:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.remote(endpoint.connect_url).create()
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python " + (
-        platform.python_version()
-    )
 
 
 if __name__ == "__main__":

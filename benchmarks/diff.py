@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -24,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import machine, serving, spread
 from pyhive import hive
 
 from sparkwap.catalog import Lake
 from sparkwap.diff import Differ, TableDiff
-from sparkwap.server import ServerConfig, catalog_properties, ensure, stop
+from sparkwap.server import catalog_properties
 
 BRANCH = "pr_1"
 GOAL = 0.3
@@ -151,13 +149,9 @@ def compared(bench: Bench, title: str, pairs: int, server: int) -> str:
     both = list(zip(took["join"], took["ours"], strict=True))
     return (
         f"| 1 % {title} | full outer join {join:.2f} s | {ours:.2f} s "
-        f"| {_range([b.wall / a.wall for a, b in both])} "
-        f"| {_range([b.cpu / a.cpu for a, b in both])} | {_load()} | {GOAL} |"
+        f"| {spread([b.wall / a.wall for a, b in both])} "
+        f"| {spread([b.cpu / a.cpu for a, b in both])} | {_load()} | {GOAL} |"
     )
-
-
-def _range(ratios: Sequence[float]) -> str:
-    return f"{min(ratios):.2f} - **{statistics.median(ratios):.2f}** - {max(ratios):.2f}"
 
 
 def _load() -> str:
@@ -185,14 +179,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--only", choices=SCENARIOS, nargs="+", default=list(SCENARIOS))
     chosen = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
-    config = ServerConfig(lake=home / ".lake", memory="4g")
-    try:
-        endpoint = ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
+    with serving() as (config, endpoint):
         session = Session(endpoint.thrift_port)
         lake = Lake("lake", catalog_properties(config))
         lake.ensure_schema("bench")
-        print(f"Machine: {_machine()}\n\n{chosen.rows:,} rows, six columns\n")
+        print(f"Machine: {machine()}\n\n{chosen.rows:,} rows, six columns\n")
         print("| what | against | ours | ratio (min - median - max) | of CPU time | load | goal |")
         print("|---|---|---|---|---|---|---|")
         for name in chosen.only:
@@ -200,16 +191,6 @@ def main() -> None:
             print(compared(bench, SCENARIOS[name][0], chosen.pairs, endpoint.pid), flush=True)
             session.sql(f"drop table bench.{name} purge")
         print(unchanged(lake, session, chosen.rows, chosen.pairs), flush=True)
-    finally:
-        stop(config.lake)
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python " + (
-        platform.python_version()
-    )
 
 
 if __name__ == "__main__":

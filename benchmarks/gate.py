@@ -13,20 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from harness import machine, serving, spread
 
 from sparkwap.catalog import BranchItem, Lake
-from sparkwap.server import ServerConfig, catalog_properties, ensure, stop
+from sparkwap.server import ServerConfig, catalog_properties
 
 TABLES_PUBLISHED = 50
 
@@ -115,16 +113,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--only", choices=[s.name for s in SCENARIOS] + ["publish"])
     chosen = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
-    config = ServerConfig(lake=home / ".lake", memory="4g")
-    try:
-        endpoint = ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
-        print(f"Machine: {_machine()}\n")
+    with serving() as (config, endpoint):
+        print(f"Machine: {machine()}\n")
         print("| what | plain dbt-spark | gated | ratio (min - median - max) | limit |")
         print("|---|---|---|---|---|")
         for scenario in SCENARIOS:
             if chosen.only in (None, scenario.name):
-                plain, gated = _measure(home, scenario, endpoint.thrift_port, chosen.pairs)
+                plain, gated = _measure(
+                    config.lake.parent, scenario, endpoint.thrift_port, chosen.pairs
+                )
                 print(_row(scenario, plain, gated), flush=True)
         if chosen.only in (None, "publish"):
             print(
@@ -132,9 +129,6 @@ def main() -> None:
                 + _seconds(_publish(config, chosen.pairs))
                 + " (limit 2 s)"
             )
-    finally:
-        stop(config.lake)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def _measure(
@@ -238,23 +232,15 @@ def _publish(config: ServerConfig, rounds: int) -> list[float]:
 
 
 def _row(scenario: Scenario, plain: list[float], gated: list[float]) -> str:
-    ratios = sorted(g / p for p, g in zip(plain, gated, strict=True))
+    ratios = [g / p for p, g in zip(plain, gated, strict=True)]
     return (
         f"| {scenario.what} | {_seconds(plain)} | {_seconds(gated)} "
-        f"| {ratios[0]:.2f} - **{statistics.median(ratios):.2f}** - {ratios[-1]:.2f} "
-        f"| {scenario.limit:.2f} |"
+        f"| {spread(ratios)} | {scenario.limit:.2f} |"
     )
 
 
 def _seconds(figures: list[float]) -> str:
     return f"{statistics.median(figures):.2f} s"
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python " + (
-        platform.python_version()
-    )
 
 
 if __name__ == "__main__":

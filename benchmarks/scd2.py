@@ -13,19 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import machine, serving
 from pyhive import hive
-
-from sparkwap.server import ServerConfig, ensure, stop
 
 GROWTH = (1, 4, 16)
 EVENTS_PER_KEY = 3
@@ -169,16 +166,11 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
-    config = ServerConfig(lake=home / ".lake", memory="4g")
-    try:
-        endpoint = ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
-        bench = Bench(home, chosen.keys, endpoint.thrift_port)
+    with serving() as (config, endpoint):
+        print(f"Machine: {machine()}\n")
+        bench = Bench(config.lake.parent, chosen.keys, endpoint.thrift_port)
         figures = {n: bench.measure(n, chosen.rounds) for n in GROWTH}
         print("\n".join(lines(figures, chosen.keys)))
-    finally:
-        stop(config.lake)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+"""What the benchmarks share: a server of their own, and how figures are told."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparkwap.server import Endpoint, ServerConfig, ensure, stop
+
+MEMORY = "4g"
+
+
+@contextmanager
+def serving() -> Iterator[tuple[ServerConfig, Endpoint]]:
+    """A server on an empty lake; it is gone at the end, and so is the lake's folder."""
+    home = Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
+    config = ServerConfig(lake=home / ".lake", memory=MEMORY)
+    try:
+        yield config, ensure(config, lambda line: print(f"  {line}", file=sys.stderr))
+    finally:
+        stop(config.lake)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """Least, median and greatest, the median in bold."""
+    return f"{min(ratios):.2f} - **{statistics.median(ratios):.2f}** - {max(ratios):.2f}"
+
+
+def machine() -> str:
+    """The machine in a line."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, "
+        f"Python {platform.python_version()}"
+    )
