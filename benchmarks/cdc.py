@@ -107,10 +107,14 @@ def build(spark: SparkSession, log: Log, state: str) -> None:
     writer.createOrReplace()
 
 
+def news(spark: SparkSession, log: Log, state: str) -> DataFrame:
+    """What the loads that a state does not know change in it."""
+    return cdc.increment(log.table(), spark.table(state), KEY, truncates=False)
+
+
 def merge(spark: SparkSession, log: Log, state: str) -> None:
     """What dbt's merge does with the increment."""
-    increment = cdc.increment(log.table(), spark.table(state), KEY, truncates=False)
-    increment.createOrReplaceTempView("increment")
+    news(spark, log, state).createOrReplaceTempView("increment")
     spark.sql(
         f"merge into {state} as t using increment as s on s.id = t.id "
         "when matched then update set * when not matched then insert *"
@@ -138,16 +142,27 @@ def full(spark: SparkSession, rows: int, pairs: int) -> str:
     return _row(f"state of {rows:,} changes, whole", "bare window", took["bare"], took["ours"], 1.1)
 
 
-def increment(spark: SparkSession, rows: int, pairs: int) -> str:
+def increment(spark: SparkSession, rows: int, pairs: int) -> list[str]:
     log, state = Log(spark, "bench.log_inc", rows), "bench.state_inc"
-    built, merged = [], []
     build(spark, log, state)
-    for _ in range(pairs + 1):
+    works: dict[str, Callable[[], None]] = {
+        "found": lambda: read(news(spark, log, state)),
+        "all": lambda: read(whole(log.table())),
+        "merged": lambda: merge(spark, log, state),
+        "built": lambda: build(spark, log, "bench.state_whole"),
+    }
+    took: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(pairs + 1):
         log.load(rows // SHARE)
-        merged.append(seconds(lambda: merge(spark, log, state)))
-        built.append(seconds(lambda: build(spark, log, "bench.state_whole")))
-    title = f"merge of {rows // SHARE:,} new changes"
-    return _row(title, "whole state", built[1:], merged[1:], 0.1)
+        for name, work in works.items():
+            spent = seconds(work)
+            if turn:  # the first round warms up
+                took[name].append(spent)
+    changes = f"{rows // SHARE:,} new changes"
+    return [
+        _row(f"rows changed by {changes}", "whole state", took["all"], took["found"], 0.1),
+        _row(f"merge of {changes}", "table built anew", took["built"], took["merged"], 0.1),
+    ]
 
 
 def history(spark: SparkSession, rows: int, pairs: int, endpoint: Endpoint) -> list[str]:
@@ -205,7 +220,7 @@ def main() -> None:
             if name == "full":
                 lines = [full(spark, chosen.rows, chosen.pairs)]
             elif name == "increment":
-                lines = [increment(spark, chosen.rows, chosen.pairs)]
+                lines = increment(spark, chosen.rows, chosen.pairs)
             else:
                 lines = history(spark, chosen.rows, chosen.pairs, endpoint)
             print("\n".join(lines), flush=True)

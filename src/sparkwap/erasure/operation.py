@@ -57,9 +57,9 @@ class Erasure:
         folder: Where reports and the notes of an interrupted operation are kept.
         tag_max_age_ms: How long the receipt keeps its snapshot; None for ever.
         beside: Further files and folders of the lake that are read, besides the warehouse.
-        of_server: Folders of a running server's log and scratch files. They are read and told of,
+        of_server: Folders of the Spark server's log and scratch files. They are read and told of,
             but nobody can take a line out of a log that is being written, so that the proof does
-            not depend on them.
+            not depend on them. None where the server is not the lake's own: the report says so.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Erasure:
         folder: Path,
         tag_max_age_ms: int | None = None,
         beside: Sequence[Path] = (),
-        of_server: Sequence[Path] = (),
+        of_server: Sequence[Path] | None = None,
     ) -> None:
         self._lake = lake
         self._sql = sql
@@ -84,7 +84,8 @@ class Erasure:
         self._target_name = target_name
         self._folder = folder
         self._tag_max_age_ms = tag_max_age_ms
-        self._files = LakeFiles(lake, beside, of_server)
+        self._files = LakeFiles(lake, beside, of_server or ())
+        self._spark_elsewhere = of_server is None
         self._started = datetime.now(UTC)
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -322,7 +323,10 @@ class Erasure:
             outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
             shared=found.shared,
-            catalog_server=not self._lake.store.rows.takes_files,
+            not_reached=report.not_reached(
+                catalog_server=not self._lake.store.rows.takes_files,
+                spark_server=self._spark_elsewhere,
+            ),
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)
         outcome = "proven" if proof.clean else "not proven"

@@ -93,9 +93,9 @@ def document(
     outside: Sequence[str],
     of_server: Sequence[str],
     shared: int,
-    catalog_server: bool = False,
+    not_reached: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The report; ``catalog_server`` is whether a server has the catalog in its own keeping."""
+    """The report; what it takes is what the operation has found out."""
     return {
         "operation": request.operation,
         "run_id": run_id,
@@ -117,7 +117,7 @@ def document(
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": list(outside),
         "of_the_running_server": list(of_server),
-        "catalog_server_not_looked_at": catalog_server,
+        "not_reached": list(not_reached),
         "files": [
             {
                 "path": file.path,
@@ -129,6 +129,22 @@ def document(
             for file in proof.files
         ],
     }
+
+
+def not_reached(*, catalog_server: bool, spark_server: bool) -> list[str]:
+    """What may hold the subject, and is kept by servers that are not the lake's own.
+
+    Args:
+        catalog_server: A server has the catalog in its own keeping.
+        spark_server: Spark runs elsewhere.
+    """
+    found = {
+        "what the REST catalog's server keeps besides the files of the warehouse (its database, "
+        "backups, logs)": catalog_server,
+        "the log and scratch files of the Spark server, where an error message may have a value in "
+        "it": spark_server,
+    }
+    return [what for what, there in found.items() if there]
 
 
 def write(folder: Path, name: str, report: Mapping[str, Any]) -> tuple[Path, Path]:
@@ -175,11 +191,7 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
             "deleted after `sparkwap server stop`:"
         )
         lines += [f"  {path}" for path in report["of_the_running_server"][:_SHOWN]]
-    if report["catalog_server_not_looked_at"]:
-        lines.append(
-            "Not looked at: what the REST catalog's server keeps besides the files of the "
-            "warehouse (its database, backups, logs). Its operator knows."
-        )
+    lines += [f"Not looked at: {one}. Its operator knows." for one in report["not_reached"]]
     lines.append(
         "Not of the lake, and not looked at: dbt's own target/ and logs/, which have the arguments "
         "of this command. Delete them where keys were given by hand."

@@ -106,6 +106,27 @@ def test_nobody_else_writes(lake: Lake, erasure: Erasure, engine: Engine, tmp_pa
                    for one in engine.statements)  # fmt: skip
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_another_s_server_keeps_is_told_of(
+    lake: Lake, engine: Engine, tmp_path: Path, known: bool
+) -> None:
+    log = tmp_path / "server" / "server.log"
+    log.parent.mkdir()
+    log.write_text("cannot cast anna.berg@mail.example to int")
+    node = NodeColumns("model.people", PEOPLE_TABLE, "model", MARKS)
+    erasure = Erasure(
+        lake, engine, run_id=RUN, nodes=lambda: [node], project="shop", target_name="t",
+        folder=tmp_path / "target", of_server=[log.parent] if known else None,
+    )  # fmt: skip
+    lines = erasure.call("wap_erase", ASKED)
+    assert any("none holds the subject" in line for line in lines)
+    assert (f"  {log}" in lines) is known
+    untold = [line for line in lines if line.startswith("Not looked at: ")]
+    assert [line.partition(" of the ")[2][:12] for line in untold] == [
+        *([] if known else ["Spark server"])
+    ]
+
+
 @pytest.mark.parametrize("step", ["noted", "rewritten", "published"])
 def test_rows_that_come_meanwhile_go_too(
     lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

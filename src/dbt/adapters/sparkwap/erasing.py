@@ -33,7 +33,7 @@ def erasure(adapter: SparkWapAdapter) -> Erasure:
     days = settings.tag_retention_days
     credentials = adapter.credentials
     beside: list[Path] = []
-    of_server: list[Path] = []
+    of_server: list[Path] | None = None
     if credentials.embedded:
         layout = credentials.server_config(adapter._project_root).layout
         beside, of_server = [layout.sqlite], [layout.server]
