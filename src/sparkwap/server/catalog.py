@@ -18,7 +18,7 @@ CATALOG_NAME = "lake"
 
 # Each Spark session opens a connection and never closes it; PostgreSQL has 100 by default. It ends
 # those that are idle for so long (since version 14); Iceberg connects again where one was in use.
-IDLE_CONNECTION = {"options": "-c idle_session_timeout=600000"}
+IDLE_CONNECTION = {"options": "-c idle_session_timeout=60000"}
 _IDLE_CONNECTION_ENDED = "57P05"
 
 # Spark and PyIceberg write to one SQLite file: a writer waits this long for the other's commit.

@@ -77,7 +77,7 @@ def test_a_postgresql_uri_becomes_a_jdbc_url(tmp_path: Path) -> None:
     base, _, query = spark[f"{prefix}.uri"].partition("?")
     assert base == "jdbc:postgresql://db.example:5433/lake"
     # Sessions leak their connections: the database is to end those that nobody uses.
-    assert query == "options=-c%20idle_session_timeout%3D600000&sslmode=require"
+    assert query == "options=-c%20idle_session_timeout%3D60000&sslmode=require"
     assert spark[f"{prefix}.jdbc.user"] == "user"
     assert spark[f"{prefix}.jdbc.password"] == "p@ss"
 
