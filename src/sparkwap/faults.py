@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "SPARKWAP_FAULT"
 LAKE_VARIABLE = "SPARKWAP_FAULT_LAKE"
+STRIKES = "sparkwap: the fault strikes at"
+"""What the standard error says then; without it the step was not reached."""
 
 
 class InjectedFault(Exception):
@@ -78,6 +80,7 @@ class Injector:
             self._left -= 1
             due = self._left == 0
         if due:
+            sys.stderr.write(f"{STRIKES} {step.name}\n")
             self._action(step)
 
 

@@ -144,23 +144,30 @@ class Project:
             verdicts={m[2]: (m[1], m[3]) for m in found if m is not None},
         )
 
+    @property
+    def errors(self) -> Path:
+        """The standard error of what was started last."""
+        return self.folder / "errors.txt"
+
     def start(
         self, *arguments: str, environment: Mapping[str, str] | None = None, **variables: Any
     ) -> subprocess.Popen[bytes]:
         """Start a dbt command in a process of its own, to be killed.
 
-        ``environment`` is added to this process's own.
+        ``environment`` is added to this process's own. What it writes to the standard error is in
+        `errors`.
         """
         # A job in the background of a shell, and all that it starts, ignores interrupts.
         heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
         code = f"{heed}; from dbt.cli.main import cli; cli()"
         command = [sys.executable, "-c", code, *self._command(arguments, variables)]
-        return subprocess.Popen(
-            command,
-            env={**os.environ, **(environment or {})},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with self.errors.open("wb") as errors:
+            return subprocess.Popen(
+                command,
+                env={**os.environ, **(environment or {})},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
 
     def operation(self, name: str, **arguments: Any) -> Outcome:
         """Call a run-operation."""
