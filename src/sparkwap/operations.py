@@ -158,7 +158,7 @@ class Operations:
         last = self._unfinished
         if last is None:
             return
-        done = [p for p in self._lake.ledger.publish(last.run_id) if not p.rolled_back]
+        done = self._lake.ledger.standing_publishes(last.run_id)
         if done:
             yield published_and_died(last, done)
         elif last.run_id in half_way:
