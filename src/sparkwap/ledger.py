@@ -402,6 +402,12 @@ class Ledger:
             self._publishes(self._read("publishes", _ex.In("publish_id", named))) if named else []
         )
 
+    def standing_publishes(self, run_id: str) -> list[LedgerPublish]:
+        """The publishes of a run, and of what built again for it, that were not rolled back."""
+        rebuilds = [row["run_id"] for row in self.rows("runs") if row.get("rebuild_of") == run_id]
+        found = [one for some_id in (run_id, *rebuilds) for one in self.publish(some_id)]
+        return [one for one in found if not one.rolled_back]
+
     def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
         """All publishes, newest first."""
         return self._publishes(self._read("publishes", None))[:limit]

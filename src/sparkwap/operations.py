@@ -6,7 +6,7 @@ Each operation returns the lines to print. dbt's run-operations of the same name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -124,7 +124,8 @@ class Operations:
     # -- wap_status ------------------------------------------------------------------------------
 
     def _status(self, branch: str | None = None) -> Iterable[str]:
-        for row in self._lake.on_their_way():
+        half_way = self._lake.on_their_way()
+        for row in half_way:
             yield (
                 f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not come to "
                 "its end: some of its tables may be moved and others not. The next dbt build, "
@@ -134,7 +135,7 @@ class Operations:
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
         else:
-            yield from self._tell_last()
+            yield from self._tell_last({row["run_id"] for row in half_way})
         now, leases = self._lake.leases.now(), self._lake.leases.all()
         self._leases = {
             lease.branch: (lease, leasing.alive(lease, now))
@@ -149,14 +150,24 @@ class Operations:
         if branch is None:
             yield "See one whole:  dbt run-operation wap_status --args '{branch: <name>}'"
 
-    def _tell_last(self) -> Iterable[str]:
-        """What became of the last run, if it has not said so itself."""
+    def _tell_last(self, half_way: Collection[str]) -> Iterable[str]:
+        """What became of the last run, if it has not said so itself.
+
+        :param half_way: the runs whose publish may have moved some tables and others not.
+        """
         last = self._unfinished
         if last is None:
             return
-        done = [p for p in self._lake.ledger.publish(last.run_id) if not p.rolled_back]
+        done = self._lake.ledger.standing_publishes(last.run_id)
         if done:
             yield published_and_died(last, done)
+        elif last.run_id in half_way:
+            yield (
+                f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
+                "not come to its end: it is still on, or it died in the middle of its publish. If "
+                "it died, `dbt retry` completes or undoes the publish, and builds again only what "
+                "was undone."
+            )
         else:
             yield (
                 f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "

@@ -92,15 +92,15 @@ def require_unpublished(ledger: Ledger, last: LastRun) -> None:
     """Refuse to retry a run that died after its publish: it would add the same rows once more.
 
     :param last: a run that has not come to its end.
-    :raises SparkwapError: the ledger has a publish of it.
+    :raises SparkwapError: the ledger has a publish of it, or of a build that followed main for it.
     """
-    done = [publish for publish in ledger.publish(last.run_id) if not publish.rolled_back]
+    done = ledger.standing_publishes(last.run_id)
     if done:
         raise SparkwapError(
             f"{published_and_died(last, done)} So there is nothing to retry, and nothing was run. "
             "What is still on its branch, if anything, is shown by `dbt run-operation wap_status`; "
             "undo the publish by `dbt run-operation wap_rollback --args "
-            f"'{{run: {short_run_id(last.run_id)}}}'`."
+            f"'{{run: {short_run_id(done[0].run_id)}}}'`."
         )
 
 

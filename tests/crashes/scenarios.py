@@ -240,6 +240,7 @@ def _erase(lake: Lake) -> None:
 
 def _retry(lake: Lake) -> None:
     """As `dbt retry` does after a run that died: look, then build all of it again."""
+    lake.recover()
     try:
         require_unpublished(lake.ledger, LastRun(SECOND, BRANCH, "open"))
     except SparkwapError:
@@ -413,6 +414,7 @@ SCENARIOS = {
 
 JOURNALLED = {
     "series": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
+    "series retried": Scenario(_base, _build, _retry, _publish_again, publishes=1),
     "series back": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
     "series replaces": Scenario(_cloned, _clone, _retry_clone, _publish_again, publishes=2),
     "series replaces back": Scenario(

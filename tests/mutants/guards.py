@@ -945,6 +945,25 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
+        "dbt/adapters/sparkwap/impl.py",
+        (
+            "a retry looks whether its run has published on a named branch too",
+            "SparkWapAdapter._branch",
+            "        if self._is_retry:",
+            "        if settings.branch is None and self._is_retry:",
+            "adapter/test_opening.py::"
+            "test_a_retry_of_what_is_published_is_refused_whoever_named_the_branch",
+        ),
+        (
+            "what was half-way is completed before a run is opened",
+            "SparkWapAdapter._open_run",
+            "self.lake.recover()",
+            "()",
+            "adapter/test_opening.py::"
+            "test_a_retry_looks_at_the_ledger_after_what_was_half_way_is_completed",
+        ),
+    ),
+    *guards_of(
         "sparkwap/landing/contents.py",
         (
             "a file has a limit",

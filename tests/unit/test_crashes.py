@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crashes import cells
+from crashes.cells import ALL
 from crashes.scenarios import (
     BRANCH,
     JOURNALLED,
@@ -29,7 +31,7 @@ from crashes.scenarios import (
     operate,
     publishes,
 )
-from crashes.table import table
+from crashes.table import counts, table
 from crashes.world import RAISED, TOLD, SeriesWorld, State, World
 from vocabulary.rest import running_rest_server
 
@@ -37,22 +39,8 @@ from sparkwap import faults, steps
 from sparkwap.errors import ConfigError
 from sparkwap.state import LastRun
 
-ALL = bool(os.environ.get("SOAK"))
 TESTS = Path(__file__).parents[1]
 KILLED = -9
-CELLS = [
-    (step.name, action)
-    for step in steps.STEPS.values()
-    if step.where not in ("dbt", "series")
-    for action in ("kill-dbt", "raise", "kill-server")
-]
-# The catalog's code has no dealings with the server of Spark, and a series is the catalog's.
-SERIES_CELLS = [
-    (step.name, action)
-    for step in steps.STEPS.values()
-    if step.where == "series"
-    for action in (("kill-dbt", "raise") if ALL else ("kill-dbt",))
-]
 
 
 # -- a lake that comes back ------------------------------------------------------------------------
@@ -111,26 +99,38 @@ def cells_of(world: World, step: str, action: str) -> list[tuple[str, int]]:
     return found[-1:] if action == "raise" else found[:1]
 
 
-@pytest.mark.parametrize(("step", "action"), CELLS, ids=lambda value: value)
+@pytest.mark.parametrize(("step", "action"), cells.CELLS, ids=lambda value: value)
 def test_cell(world: World, step: str, action: str) -> None:
     for name, occurrence in cells_of(world, step, action):
         _try(world, name, step, action, occurrence)
 
 
-@pytest.mark.parametrize(("step", "action"), SERIES_CELLS, ids=lambda value: value)
+@pytest.mark.parametrize(
+    ("step", "action"),
+    cells.SERIES_SOAK if ALL else cells.SERIES_CELLS,
+    ids=lambda value: value,
+)
 def test_cell_of_a_series(series: SeriesWorld, step: str, action: str) -> None:
     for name, occurrence in cells_of(series, step, action):
         _try(series, name, step, action, occurrence)
 
 
-@pytest.mark.parametrize("step", ["journal.written", "series.changed", "journal.closing"])
+@pytest.mark.parametrize("step", cells.ROLLED_BACK)
 def test_a_rollback_by_a_series(series: SeriesWorld, step: str) -> None:
     _try(series, "series back", step, "kill-dbt", 1)
 
 
-def test_verdicts_without_a_journal_are_none(series: SeriesWorld) -> None:
+@pytest.mark.parametrize("step", cells.RETRIED)
+def test_a_retry_after_a_series(series: SeriesWorld, step: str) -> None:
+    _try(series, "series retried", step, "kill-dbt", 1)
+
+
+@pytest.mark.parametrize(("step", "occurrence"), cells.UNBEGUN)
+def test_verdicts_without_a_journal_are_none(
+    series: SeriesWorld, step: str, occurrence: int
+) -> None:
     """The ledger's rows of the nodes are there, and the journal is not yet."""
-    _try(series, "series", "ledger.begins", "kill-dbt", 2, promise="before")
+    _try(series, "series", step, "kill-dbt", occurrence, promise="before")
 
 
 @pytest.mark.skipif(not ALL, reason="long: only in the soak")
@@ -178,7 +178,7 @@ def _try(
         return
     lake = world.open()
     try:
-        assert_told(lake, scenario is SCENARIOS["build"], published=now == after)
+        assert_told(lake, name in ("build", "series retried"), published=now == after)
         scenario.go_on(lake)
         assert world.look() == after
         counts = Counter(publishes(lake))
@@ -227,26 +227,25 @@ def assert_free(database_file: Path) -> None:
 def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
     """`wap_status` says what was found."""
     text = operate(lake, "wap_status", LastRun(SECOND, BRANCH, "open") if a_run else None)
-    open_ones = lake.open_branches()
+    open_ones, half_way = lake.open_branches(), bool(lake.on_their_way())
     assert ("No audit branch is open" in text) == (not open_ones)
     assert all(one.branch in text and "wap_discard" in text for one in open_ones)
-    assert ("has not come to its end: some of its tables" in text) == bool(lake.on_their_way())
+    assert ("has not come to its end: some of its tables" in text) == half_way
     if a_run:
-        word = "has published 4 tables" if published else "has not come to its end"
+        word = "has published 4 tables" if published and not half_way else "has not come to its end"
         assert word in text
+        assert ("Nothing of it is published" in text) == (not published and not half_way)
 
 
 # -- a full disk, a lost database -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["build", "dbt clone", "wap_publish", "wap_discard", "wap_rollback"]
-)
+@pytest.mark.parametrize("name", cells.FULL_DISK)
 def test_full_disk(world: World, name: str) -> None:
     """No file grows beyond a size: of data, metadata, manifests, or of the database itself."""
     scenario, (_, before, after) = SCENARIOS[name], world.told(name)
     told = 0
-    for size in range(64) if ALL else (0, 2, 4, 14, 28):
+    for size in cells.SIZES_SOAK if ALL else cells.SIZES:
         world.begin(name)
         code = world.run(name, "act", limit=size * 1024)
         # Also lets the database take back what it could not: one who may only read cannot.
@@ -266,17 +265,8 @@ def test_full_disk(world: World, name: str) -> None:
     assert told > 0
 
 
-@pytest.mark.parametrize("part", ["begun", "rows_changed", "committed"])
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [
-        ("build", "open_branch"),
-        ("build", "publish"),
-        ("wap_publish", "publish"),
-        ("wap_discard", "discard"),
-        ("wap_rollback", "rollback"),
-    ],
-)
+@pytest.mark.parametrize("part", cells.PARTS)
+@pytest.mark.parametrize(("name", "operation"), cells.LOST_DATABASE)
 def test_lost_database(world: World, name: str, operation: str, part: str) -> None:
     """The connection breaks in a transaction: before its commit, or before the answer to it."""
     _, before, after = world.told(name)
@@ -303,6 +293,19 @@ def test_the_documents_have_all_steps() -> None:
     assert table() in (TESTS.parent / "docs/crashes.md").read_text(), (
         "print the table anew: PYTHONPATH=tests python -m crashes.table"
     )
+
+
+def test_the_documents_count_the_cells_as_they_are() -> None:
+    page, readme = ((TESTS.parent / p).read_text() for p in ("docs/crashes.md", "README.md"))
+    assert counts() in page, "print the table anew: PYTHONPATH=tests python -m crashes.table"
+    assert f"SIGKILL of dbt at each of {len(steps.STEPS)} steps" in readme
+    assert f"an exception at the {len(cells.CELLS) // len(cells.ACTIONS)} of them" in readme
+    assert (
+        f"{cells.WITHOUT_SPARK + cells.IN_SERIES} cells by PyIceberg on SQLite and REST catalogs, "
+        f"{cells.WITHOUT_ROOM} with a full disk or a lost database, {cells.WITH_SPARK} inside dbt "
+        "on Spark"
+    ) in readme
+    assert f"all {cells.WITH_SPARK_SOAK} of Spark" in readme
 
 
 def test_every_step_is_reached_by_some_code() -> None:

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import Lake
+from sparkwap.errors import SparkwapError
 from sparkwap.plan import Desired
 from sparkwap.rebuilding import Ended, follow, told
 from sparkwap.run import Closing, NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
+from sparkwap.state import LastRun, require_unpublished
 
 RUNS = [f"{number}a2b3c4d-0000-4000-8000-000000000000" for number in range(1, 6)]
 LOG, TOTALS, NOTES, OTHER = (("shop", name) for name in ("log", "totals", "notes", "other"))
@@ -185,6 +187,21 @@ def test_a_rebuild_that_died_after_its_publish_has_published(lake: Lake) -> None
     ended, _ = followed(run, closing, dies)
     assert (ended.published, ended.refused, ended.gave_up) == (3, None, "")
     assert live(lake, LOG) == [1, 2, 9]
+
+
+def test_a_run_that_died_after_its_rebuild_has_published_is_not_retried(lake: Lake) -> None:
+    last = LastRun(RUNS[0], "dev", "open")
+    _, closing = refused(lake)
+    assert closing.rebuild is not None
+    require_unpublished(lake.ledger, last)
+    # The run was killed while it waited for the other one.
+    Child(lake)(closing.rebuild.nodes, None)
+    assert live(lake, LOG) == [1, 2, 9]
+    with pytest.raises(SparkwapError, match=r"has published 3 tables.*run: 2a2b3c4d"):
+        require_unpublished(lake.ledger, last)
+    (done,) = lake.ledger.publish(RUNS[1])
+    lake.rollback(done.entries, run_id=RUNS[4], publish_id=done.publish_id)
+    require_unpublished(lake.ledger, last)
 
 
 def test_a_rebuild_that_died_is_looked_after(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ dbt reaches, and some of the others. SOAK=1 tries every step that a build reache
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from crashes.cells import ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
 from vocabulary import Project, Reader
 
 from sparkwap import server, steps
@@ -36,31 +36,6 @@ FILES = {
 }
 BEFORE_RECORD = ("run.opening",)
 """Steps at which dbt knows nothing of the run yet: the command is simply given again."""
-
-REPRESENTATIVE = [
-    *((step.name, "kill-dbt", 1) for step in steps.STEPS.values() if step.where == "dbt"),
-    ("node.placed", "kill-dbt", 1),
-    ("node.checking", "kill-dbt", 2),
-    ("publish.rows_changed", "kill-dbt", 1),
-    ("publish.committed", "kill-dbt", 1),
-    ("node.placed", "kill-server", 2),
-    ("audit.begins", "kill-server", 1),
-    ("publish.committed", "kill-server", 1),
-    ("run.decided", "raise", 1),
-    ("publish.committed", "raise", 1),
-    ("statement.sending", "lost-network", 2),
-]
-# What a build of these models does not do: clones, copies, rollbacks, and the like.
-REACHED = ("run", "node", "statement", "audit", "metadata", "open_branch", "forget", "publish",
-           "record", "results")  # fmt: skip
-EVERYTHING = [
-    (name, action, 1)
-    for name in steps.STEPS
-    if name.partition(".")[0] in REACHED and name not in ("forget.purging", "forget.purged")
-    and name not in ("publish.purging", "publish.purged")
-    for action in ("kill-dbt", "kill-server", "raise")
-]  # fmt: skip
-CELLS = EVERYTHING if os.environ.get("SOAK") else REPRESENTATIVE
 
 
 @dataclass
@@ -108,7 +83,7 @@ def fresh(log: Log, numbers: Iterator[int], monkeypatch: pytest.MonkeyPatch) -> 
     return number
 
 
-@pytest.mark.parametrize(("step", "action", "occurrence"), CELLS)
+@pytest.mark.parametrize(("step", "action", "occurrence"), EVERYTHING if ALL else REPRESENTATIVE)
 def test_a_build_dies(
     log: Log,
     fresh: int,
@@ -117,9 +92,23 @@ def test_a_build_dies(
     occurrence: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _try(log, fresh, f"{step}:{action}:{occurrence}", monkeypatch)
+
+
+@pytest.mark.parametrize("step", NAMED)
+def test_a_build_on_a_named_branch_dies(
+    log: Log, fresh: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _try(log, fresh, f"{step}:kill-dbt:1", monkeypatch, wap_branch="march")
+
+
+def _try(
+    log: Log, fresh: int, fault: str, monkeypatch: pytest.MonkeyPatch, **variables: str
+) -> None:
+    step, action, _ = fault.split(":")
     before = log.rows()
     after = sorted([*before, fresh])
-    code, states = _crash(log, f"{step}:{action}:{occurrence}", monkeypatch)
+    code, states = _crash(log, fault, monkeypatch, **variables)
     # Readers: the old state or the new one, of both tables, at every moment.
     published = log.rows() == after
     assert log.rows() in (before, after)
@@ -133,11 +122,13 @@ def test_a_build_dies(
     _go_on(log, after, published=published, ended=code == 0, recorded=step not in BEFORE_RECORD)
 
 
-def _crash(log: Log, fault: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def _crash(
+    log: Log, fault: str, monkeypatch: pytest.MonkeyPatch, **variables: str
+) -> tuple[int, int]:
     with monkeypatch.context() as patch, log.reader.polling("s") as poller:
         patch.setenv("SPARKWAP_FAULT", fault)
         patch.setenv("SPARKWAP_FAULT_LAKE", str(log.reader.lake))
-        code = log.project.start("build", "--threads", "1").wait(timeout=120)
+        code = log.project.start("build", "--threads", "1", **variables).wait(timeout=120)
     return code, len(poller.states)
 
 
@@ -164,9 +155,9 @@ def _ended(log: Log) -> bool:
     return '"open"' not in record
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT], ids=lambda by: by.name)
+@pytest.mark.parametrize("by", SIGNALS)
 def test_a_build_ends_while_spark_is_writing(
-    log: Log, fresh: int, by: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    log: Log, fresh: int, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server may go on with the statement, and commit it to the branch of the retry."""
     before = log.rows()
@@ -179,7 +170,7 @@ def test_a_build_ends_while_spark_is_writing(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(2)  # it is in the middle of its insert
-        build.send_signal(by)
+        build.send_signal(signal.Signals[by])
         assert build.wait(timeout=60) != 0
     assert log.rows() == before
     again = log.project.dbt("retry")

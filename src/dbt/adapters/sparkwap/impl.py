@@ -241,14 +241,16 @@ class SparkWapAdapter(SparkAdapter):
         """The audit branch: the user's, that of the run to go on with, or a new one."""
         run_id = get_invocation_id()
         last = LastRun.read(self._target_path)
-        if settings.branch is None and self._is_retry:
+        if self._is_retry:
             folder = Path(getattr(self.config.args, "state", None) or self._target_path)
             results = Path(self._project_root) / folder / RESULTS
             retried = run_of(results)
             if last is not None and last.run_id == retried:
+                # Whoever named the branch: a publish of that run would be made twice.
                 if last.outcome == "open" or state.is_unfinished(results):
                     state.require_unpublished(self.lake.ledger, last)
-                return last.branch
+                if settings.branch is None:
+                    return last.branch
             run_id = retried or run_id
         # What a run that died has left half-built tells nothing about its tables.
         if settings.branch is None and self._command == "test" and last and last.held:
@@ -264,6 +266,10 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        self._start_log(settings)
+        # First of all: what follows asks the ledger what is published.
+        for line in self.lake.recover():
+            logger.info(line)
         # Now, as no node was run yet: dbt adds to this what nodes call when they are.
         self._calls = facts.calls(self.get_macro_resolver())
         rebuilt = again.rebuilt_branch()
@@ -283,12 +289,9 @@ class SparkWapAdapter(SparkAdapter):
             manifest=None if self._command == "clone" else self._packed_manifest,
             replay=self._as_of(),
         )
-        self._start_log(settings)
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
             self._alerts = alerting.RunAlerts(self, run)
-        for line in self.lake.recover():
-            logger.info(line)
         run.warm_up()
         self._lease = lease.hold(
             self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command

@@ -1,0 +1,87 @@
+"""The kill matrix: where what dies, and how. Made from the list of steps.
+
+With ``SOAK=1`` the tests take more than the lists that go into CI; the documents tell both.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sparkwap import steps
+
+ALL = bool(os.environ.get("SOAK"))
+ACTIONS = ("kill-dbt", "raise", "kill-server")
+
+# -- without Spark -----------------------------------------------------------------------------
+
+CELLS = [
+    (step.name, action)
+    for step in steps.STEPS.values()
+    if step.where not in ("dbt", "series")
+    for action in ACTIONS
+]
+
+# The catalog's code has no dealings with the server of Spark, and a series is the catalog's.
+_SERIES_STEPS = [step.name for step in steps.STEPS.values() if step.where == "series"]
+SERIES_CELLS = [(name, "kill-dbt") for name in _SERIES_STEPS]
+SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-dbt", "raise")]
+ROLLED_BACK = ("journal.written", "series.changed", "journal.closing")
+"""Where a rollback by a series dies."""
+RETRIED = (
+    "journal.writing", "journal.written", "series.moved", "journal.closing", "journal.closed",
+)  # fmt: skip
+"""Where a run dies that publishes by a series, and that `dbt retry` goes on with."""
+UNBEGUN = (("ledger.begins", 2),)
+"""Where, and at which time, a run that publishes by a series has verdicts and no journal."""
+
+FULL_DISK = ("build", "dbt clone", "wap_publish", "wap_discard", "wap_rollback")
+SIZES = (0, 2, 4, 14, 28)
+SIZES_SOAK = tuple(range(64))
+"""KiB that no file may exceed."""
+LOST_DATABASE = (
+    ("build", "open_branch"),
+    ("build", "publish"),
+    ("wap_publish", "publish"),
+    ("wap_discard", "discard"),
+    ("wap_rollback", "rollback"),
+)
+PARTS = ("begun", "rows_changed", "committed")
+
+# -- with dbt and Spark ------------------------------------------------------------------------
+
+REPRESENTATIVE = [
+    *((step.name, "kill-dbt", 1) for step in steps.STEPS.values() if step.where == "dbt"),
+    ("node.placed", "kill-dbt", 1),
+    ("node.checking", "kill-dbt", 2),
+    ("publish.rows_changed", "kill-dbt", 1),
+    ("publish.committed", "kill-dbt", 1),
+    ("node.placed", "kill-server", 2),
+    ("audit.begins", "kill-server", 1),
+    ("publish.committed", "kill-server", 1),
+    ("run.decided", "raise", 1),
+    ("publish.committed", "raise", 1),
+    ("statement.sending", "lost-network", 2),
+]
+# What a build of these models does not do: clones, copies, rollbacks, and the like.
+_REACHED = ("run", "node", "statement", "audit", "metadata", "open_branch", "forget", "publish",
+            "record", "results")  # fmt: skip
+_NOT_REACHED = ("forget.purging", "forget.purged", "publish.purging", "publish.purged")
+EVERYTHING = [
+    (name, action, 1)
+    for name in steps.STEPS
+    if name.partition(".")[0] in _REACHED and name not in _NOT_REACHED
+    for action in ACTIONS
+]
+NAMED = ("publish.committed", "publish.rows_changed")
+"""Where a build dies whose branch the user has named (``wap_branch``): after its publish, and
+before it, where others have published on a branch of that name."""
+SIGNALS = ("SIGKILL", "SIGINT")
+"""What ends a build while Spark is writing."""
+
+# -- how many, in CI -----------------------------------------------------------------------------
+
+WITHOUT_SPARK = len(CELLS)
+IN_SERIES = len(SERIES_CELLS) + len(ROLLED_BACK) + len(RETRIED) + len(UNBEGUN)
+WITHOUT_ROOM = len(FULL_DISK) * len(SIZES) + len(LOST_DATABASE) * len(PARTS)
+WITH_SPARK = len(REPRESENTATIVE) + len(NAMED) + len(SIGNALS)
+WITH_SPARK_SOAK = len(EVERYTHING) + len(NAMED) + len(SIGNALS)

@@ -1,0 +1,196 @@
+"""How a run is opened: what became of the last one first, then the branch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pyarrow as pa
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap import impl
+from sparkwap import overlay, replay
+from sparkwap.catalog import Lake
+from sparkwap.plan import Desired
+from sparkwap.run import NodeFact, Run
+from sparkwap.settings import GateSettings
+from sparkwap.state import UNFINISHED, LastRun
+
+DEAD = "1a2b3c4d-0000-4000-8000-000000000000"
+OTHER = "2b3c4d5e-0000-4000-8000-000000000000"
+NOW = "3c4d5e6f-0000-4000-8000-000000000000"
+ORDERS = ("shop", "orders")
+NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
+NOTHING_TO_RETRY = "So there is nothing to retry, and nothing was run"
+
+Open = Callable[..., Run | None]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    lake.ensure_schema("shop")
+    lake.catalog.create_table(ORDERS, rows(1).schema).append(rows(1))
+    return lake
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target"
+
+
+@pytest.fixture
+def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens the run of a command on the lake, as dbt's first question does."""
+    monkeypatch.setattr(impl, "get_invocation_id", lambda: NOW)
+    opened: list[Any] = []
+
+    def start(called: str = "retry", **variables: str) -> Run | None:
+        config: Any = SimpleNamespace(
+            args=SimpleNamespace(which="build", state=None),
+            vars=SimpleNamespace(to_dict=lambda: variables),
+            cli_vars=variables,
+            project_name="shop",
+            project_root=str(target.parent),
+            target_path=target.name,
+            target_name="dev",
+            log_cache_events=False,
+            credentials=None,
+        )
+        with click.Context(click.Command(called), info_name=called):
+            adapter = impl.SparkWapAdapter(config, get_context("spawn"))
+        adapter._lake = lake
+        manifest: Any = SimpleNamespace(nodes={}, macros={})
+        adapter.set_macro_resolver(manifest)
+        opened.append(adapter)
+        return adapter.current_run()
+
+    yield start
+    for adapter in opened:
+        adapter._end_run()
+    overlay.activate(None)
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def live(lake: Lake) -> list[int]:
+    table = lake.catalog.load_table(ORDERS)
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def built(lake: Lake, branch: str, run_id: str = DEAD, row: int = 2) -> Run:
+    """A run that has added a row on its branch, and has not come to its end."""
+    run = Run(
+        lake,
+        run_id=run_id,
+        branch=branch,
+        settings=GateSettings(),
+        command="build",
+        project="shop",
+        target_name="dev",
+    )
+    run.begin(NODE.node_id, ORDERS)
+    run.place_table(ORDERS, Desired())
+    lake.catalog.load_table(ORDERS).append(rows(row), branch=branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    return run
+
+
+def publish(run: Run) -> None:
+    assert run.close([NODE], [], []).published == 1
+
+
+def on_record(target: Path, branch: str) -> None:
+    """What the run puts down when it opens, for `dbt retry` to find it."""
+    LastRun(DEAD, branch, "open").write(target)
+    record = {"metadata": {"invocation_id": DEAD}, "results": [{"message": UNFINISHED}]}
+    (target / "run_results.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("named", [None, "march", "april"])
+def test_a_retry_of_what_is_published_is_refused_whoever_named_the_branch(
+    lake: Lake, target: Path, open_run: Open, named: str | None
+) -> None:
+    branch = "wap_1a2b3c4d" if named is None else "march"
+    publish(built(lake, branch))
+    on_record(target, branch)
+    for _ in range(2):
+        with pytest.raises(DbtRuntimeError, match=NOTHING_TO_RETRY):
+            open_run(**({} if named is None else {"wap_branch": named}))
+    assert live(lake) == [1, 2]
+    assert lake.open_branches() == []
+
+
+@pytest.mark.parametrize("named", [None, "march"])
+def test_a_retry_goes_on_with_the_branch_of_what_is_not_published(
+    lake: Lake, target: Path, open_run: Open, named: str | None
+) -> None:
+    branch = named or "wap_1a2b3c4d"
+    # Others have published on a branch of this name.
+    publish(built(lake, branch, OTHER, 3))
+    built(lake, branch)
+    on_record(target, branch)
+    run = open_run(**({} if named is None else {"wap_branch": named}))
+    assert run is not None
+    assert (run.run_id, run.branch) == (NOW, branch)
+    assert live(lake) == [1, 3]
+
+
+def test_a_retry_names_another_branch(lake: Lake, target: Path, open_run: Open) -> None:
+    built(lake, "march")
+    on_record(target, "march")
+    run = open_run(wap_branch="april")
+    assert run is not None
+    assert run.branch == "april"
+
+
+def test_a_command_that_is_no_retry_may_follow_a_publish(
+    lake: Lake, target: Path, open_run: Open
+) -> None:
+    publish(built(lake, "march"))
+    on_record(target, "march")
+    run = open_run("build", wap_branch="march")
+    assert run is not None
+    assert run.branch == "march"
+
+
+@pytest.fixture
+def half_way(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that died in a publish by a journal, which the next command completes."""
+    run = built(lake, "wap_1a2b3c4d")
+    on_record(target, "wap_1a2b3c4d")
+
+    def recover() -> list[str]:
+        if not lake.ledger.publish(DEAD):
+            publish(run)
+        return []
+
+    monkeypatch.setattr(lake, "recover", recover)
+
+
+@pytest.mark.usefixtures("half_way")
+def test_a_retry_looks_at_the_ledger_after_what_was_half_way_is_completed(
+    lake: Lake, open_run: Open
+) -> None:
+    with pytest.raises(DbtRuntimeError, match=NOTHING_TO_RETRY):
+        open_run()
+    assert live(lake) == [1, 2]
+
+
+@pytest.mark.usefixtures("half_way")
+def test_a_replay_looks_at_the_ledger_after_what_was_half_way_is_completed(
+    lake: Lake, open_run: Open
+) -> None:
+    run = open_run("build", **{replay.VARIABLE: "1a2b3c4d"})
+    assert run is not None and run.replay is not None
+    (done,) = lake.ledger.publish(DEAD)
+    assert run.replay.moment == replay.Moment(done.published_at, done.publish_id)
