@@ -66,12 +66,16 @@ REPRESENTATIVE = [
 _REACHED = ("run", "node", "statement", "audit", "metadata", "open_branch", "forget", "publish",
             "record", "results")  # fmt: skip
 _NOT_REACHED = ("forget.purging", "forget.purged", "publish.purging", "publish.purged")
+_FORGETTING = ("forget.begun", "forget.rows_changed", "forget.committed")
 EVERYTHING = [
     (name, action, 1)
     for name in steps.STEPS
-    if name.partition(".")[0] in _REACHED and name not in _NOT_REACHED
+    if name.partition(".")[0] in _REACHED and name not in (*_NOT_REACHED, *_FORGETTING)
     for action in ACTIONS
 ]
+AGAIN = [("forget.committed", "kill-dbt")]
+AGAIN_SOAK = [(name, action) for name in _FORGETTING for action in ACTIONS]
+"""Where a retry dies: a build has nothing yet on its branch that it could forget."""
 NAMED = ("publish.committed", "publish.rows_changed")
 """Where a build dies whose branch the user has named (``wap_branch``): after its publish, and
 before it, where others have published on a branch of that name."""
@@ -83,5 +87,5 @@ SIGNALS = ("SIGKILL", "SIGINT")
 WITHOUT_SPARK = len(CELLS)
 IN_SERIES = len(SERIES_CELLS) + len(ROLLED_BACK) + len(RETRIED) + len(UNBEGUN)
 WITHOUT_ROOM = len(FULL_DISK) * len(SIZES) + len(LOST_DATABASE) * len(PARTS)
-WITH_SPARK = len(REPRESENTATIVE) + len(NAMED) + len(SIGNALS)
-WITH_SPARK_SOAK = len(EVERYTHING) + len(NAMED) + len(SIGNALS)
+WITH_SPARK = len(REPRESENTATIVE) + len(AGAIN) + len(NAMED) + len(SIGNALS)
+WITH_SPARK_SOAK = len(EVERYTHING) + len(AGAIN_SOAK) + len(NAMED) + len(SIGNALS)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from crashes.cells import ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
+from crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
 from vocabulary import Project, Reader
 
-from sparkwap import server, steps
+from sparkwap import faults, server, steps
 
 FILES = {
     "models/log.sql": """
@@ -95,6 +95,16 @@ def test_a_build_dies(
     _try(log, fresh, f"{step}:{action}:{occurrence}", monkeypatch)
 
 
+@pytest.mark.parametrize(("step", "action"), AGAIN_SOAK if ALL else AGAIN)
+def test_a_retry_dies(
+    log: Log, fresh: int, step: str, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build before it has left a candidate, which the retry forgets."""
+    code, _ = _crash(log, "audit.begins:kill-dbt:1", monkeypatch)
+    assert code == -9
+    _try(log, fresh, f"{step}:{action}:1", monkeypatch, command="retry")
+
+
 @pytest.mark.parametrize("step", NAMED)
 def test_a_build_on_a_named_branch_dies(
     log: Log, fresh: int, step: str, monkeypatch: pytest.MonkeyPatch
@@ -103,12 +113,17 @@ def test_a_build_on_a_named_branch_dies(
 
 
 def _try(
-    log: Log, fresh: int, fault: str, monkeypatch: pytest.MonkeyPatch, **variables: str
+    log: Log,
+    fresh: int,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str = "build",
+    **variables: str,
 ) -> None:
     step, action, _ = fault.split(":")
     before = log.rows()
     after = sorted([*before, fresh])
-    code, states = _crash(log, fault, monkeypatch, **variables)
+    code, states = _crash(log, fault, monkeypatch, command, **variables)
     # Readers: the old state or the new one, of both tables, at every moment.
     published = log.rows() == after
     assert log.rows() in (before, after)
@@ -123,12 +138,18 @@ def _try(
 
 
 def _crash(
-    log: Log, fault: str, monkeypatch: pytest.MonkeyPatch, **variables: str
+    log: Log,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str = "build",
+    **variables: str,
 ) -> tuple[int, int]:
     with monkeypatch.context() as patch, log.reader.polling("s") as poller:
         patch.setenv("SPARKWAP_FAULT", fault)
         patch.setenv("SPARKWAP_FAULT_LAKE", str(log.reader.lake))
-        code = log.project.start("build", "--threads", "1", **variables).wait(timeout=120)
+        code = log.project.start(command, "--threads", "1", **variables).wait(timeout=120)
+    told = log.project.errors.read_text()
+    assert f"{faults.STRIKES} {fault.partition(':')[0]}" in told, "the step was not reached"
     return code, len(poller.states)
 
 
