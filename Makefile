@@ -24,7 +24,7 @@ help: ## show this list
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
 
-test: .venv/.ready ## set up, lint, and run all tests
+test: .venv/.ready ## set up, lint, and run the tests but the long ones (an hour on 2 cores)
 	@scripts/test
 
 lint: .venv/.ready ## ruff, mypy and sqlfluff

@@ -27,7 +27,6 @@ from pyhive import hive
 GROWTH = (1, 4, 16)
 EVENTS_PER_KEY = 3
 SHARE = 100
-CHANGE_EVENTS = Path(__file__).parents[1] / "macros" / "scd2" / "change_events.sql"
 
 # `number` counts all events; their keys, values and times follow from it.
 EVENTS = """
@@ -79,7 +78,6 @@ class Bench:
         files = {
             "dbt_project.yml": "name: bench\nversion: '1.0'\nprofile: bench\n",
             "profiles.yml": json.dumps({"bench": {"target": "t", "outputs": {"t": output}}}),
-            "macros/change_events.sql": CHANGE_EVENTS.read_text(),
         }
         for n in GROWTH:
             files[f"models/history_{n}.sql"] = MODEL.format(n=n, columns=columns)

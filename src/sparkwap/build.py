@@ -91,6 +91,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
     """The enabled models of dbt's manifest that have a landing entry, by name.
 
     Raises:
+        ConfigError: a model names no landing folder.
         LandingError: an entry cannot be used.
     """
     nodes = [
@@ -102,7 +103,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
         RawModel(
             str(node["name"]),
             (node["schema"], node["alias"]),
-            (project_dir / str(node["config"]["meta"]["drop"]["root"])).resolve(),
+            (project_dir / landing.root_of(node["name"], node["config"]["meta"])).resolve(),
             landing.parse_entry(node["config"]["meta"]["landing"]),
         )
         for node in sorted(nodes, key=lambda node: str(node["name"]))

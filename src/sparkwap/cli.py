@@ -61,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def register_server(commands: Commands) -> None:
     """``sparkwap server start|stop|status|logs``."""
-    server = commands.add_parser("server", help="the embedded server of a lake")
+    what = "the embedded server of a lake"
+    server = commands.add_parser("server", help=what, description=what)
     actions = server.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
@@ -82,7 +83,11 @@ def register_server(commands: Commands) -> None:
     start.add_argument(
         "--idle-minutes", type=float, default=60, help="stop after so long; 0: never (default: 60)"
     )
-    start.add_argument("--catalog-uri", help="another SQL catalog (default: SQLite in the lake)")
+    start.add_argument(
+        "--catalog-uri",
+        help="another catalog: the URI of a database, or the address of an Iceberg REST catalog "
+        "(default: SQLite in the lake)",
+    )
     action("stop", _stop, "stop the server")
     action("status", _status, "show the running server")
     logs = action("logs", _logs, "print the server's log")

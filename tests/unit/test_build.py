@@ -206,3 +206,15 @@ def test_all_sources_switched_off_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(DbtCall, "lake", lambda _: None)
     with pytest.raises(ConfigError, match=r"Switched off are the models of: shop"):
         build.build([])
+
+
+@pytest.mark.parametrize("meta", [{}, {"drop": None}, {"drop": {"until": ""}}])
+def test_a_raw_model_without_a_landing_folder_is_told_so(
+    meta: dict[str, Any], lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = manifest(tmp_path, "a")
+    found["nodes"]["model.demo.raw_a"]["config"]["meta"] = {"landing": entry("a"), **meta}
+    monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
+    with pytest.raises(ConfigError, match="model raw_a has a landing entry, but no landing folder"):
+        lake.build()
+    assert lake.builds == [], "nothing was built"

@@ -10,6 +10,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import yaml
 from vocabulary.documents import PAGES, ROOT, Command, blocks, commands
 from vocabulary.engines import engines
 
-from sparkwap import cli, replay
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from sparkwap import cli, ledger, replay
 from sparkwap.alerts import render
 from sparkwap.build import parse_call
 from sparkwap.diff import comment
@@ -129,6 +131,74 @@ def test_the_operations_of_the_docs_are_all_that_there_are() -> None:
     text = "".join(page.read_text() for page in PAGES)
     for name, _ in _MACRO.findall(OPERATIONS.read_text()):
         assert name in told or f"`{name}`" in text, f"no page tells of {name}"
+
+
+def test_the_walk_through_types_what_the_readme_shows_of_the_customers() -> None:
+    (shown,) = (b for b in blocks(ROOT / "README.md", "sh") if "SOURCES=customers" in b)
+    typed = (ROOT / "scripts/walkthrough").read_text().splitlines()
+    lines = [line.removeprefix("run ") for line in typed if not line.startswith("has ")]
+    after = iter(lines[lines.index("export SOURCES=customers,sensors") :])
+    for line in shown.splitlines():
+        assert line in after, f"the walk-through does not run: {line}"
+
+
+# What pages list
+
+
+def test_each_page_is_linked_from_the_readme_or_a_page_that_is() -> None:
+    seen, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#:]+\.md)", page.read_text())
+        waiting += [
+            to for to in ((page.parent / link).resolve() for link in links) if to not in seen
+        ]
+    assert set(PAGES) <= seen
+
+
+def test_the_ledger_is_described_table_by_table() -> None:
+    text = (ROOT / "docs/ledger.md").read_text()
+    told = {
+        part.split("\n", 1)[0]: set(re.findall(r"`(\w+)`", "".join(_first_cells(part))))
+        for part in text.split("\n## ")[1:]
+    }
+    assert told == {name: set(schema.names) for name, schema in ledger.SCHEMAS.items()}
+
+
+def _first_cells(text: str) -> list[str]:
+    return [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+
+
+def test_the_fields_of_a_profile_are_described() -> None:
+    told = set(
+        re.findall(r"`(\w+)`", "".join(_first_cells((ROOT / "docs/profile.md").read_text())))
+    )
+    own = set(SparkWapCredentials.__annotations__)
+    assert "catalog_uri" in own
+    assert own <= told
+    assert told - own <= {f.name for f in fields(SparkWapCredentials)} | {"threads"}
+
+
+def test_the_layers_of_a_project_are_those_of_the_demo() -> None:
+    shown = next(b for b in blocks(ROOT / "docs/landing.md", "yaml") if b.startswith("models:"))
+    told = yaml.safe_load(shown)["models"]["shop"]
+    demo = yaml.safe_load((ROOT / "dbt_project.yml").read_text())["models"]["sparkwap_demo"]
+    demo["raw"]["+meta"]["drop"]["root"] = told["raw"]["+meta"]["drop"]["root"]
+    for layer, settings in told.items():
+        assert settings == {k: v for k, v in demo[layer].items() if k.startswith("+")}
+
+
+def test_each_command_says_what_it_is_for() -> None:
+    waiting = [cli._parser()]
+    while waiting:
+        parser = waiting.pop()
+        assert parser.description, f"{parser.prog} --help has no line about it"
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+            else:
+                assert action.help or parser.prog == "sparkwap build", f"{parser.prog} {action}"
 
 
 # What pages show as Python

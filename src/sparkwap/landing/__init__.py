@@ -56,6 +56,7 @@ from sparkwap.landing.files import (
     list_files,
     parse_until,
     pending,
+    root_of,
 )
 from sparkwap.landing.reading import model, open_bad_rows
 
@@ -77,4 +78,5 @@ __all__ = [
     "parse_entry",
     "parse_until",
     "pending",
+    "root_of",
 ]

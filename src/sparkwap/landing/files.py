@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+from sparkwap.errors import ConfigError
 from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.landing.errors import LandingError, any_of
@@ -245,6 +247,23 @@ def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[La
         oldest = min(f.load_date or date.min for f in new)
         return [f for f in new if (f.load_date or date.min) == oldest]
     return list(new)
+
+
+def root_of(model: str, meta: Mapping[str, Any]) -> Path:
+    """The landing folder that a raw model's meta names, as it is written there.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    drop = meta.get("drop")
+    root = drop.get("root") if isinstance(drop, Mapping) else None
+    if not root:
+        raise ConfigError(
+            f"The model {model} has a landing entry, but no landing folder. Nothing was read, and "
+            "nothing was built. Name it for all raw models in dbt_project.yml: "
+            "`+meta: {drop: {root: landing}}`; all of the setting is in docs/landing.md."
+        )
+    return Path(str(root))
 
 
 def parse_until(value: object) -> date | None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap import node
@@ -22,6 +21,7 @@ from sparkwap.landing.files import (
     list_files,
     parse_until,
     pending,
+    root_of,
 )
 from sparkwap.landing.sql import text
 
@@ -84,19 +84,20 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
         The rows to append to the log: all rows of the files that this run takes.
 
     Raises:
+        ConfigError: the meta names no landing folder.
         LandingError: the entry, the folder or a file cannot be used.
     """
     here = node.current()
     entry = parse_entry(here.meta.get("landing"))
     if here.replay:
         return _as_of(session, entry, here)
-    drop = here.meta.get("drop") or {}
+    root = root_of(here.node_id.split(".")[-1], here.meta).resolve()
+    drop = here.meta["drop"]
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
     reader = Reader(session, entry, known, here)
     if _is_true(drop.get("replay")):
         return reader.nothing() if table is None else reader.replay(table)
-    root = Path(str(drop.get("root", "landing"))).resolve()
     new = pending(list_files(root, entry), known.files)
     return reader.read(choose(new, entry.kind, parse_until(drop.get("until"))))
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def register_pr(commands: Commands) -> None:
     """``sparkwap pr audit|publish|close|comment|state``."""
-    parser = commands.add_parser("pr", help="a pull request's life in the lake")
+    what = "a pull request's life in the lake"
+    parser = commands.add_parser("pr", help=what, description=what)
     actions = parser.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
@@ -60,7 +61,8 @@ def register_pr(commands: Commands) -> None:
     said.add_argument("--no-diff", action="store_true", help="without the data diff")
     text = "write the folder for dbt's --state: the code of the lake's newest publish"
     state = action("state", text, _state, branch=False)
-    state.add_argument("--output", type=Path, required=True, metavar="DIR")
+    text = "write it there"
+    state.add_argument("--output", type=Path, required=True, metavar="DIR", help=text)
     base(state)
 
 

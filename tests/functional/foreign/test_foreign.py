@@ -105,7 +105,7 @@ def test_the_wheel_carries_adapter_and_macros(foreign: Foreign) -> None:
     first, second, macros = shown.stdout.split()
     assert Path(first) == Path(second), shown.stdout
     assert Path(first).is_relative_to(foreign.python.parents[1])
-    assert int(macros) == len(list((ROOT / "macros/wap").rglob("*.sql")))
+    assert int(macros) == len(list((ROOT / "macros").rglob("*.sql")))
 
 
 def test_foreign_project_is_gated(foreign: Foreign, reader: Reader) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,11 @@ import pytest
 if TYPE_CHECKING:
     from tests.functional.pipeline.conftest import NewPipeline, Pipeline
 
-ROOT = Path(__file__).parents[3]
 
 PROJECT = """
 name: audits
 version: "1.0.0"
 profile: sparkwap
-macro-paths: [macros]
 models: {audits: {+materialized: table}}
 """
 
@@ -110,8 +107,6 @@ def audits(new_pipeline: NewPipeline) -> Pipeline:
     (project / "models").mkdir(parents=True)
     (project / "dbt_project.yml").write_text(PROJECT)
     (project / "models" / "models.yml").write_text(TESTS)
-    for folder in ("audits", "landing"):
-        shutil.copytree(ROOT / "macros" / folder, project / "macros" / folder)
     return pipeline
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from sparkwap import source
 if TYPE_CHECKING:
     from vocabulary import MakeProject, Reader
 
-ROOT = Path(__file__).parents[3]
 SAMPLE = "Op;changed_at;item_id;name;unit price\nI;2024-01-05 10:00:00;7;bolt;0.25\n"
 LATER = "Op;changed_at;item_id;name;unit price\nU;2024-02-05 10:00:00;7;bolt M5;0.30\nI;x;8;;\n"
 
@@ -38,8 +36,6 @@ def test_a_source_from_a_sample_file_is_built(
         "staging": {"+materialized": "table", "+incremental_strategy": "merge"},
     }
     project = make_project("added", {}, settings={"models": {"shop": models}})
-    for folder in ("audits", "cdc", "landing"):
-        shutil.copytree(ROOT / "macros" / folder, project.folder / "macros" / folder)
     sample = deliver(landing, "2024-01-31", SAMPLE)
     source.add(sample, "parts", "items", [], project.folder)
     project.dbt("build").succeeded()

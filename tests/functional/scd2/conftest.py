@@ -13,7 +13,6 @@ import pytest
 from oracle.changes import Row, Version
 from vocabulary import MakeProject, Project
 
-ROOT = Path(__file__).parents[3]
 OPEN = date(9999, 12, 31)
 
 LOG = {
@@ -44,18 +43,12 @@ MakeHistories = Callable[..., Project]
 
 @pytest.fixture(scope="session")
 def make_histories(make_project: MakeProject) -> MakeHistories:
-    """Makes a project with the macros of histories and the models given: SQL by name."""
-    macros = {
-        f"macros/{path.name}": path.read_text()
-        for folder in ("scd2", "audits")
-        for path in (ROOT / "macros" / folder).glob("*.sql")
-        if folder == "scd2" or path.name.startswith("scd2")
-    }
+    """Makes a project with the models given: SQL by name."""
 
     def make(name: str, models: dict[str, str], **files: str) -> Project:
         sql = {f"models/{model}.sql": text for model, text in models.items()}
         # Beside other work a statement takes more than the 5 s after which dbt looks twice.
-        return make_project(name, macros | sql | files, output={"poll_interval": 1})
+        return make_project(name, sql | files, output={"poll_interval": 1})
 
     return make
 

@@ -6,7 +6,6 @@ SOAK=1 takes the larger tables too, and each in all shapes and states.
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,6 @@ from vocabulary.airports import (
     DIRTY,
     FIRST,
     FORMATS,
-    ROOT,
     change_files,
     deliver,
     facts,
@@ -105,7 +103,6 @@ def built(
     entries = {name: entry(name) for name in request.param}
     made = make_landing_project(make_project, reader, "airports_scd2", entries)
     project = Histories(made.project, made.reader, made.entries)
-    shutil.copytree(ROOT / "macros" / "scd2", project.project.folder / "macros" / "scd2")
     for name in entries:
         known = facts(split(name)[0])
         columns = {c: f"`{c}`" for c in known["columns"]}

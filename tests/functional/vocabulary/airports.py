@@ -1,6 +1,6 @@
 """The airports data: real revisions of public data, their history worked out without Spark.
 
-It is not part of this repository; ``AIRPORTS_DATA=<folder>`` names another place for it.
+It is not part of this repository; ``AIRPORTS_DATA=<folder>`` names its place.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FIRST = {"dms": "LOAD*", "debezium": "0000_*_snapshot*"}
 
 needs_airports = pytest.mark.skipif(
     not DATA.is_dir(),
-    reason=f"the airports data is not part of this repository and not at {DATA}; "
-    "AIRPORTS_DATA=<folder> names another place",
+    reason="the airports data is not part of this repository; "
+    "AIRPORTS_DATA=<folder> names its place",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 from vocabulary.lake import Reader
 from vocabulary.project import MakeProject, Outcome, Project
 
-ROOT = Path(__file__).parents[3]
-MACROS = ("audits", "cdc", "landing")
 RAW = """
 from sparkwap import landing
 
@@ -119,6 +116,4 @@ def make_landing_project(
 ) -> LandingProject:
     """A project with these entries, by the names of their models."""
     project = make_project(name, {})
-    for folder in MACROS:
-        shutil.copytree(ROOT / "macros" / folder, project.folder / "macros" / folder)
     return LandingProject(project, reader, dict(entries), frozenset(bare))

@@ -35,8 +35,8 @@ class SparkWapCredentials(SparkCredentials):
         ``warehouse``, ...), and its name in Spark. Known by itself for the embedded server.
     thrift_port, connect_port, memory, cores, idle_minutes, spark_conf, catalog_uri
         The embedded server's ports (0: any free one), heap, cores, idle time in minutes after
-        which it stops (0: never), further Spark settings, and another SQL catalog than the
-        lake's own SQLite file.
+        which it stops (0: never), further Spark settings, and another catalog than the lake's own
+        SQLite file: a database by SQLAlchemy's URI, or the address of an Iceberg REST catalog.
     """
 
     host: str | None = None
