@@ -18,6 +18,7 @@ RunOutcome = Literal["published", "partial", "held", "rejected", "nothing"]
 
 PUBLISHING_OFF = "publishing is off (wap_publish: never)"
 UNTESTED = "no test reads it, and wap_require_tests is true"
+UNKNOWN_TESTS = "its tests are not known to this command, which does not have it in its project"
 HELD_WARNING = "and wap_warnings is hold"
 CHANGED_RULE = "when main was last published (wap_warnings: publish accepts it)"
 """Reasons, or their ends, that call for a command of their own."""
@@ -58,6 +59,8 @@ class BuiltNode:
         parents: Ids of upstream nodes: at least the direct ones. Ids that are not among the nodes
             of the decision do not matter, so a caller puts what it reads itself in the place of
             an ephemeral model or of a view that was not built.
+        known: The caller knows all tests that read it. Those of another project on the same branch
+            it does not: the tests that it expects are then not all there are.
     """
 
     node_id: str
@@ -67,11 +70,14 @@ class BuiltNode:
     candidate: str | None
     problem: str | None = None
     parents: frozenset[str] = frozenset()
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class AuditTest:
     """A test that is expected: enabled in the manifest, and it reads at least one built node.
+
+    Or one that the caller does not have, and that failed on what is to be decided on.
 
     Attributes:
         test_id: dbt's unique id.
@@ -80,6 +86,7 @@ class AuditTest:
         kind: `data` or `unit`.
         former: Its severity and thresholds when its rows were last published, such as `error`, if
             they are others now and that may matter; else None.
+        known: The caller has it; else only its results are known.
     """
 
     test_id: str
@@ -87,6 +94,7 @@ class AuditTest:
     nodes: frozenset[str]
     kind: str = "data"
     former: str | None = None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,9 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.warnings == "known":
         reasons += _changed_rules(audits)
-    if settings.require_tests and not audits:
+    if not node.known:
+        reasons.append(UNKNOWN_TESTS)
+    elif settings.require_tests and not audits:
         reasons.append(UNTESTED)
     if reasons:
         return replace(verdict, outcome="held", reasons=_unique(reasons))
@@ -334,6 +344,12 @@ def _name_causes(
 _SKIPPED = 2
 _SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
+_OF_EARLIER = " in an earlier run, and is not among the tests of this one"
+
+
+def rejects(status: str) -> bool:
+    """Whether a test that ended so rejects what it has read."""
+    return _SEVERITIES.get(status, _UNKNOWN) > _SKIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +421,8 @@ def _said(test: AuditTest, result: TestResult) -> str:
     if result.status in ("warn", "fail") and result.failures is not None:
         rows = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
         detail = _first_line(result.finding) or rows
-    return f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
+    said = f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
+    return said if test.known else said + _OF_EARLIER
 
 
 # --- the nodes together -------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def told(request: Request, loaded: Loaded) -> list[str]:
         return [f"Published {what}, run {run}", *lines, *_ways([("undo it", _rollback(run))])]
     lines = [
         f"{loaded.outcome.capitalize()} {what}, on branch {branch}; readers of main see no change",
-        *(f"  {reason}" for reason in loaded.reasons[:_SHOWN]),
+        *(f"  {reason}" for reason in (*loaded.reasons, *loaded.beside)[:_SHOWN]),
         *lines,
     ]
     operation = f"--args '{{branch: {branch}}}'"
@@ -91,6 +91,12 @@ def told(request: Request, loaded: Loaded) -> list[str]:
         ways.insert(0, ("run the other tests, and publish", command))
     elif not request.publish:
         ways.insert(0, ("publish it", f"dbt run-operation wap_publish {operation}"))
+    elif loaded.beside:
+        test = f"dbt test --vars 'wap_branch: {branch}'"
+        ways[:0] = [
+            ("see what it waits for", f"dbt run-operation wap_status {operation}"),
+            ("audit and publish the branch", test),
+        ]
     else:
         ways.insert(0, ("load it on main as it is now", "the same command"))
     return [*lines, *_ways(ways)]

@@ -77,6 +77,7 @@ class Operations:
     """The operations on one lake.
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
+    :param known: ids of what is in the project: the tests of all else are not among ``tests``.
     :param manifest: tells the project's code, which a publish puts on record.
     :param unfinished: the last run of this working copy, if it has not come to its end.
     """
@@ -90,6 +91,7 @@ class Operations:
         project: str,
         target_name: str,
         tests: Callable[[], Sequence[TestFact]],
+        known: Callable[[], Collection[str]],
         unfinished: LastRun | None = None,
         manifest: Callable[[], Packed] | None = None,
     ) -> None:
@@ -99,6 +101,7 @@ class Operations:
         self._project = project
         self._target_name = target_name
         self._tests = tests
+        self._known = known
         self._unfinished = unfinished
         self._manifest = manifest
         self._leases: dict[str, tuple[Lease, bool]] = {}
@@ -242,7 +245,7 @@ class Operations:
         )
         run.load_side_schemas()
         with self._held(one.branch, "wap_publish"):
-            closing = run.close([], self._tests(), [])
+            closing = run.close([], self._tests(), [], self._known())
         if all(node.kind == LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "

@@ -32,7 +32,7 @@ from sparkwap.catalog import (
     TableState,
 )
 from sparkwap.errors import SparkwapError
-from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, decide, rejects
 from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.manifests import Packed
 from sparkwap.metrics import Baselines, Measured, exact_rows
@@ -44,6 +44,8 @@ from sparkwap.transient import Fate, fate
 
 LEFTOVER = "leftover"
 LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
+LOADED = "load."
+"""What the ids of tables begin with that `sparkwap load` has filled and no dbt project knows."""
 DAY_MS = 24 * 60 * 60 * 1000
 REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
@@ -254,6 +256,7 @@ class Run:
         self._seconds: dict[str, float | None] = {}
         self.baselines = Baselines(lake)
         self._recorded: list[LedgerRows] = []
+        self._found: dict[str, str] = {}
         self._reads: dict[str, dict[str, str]] = {}
         self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
@@ -277,6 +280,24 @@ class Run:
     def load_side_schemas(self) -> None:
         """Find what earlier runs on this branch have left in side schemas."""
         self.overlay = overlay_of(self.lake, self.branch)
+
+    def find_candidates(self) -> None:
+        """Find what earlier runs on this branch have left for this one to audit.
+
+        Before the first test: another run on the branch, which no lease stops, may put others in
+        their place, and what a test has read by then nobody knows.
+        """
+        if not self._is_own:
+            targets = {
+                row["node_id"]: _target_of(row)
+                for row in self.lake.ledger.branch_history(self.branch).nodes
+            }
+            self._found = {n: t.candidate for n, t in targets.items() if t.candidate is not None}
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the branch is the run's own, to which nobody has written before."""
+        return self.branch == names.audit_branch(self.run_id, None)
 
     def begin(self, node_id: str, identifier: Identifier) -> bool:
         """Begin to build a node: from ``main``, whatever earlier runs have left on the branch.
@@ -656,7 +677,10 @@ class Run:
     # -- closing ---------------------------------------------------------------------------------
 
     def close_copies(self) -> Closing:
-        """Publish what this run has copied. Copies of published rows have no audits to wait for."""
+        """Publish what this run has copied. Copies of published rows have no audits to wait for.
+
+        What else is on the branch has, and is not for a command to publish that knows none.
+        """
         self.settings = replace(self.settings, require_tests=False)
         nodes = [
             NodeFact(node_id, self._targets[key].identifier, "model", "success", None, frozenset())
@@ -669,9 +693,15 @@ class Run:
         nodes: Sequence[NodeFact],
         tests: Sequence[TestFact],
         seen: Sequence[TestSeen],
+        known: Collection[str] = frozenset(),
     ) -> Closing:
         """Let the gate decide, publish what it lets through, and write the ledger.
 
+        :param nodes: what this run was to build.
+        :param tests: all tests that read these or the ``known`` ones.
+        :param seen: the results of this run.
+        :param known: ids of the nodes whose tests are all among ``tests``; besides ``nodes``. What
+            earlier runs have left of others on the branch holds it up.
         :raises CommitUnknown: nobody can say whether the publish was made; the ledger will, as its
             rows are part of it. It says nothing of this run if it was not.
         :raises PublishUnverified: it was made, and what stands there now is something else.
@@ -680,19 +710,23 @@ class Run:
         reached(steps.CLOSING, **facts)
         ledger = self.lake.ledger
         self._seconds = {n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen}
-        # Nobody has written to a branch of the run's own before.
-        own = self.branch == names.audit_branch(self.run_id, None)
+        own = self._is_own
         earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
-        built = self._all_nodes(nodes, earlier.nodes)
+        mine = frozenset(self._built)
+        built = self._all_nodes(nodes, earlier.nodes, known)
         settings = self.settings
         leftovers = [] if own else self._leftovers(built)
-        if leftovers and settings.publish == "lineage":
+        strange = leftovers or not all(node.known for node in built)
+        if strange and settings.publish == "lineage":
             # Which nodes have read them is not known.
             settings = replace(settings, publish="run")
-        tokens = {n.node_id: n.candidate for n in built if n.candidate is not None}
+        present = {n.node_id: n.candidate for n in built if n.candidate is not None}
+        # What another run has put there since this one was opened, no test of this one has audited.
+        saw = self._found | {n: token for n, token in present.items() if n in mine}
+        tokens = {n: saw[n] for n in present.keys() & saw.keys()}
         # Failures that an earlier run on the branch has stored are among its nodes already.
-        known = {node.node_id for node in built}
-        failures = [node for node in self._failures_nodes(tests) if node.node_id not in known]
+        there = {node.node_id for node in built}
+        failures = [node for node in self._failures_nodes(tests) if node.node_id not in there]
         accepted = self.settings.disabled_tests == "publish"
         tests = [t for t in tests if not (t.disabled and accepted)]
         read = [t for t in tests if t.reads & {n.node_id for n in built}]
@@ -704,6 +738,9 @@ class Run:
         expected = [
             AuditTest(t.test_id, t.name, t.reads, t.kind, former.get(t.test_id)) for t in read
         ]
+        # A build that adds nothing leaves the candidate that was there, and is a new one even so.
+        standing = {n: token for n, token in present.items() if n not in mine}
+        expected += _failed_before(earlier.tests, tests, standing)
         decision = decide([*built, *failures, *leftovers], expected, results, settings)
         now = {fact.node_id for fact in nodes}
         self._earlier_reads = {
@@ -767,7 +804,10 @@ class Run:
         return found
 
     def _all_nodes(
-        self, facts: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
+        self,
+        facts: Sequence[NodeFact],
+        history: Iterable[Mapping[str, Any]],
+        known: Collection[str],
     ) -> list[BuiltNode]:
         now = {fact.node_id: self._node(fact) for fact in facts}
         for row in history:
@@ -787,10 +827,12 @@ class Run:
                     target.candidate,
                     target.problem,
                     frozenset(row["parents"] or ()),
+                    _is_known(row, known),
                 )
             elif row["resource_type"] != "failures":
                 # What a run of this branch could not build holds up the branch until it is built.
-                now[node_id] = _not_there(row, gone=built.candidate is not None)
+                gone = built.candidate is not None
+                now[node_id] = _not_there(row, gone=gone, known=_is_known(row, known))
         return list(now.values())
 
     def _still_there(self, target: Target) -> Target | None:
@@ -1011,7 +1053,12 @@ class Run:
             LedgerRows("runs", [self.run_row(decision.outcome)]),
             LedgerRows(
                 "nodes",
-                [self._node_row(decision, node, now) for node in nodes if node.kind != LEFTOVER],
+                [
+                    self._node_row(decision, node, now)
+                    for node in nodes
+                    # What its own project has said of a node is not for another one to change.
+                    if node.kind != LEFTOVER and node.known
+                ],
             ),
             LedgerRows(
                 "tests",
@@ -1056,11 +1103,14 @@ class Run:
         ]
 
     def _metric_rows(self, result: TestResult) -> list[dict[str, Any]]:
-        """The metrics behind a test's result; none where it did not see the candidate whole."""
+        """The metrics behind a test's result; none where it did not see the candidate, or all."""
         measured = self._measured.get(result.test_id)
         candidate = result.audited.get(measured.node_id) if measured else None
         key = self._built.get(measured.node_id) if measured else None
         if measured is None or candidate is None or key is None or result.status in NOT_RUN:
+            return []
+        if candidate != self._targets[key].candidate:
+            # Another run has put its own there, and which of the two was measured nobody knows.
             return []
         schema, name = self._targets[key].identifier
         common = {
@@ -1141,6 +1191,37 @@ def _former_severities(
     return {key: before[key] for key in before if before[key] != now[key]}
 
 
+def _failed_before(
+    history: Iterable[Mapping[str, Any]],
+    tests: Iterable[TestFact],
+    present: Mapping[str, str],
+) -> list[AuditTest]:
+    """The tests of earlier runs that failed on a present candidate and are not expected of it now.
+
+    A test that was deleted, is switched off or belongs to another project has made no row better
+    by that; a new build of the table has rows of which it has said nothing.
+    """
+    reads = {test.test_id: test.reads for test in tests}
+    found = []
+    for row in history:
+        audited = dict(row["audited"] or {}).items()
+        nodes = {node_id for node_id, token in audited if present.get(node_id) == token}
+        nodes -= reads.get(row["test_id"], frozenset())
+        if nodes and rejects(row["status"]):
+            found.append(AuditTest(row["test_id"], row["test_name"], frozenset(nodes), known=False))
+    return found
+
+
+def _is_known(row: Mapping[str, Any], known: Collection[str]) -> bool:
+    """Whether a command knows all tests of what an earlier run on the branch has left.
+
+    Stored failures have none. The audits of a load that no project knows have run with it, and
+    what they rejected is marked.
+    """
+    node_id: str = row["node_id"]
+    return row["resource_type"] == "failures" or node_id.startswith(LOADED) or node_id in known
+
+
 def _is_gated(state: TableState) -> bool:
     return state.properties.get("write.wap.enabled") == "true"
 
@@ -1165,7 +1246,7 @@ def _target_of(row: Mapping[str, Any]) -> Target:
     )
 
 
-def _not_there(row: Mapping[str, Any], *, gone: bool) -> BuiltNode:
+def _not_there(row: Mapping[str, Any], *, gone: bool, known: bool) -> BuiltNode:
     """A node that an earlier run on the branch was to build, and of which nothing is there."""
     return BuiltNode(
         row["node_id"],
@@ -1175,6 +1256,7 @@ def _not_there(row: Mapping[str, Any], *, gone: bool) -> BuiltNode:
         None,
         "what an earlier run built is no longer on the branch" if gone else row["problem"],
         frozenset(row["parents"] or ()),
+        known,
     )
 
 

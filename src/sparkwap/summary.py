@@ -205,11 +205,19 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         # No dbt command brings its rows again.
         command = f"sparkwap load <file> --table {loads[0].name} --branch {branch}"
         ways.append(("load the file, or a corrected one", command))
-    rejected = [row for row in kept if row[0] == "rejected" and row[1].kind != LOAD]
+    rejected = [
+        row for row in kept if row[0] == "rejected" and row[1].kind != LOAD and row[1].known
+    ]
     looked_at = next((node for _, node, _ in rejected if node.candidate), None)
     if looked_at is not None:
         query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
         ways.append(("look at it as built", f'dbt show --inline "{query}" {on_branch}'))
+    strange = [row for row in kept if not row[1].known and row[1] not in loads]
+    if strange:
+        # Only its own project knows how it is built and what its tests are.
+        rebuilt = any(row[0] == "rejected" for row in strange)
+        command = f"dbt {'build' if rebuilt else 'test'} {on_branch}"
+        ways.append(("in the project that has it", command))
     if rejected:
         # A retry repeats this invocation: if that was only a test, it sees the same rows again.
         again = [node for _, node, _ in rejected if node.node_id in closing.earlier]

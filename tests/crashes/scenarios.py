@@ -168,6 +168,7 @@ def operate(lake: Lake, name: str, last: LastRun | None = None, **arguments: str
         project="shop",
         target_name="dev",
         tests=lambda: TESTS,
+        known=lambda: [node.node_id for node in NODES],
         unfinished=last,
     )
     return "\n".join(operations.call(name, arguments))

@@ -63,6 +63,14 @@ GUARDS: tuple[Guard, ...] = (
             "test_gate.py::test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it",
         ),
         (
+            "what has tests that nobody knows is held",
+            "_own_verdict",
+            "if not node.known:",
+            "if False:",
+            "test_gate.py::"
+            "test_a_table_whose_tests_are_not_known_is_held_whatever_the_known_ones_say",
+        ),
+        (
             "what is untested is held if told so",
             "_own_verdict",
             "if settings.require_tests and not audits:",
@@ -245,7 +253,73 @@ GUARDS: tuple[Guard, ...] = (
             "Run.fault",
             "if target is not None:",
             "if False:",
-            "load/test_loading.py::test_what_an_audit_rejects_stays_on_the_branch",
+            "load/test_loading.py::test_what_an_audit_rejected_stays_so_whatever_a_test_says_later",
+        ),
+        (
+            "what the tests of a run have seen is found when it opens",
+            "Run.close",
+            "saw = self._found | {n: token for n, token in present.items() if n in mine}",
+            "saw = present",
+            "test_run.py::test_a_test_does_not_vouch_for_what_another_run_has_built_since",
+        ),
+        (
+            "what was not there when a run opened no test of it has seen",
+            "Run.close",
+            "present.items() if n in mine}",
+            "present.items() if n in mine or n not in self._found}",
+            "test_run.py::"
+            "test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began",
+        ),
+        (
+            "a run takes what another project has built as a whole, or not at all",
+            "Run.close",
+            "strange = leftovers or not all(node.known for node in built)",
+            "strange = leftovers",
+            "test_run.py::"
+            "test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know",
+        ),
+        (
+            "a test that a command does not have counts where it has failed",
+            "Run.close",
+            "expected += _failed_before(earlier.tests, tests, standing)",
+            "pass",
+            "test_run.py::test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed",
+        ),
+        (
+            "a test that reads something else now counts where it has failed",
+            "_failed_before",
+            'nodes -= reads.get(row["test_id"], frozenset())',
+            'nodes = nodes if row["test_id"] not in reads else set()',
+            "test_run.py::test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed",
+        ),
+        (
+            "what is built again is none of what a test has failed before",
+            "Run.close",
+            "standing = {n: token for n, token in present.items() if n not in mine}",
+            "standing = present",
+            "test_run.py::test_a_build_that_adds_nothing_is_a_new_one_too",
+        ),
+        (
+            "a test counts for the rows that it has seen, not for later ones",
+            "_failed_before",
+            "if present.get(node_id) == token",
+            "if node_id in present",
+            "test_run.py::test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed",
+        ),
+        (
+            "a command knows the tests of its own project",
+            "_is_known",
+            "or node_id in known",
+            "or True",
+            "test_run.py::"
+            "test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know",
+        ),
+        (
+            "what another project has said of its nodes stays",
+            "Run._rows",
+            "if node.kind != LEFTOVER and node.known",
+            "if node.kind != LEFTOVER",
+            "test_run.py::test_what_another_project_could_not_build_stays_what_it_is",
         ),
         (
             "a node that was not placed is refused",

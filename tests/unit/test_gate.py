@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.errors import GateError
-from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, Verdict, decide
+from sparkwap.gate import (
+    NOT_RUN,
+    UNKNOWN_TESTS,
+    AuditTest,
+    BuiltNode,
+    Decision,
+    TestResult,
+    Verdict,
+    decide,
+    rejects,
+)
 from sparkwap.settings import GateSettings
 
 RUN = GateSettings()
@@ -196,6 +206,31 @@ def test_unit_tests_alone_give_a_notice() -> None:
     verdict = decide([node("a")], [unit], [result(unit)], RUN).verdicts["a"]
     assert verdict.outcome == "published"
     assert verdict.notices == ("published with unit tests only: no test has read its rows",)
+
+
+@pytest.mark.parametrize("tests", [[], [test_of("a")]])
+def test_a_table_whose_tests_are_not_known_is_held_whatever_the_known_ones_say(
+    tests: list[AuditTest],
+) -> None:
+    strange = replace(node("a"), known=False)
+    passed = [result(test) for test in tests]
+    decision = decide([strange, node("b")], tests, passed, GateSettings(require_tests=bool(tests)))
+    assert decision.publish == ()
+    assert decision.verdicts["a"] == Verdict("held", (UNKNOWN_TESTS,), (), len(tests), len(tests))
+    assert decide([strange, node("b")], [], [], LINEAGE).publish == ("b",)
+
+
+def test_a_test_that_the_caller_does_not_have_says_when_it_failed() -> None:
+    gone = replace(test_of("a"), known=False)
+    decision = decide([node("a")], [gone], [result(gone, "fail", 2)], RUN)
+    assert decision.verdicts["a"].reasons == (
+        "test t_a failed (2 rows) in an earlier run, and is not among the tests of this one",
+    )
+
+
+def test_what_rejects_is_all_that_did_not_pass_and_has_seen_the_rows() -> None:
+    statuses = ("pass", "warn", "fail", "error", "odd", *NOT_RUN)
+    assert [status for status in statuses if rejects(status)] == ["fail", "error", "odd"]
 
 
 def test_results_of_tests_that_are_not_expected_do_not_count() -> None:
@@ -428,6 +463,7 @@ def graphs(draw: st.DrawFn) -> list[BuiltNode]:
             frozenset(draw(st.sets(st.sampled_from([k for k in KEYS if k < key]))))
             if key > KEYS[0]
             else frozenset(),
+            draw(st.sampled_from([True] * 8 + [False])),
         )
         for key in keys
     ]
@@ -441,6 +477,7 @@ AUDITS = st.lists(
         st.frozensets(st.sampled_from(KEYS), min_size=1, max_size=3),
         st.sampled_from(["data", "unit"]),
         st.sampled_from([None, None, "error"]),
+        st.booleans(),
     ),
     max_size=5,
 )
@@ -473,6 +510,8 @@ def may_publish(
 ) -> bool:
     """The rule for one node once more, written as plainly as can be."""
     if item.status != "built" or item.problem is not None or not item.candidate:
+        return False
+    if not item.known:
         return False
     mine = [test for test in tests if item.node_id in test.nodes]
     if gate.require_tests and not mine:

@@ -56,28 +56,43 @@ class Builds:
         publish: Any = "run",
     ) -> str:
         """Build on a branch of its own, measure, and close; the run's id."""
+        run = self.open(part, publish)
+        self.write(run)
+        self.audit(run, value, status, scope, metric)
+        return run.run_id
+
+    def open(self, part: Any = None, publish: Any = "run", branch: str | None = None) -> Run:
         self.number += 1
-        run_id = f"{self.number:08x}-0000-4000-8000-000000000000"
         run = Run(
             self.lake,
-            run_id=run_id,
-            branch=f"b{self.number}",
+            run_id=f"{self.number:08x}-0000-4000-8000-000000000000",
+            branch=branch or f"b{self.number}",
             settings=GateSettings(publish=publish),
             command="build",
             project="shop",
             target_name="dev",
             part=part,
         )
+        run.find_candidates()
+        return run
+
+    def write(self, run: Run) -> None:
         run.begin(NODE.node_id, ORDERS)
         run.place_table(ORDERS, Desired())
         run.lake.catalog.load_table(ORDERS).append(rows(self.number), branch=run.branch)
         run.built(NODE.node_id, ORDERS, must_write=True)
+
+    def audit(
+        self, run: Run, value: float, status: str = "pass", scope: str = "", metric: str = "width"
+    ) -> None:
+        """Measure, and close the run."""
+        nodes = [NODE] if run.target(ORDERS) else []
         state = "anomalous" if status == "fail" else "normal"
         anomaly = Judgement(metric, value, state, 9, 1.0, low=0.5, high=1.5)
         at = NOW + timedelta(days=self.number)
         run.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
-        run.close([NODE], [VOLUME], [TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)])
-        return run_id
+        seen = TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)
+        run.close(nodes, [VOLUME], [seen], {NODE.node_id})
 
     def operations(self) -> Operations:
         """The gate by hand."""
@@ -88,6 +103,7 @@ class Builds:
             project="shop",
             target_name="dev",
             tests=lambda: [VOLUME],
+            known=lambda: [NODE.node_id],
         )
 
     def values(self, metric: str = "width", scope: str = "") -> list[float]:
@@ -112,6 +128,18 @@ def test_a_rejected_candidate_does_not_count(builds: Builds) -> None:
     assert builds.values() == [10, 11]
     (kept,) = builds.lake.ledger.of_run("metrics", rejected)
     assert (kept["value"], kept["state"], kept["mean"]) == (99, "anomalous", 1)
+
+
+def test_what_another_run_has_put_in_its_place_is_not_what_was_measured(builds: Builds) -> None:
+    builds.write(held := builds.open())
+    held.close([NODE], [VOLUME], [])
+    tests = builds.open(branch=held.branch)
+    builds.write(other := builds.open(branch=held.branch))
+    other.close([NODE], [VOLUME], [])
+    builds.audit(tests, 99)
+    assert builds.lake.ledger.of_run("metrics", tests.run_id) == []
+    builds.audit(builds.open(branch=held.branch), 10)
+    assert builds.values() == [10]
 
 
 def test_a_table_that_was_rejected_beside_a_published_one() -> None:

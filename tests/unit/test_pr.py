@@ -358,7 +358,7 @@ class World:
             return 0
         self.then()
         run = self.a_run({**variables, "wap_publish": "run"}, "wap_publish")
-        return 1 if run.close([], [], []).refused else 0
+        return 1 if run.close([], [], [], [KEY]).refused else 0
 
 
 @pytest.fixture
@@ -485,7 +485,7 @@ def test_a_job_that_died_after_a_refusal_goes_on(world: World) -> None:
     assert pr("audit") == 0
     world.lake.catalog.load_table(ORDERS).append(world.rows(77))
     variables = {"wap_branch": "pr_1", "wap_publish": "run"}
-    assert world.a_run(variables, "wap_publish").close([], [], []).refused
+    assert world.a_run(variables, "wap_publish").close([], [], [], [KEY]).refused
     assert pr("publish") == 0
     assert 77 in world.live()
 

@@ -24,6 +24,7 @@ PARENTS = {LOG: (), TOTALS: ("model.log",), NOTES: (), OTHER: ()}
 TEST = TestFact("test.log", "log_is_known", "data", frozenset({"model.log"}), "error")
 PASSED = TestSeen("test.log", "pass", 0, None)
 FAILED = TestSeen("test.log", "fail", 3, None)
+KNOWN = frozenset(f"model.{name}" for _, name in PARENTS)
 
 
 def rows(*ids: int) -> pa.Table:
@@ -57,6 +58,7 @@ def a_run(lake: Lake, number: int, **more: Any) -> Run:
         **more,
     )
     run.load_side_schemas()
+    run.find_candidates()
     return run
 
 
@@ -71,7 +73,8 @@ def build(run: Run, *tables: tuple[str, str]) -> None:
 
 
 def close(run: Run, *tables: tuple[str, str], seen: TestSeen = PASSED) -> Closing:
-    return run.close([fact(table) for table in tables], [TEST], [seen] if LOG in tables else [])
+    facts = [fact(table) for table in tables]
+    return run.close(facts, [TEST], [seen] if LOG in tables else [], KNOWN)
 
 
 def write(lake: Lake, table: tuple[str, str], number: int) -> None:
@@ -254,11 +257,11 @@ def test_what_an_earlier_run_has_built_is_left_to_its_owner(lake: Lake) -> None:
     build(first, LOG)
     assert first.close([fact(LOG)], [TEST], []).published == 0
     write(lake, LOG, 9)
-    tested = a_run(lake, 1).close([], [TEST], [PASSED])
+    tested = a_run(lake, 1).close([], [TEST], [PASSED], KNOWN)
     assert tested.rebuild is None
     assert "shop.log was built by an earlier run" in tested.gave_up
     # A retry has that run's vars and flags.
-    retried = a_run(lake, 2, repeats=True).close([], [TEST], [PASSED])
+    retried = a_run(lake, 2, repeats=True).close([], [TEST], [PASSED], KNOWN)
     assert retried.rebuild is not None
 
 

@@ -24,6 +24,7 @@ TESTS = [
     TestFact(f"test.{name}", name, "data", frozenset({f"model.{name}"}), "error")
     for name in ("orders", "totals", "fresh")
 ]
+KNOWN = frozenset(f"model.{name}" for name in ("orders", "totals", "fresh"))
 
 
 def rows(*ids: int) -> pa.Table:
@@ -52,6 +53,7 @@ def a_run(lake: Lake, number: int, branch: str = "dev") -> Run:
         target_name="dev",
     )
     run.load_side_schemas()
+    run.find_candidates()
     return run
 
 
@@ -106,6 +108,7 @@ def call(lake: Lake, name: str, number: int = 8, **arguments: object) -> list[st
         project="shop",
         target_name="dev",
         tests=lambda: TESTS,
+        known=lambda: KNOWN,
     )
     return work.call(name, arguments)
 
@@ -118,7 +121,7 @@ def live(lake: Lake, name: str = "orders") -> list[int]:
 def audit(lake: Lake, number: int, status: str, *names: str) -> int:
     """What `dbt test` does on the branch; how many tables it published."""
     seen = [TestSeen(f"test.{name}", status, int(status != "pass"), None) for name in names]
-    return a_run(lake, number).close([], TESTS, seen).published
+    return a_run(lake, number).close([], TESTS, seen, KNOWN).published
 
 
 def test_a_refusal_tells_who_moved_the_tables_and_what_force_would_take(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import CommitUnknown, Lake
+from sparkwap.catalog import CommitUnknown, Identifier, Lake
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
@@ -18,6 +18,7 @@ from sparkwap.replay import Moment, Outside, Replay
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, require_unpublished
+from sparkwap.summary import lines
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
 SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
@@ -27,6 +28,10 @@ ORDERS = ("shop", "orders")
 NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
 TEST = TestFact("test.ids", "ids", "data", frozenset({"model.orders"}), "error")
 PASSED = TestSeen("test.ids", "pass", 0, None)
+FAILED = TestSeen("test.ids", "fail", 1, None)
+OTHER = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
+KNOWN = frozenset({NODE.node_id, OTHER.node_id})
+"""What the project has: a command of it knows the tests of what earlier ones have built."""
 
 
 @pytest.fixture
@@ -61,6 +66,7 @@ def a_run(
         part=part,
     )
     run.load_side_schemas()
+    run.find_candidates()
     return run
 
 
@@ -71,8 +77,16 @@ def build(run: Run, *ids: int) -> None:
     run.built(NODE.node_id, ORDERS, must_write=True)
 
 
-def live(lake: Lake) -> list[int]:
-    table = lake.catalog.load_table(ORDERS)
+def another_table(run: Run, *ids: int) -> None:
+    run.lake.catalog.create_table(OTHER.identifier, rows(1).schema).append(rows(1))
+    run.begin(OTHER.node_id, OTHER.identifier)
+    run.place_table(OTHER.identifier, KEPT)
+    run.lake.catalog.load_table(OTHER.identifier).append(rows(*ids), branch=run.branch)
+    run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+
+
+def live(lake: Lake, identifier: Identifier = ORDERS) -> list[int]:
+    table = lake.catalog.load_table(identifier)
     return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
@@ -84,6 +98,7 @@ def operations(lake: Lake, last: LastRun | None = None) -> Operations:
         project="shop",
         target_name="dev",
         tests=lambda: [TEST],
+        known=lambda: KNOWN,
         unfinished=last,
     )
 
@@ -102,7 +117,7 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     build(run, 2)
     assert run.close([NODE], [TEST], []).published == 0
     assert live(lake) == [1]
-    assert a_run(lake, SECOND).close([], [TEST], [PASSED]).published == 1
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
     assert live(lake) == [1, 2]
 
 
@@ -125,6 +140,128 @@ def test_building_again_starts_from_main(lake: Lake) -> None:
     build(second, 3)
     second.close([NODE], [TEST], [PASSED])
     assert live(lake) == [1, 3]
+
+
+def test_a_test_does_not_vouch_for_what_another_run_has_built_since(lake: Lake) -> None:
+    build(first := a_run(lake), 2)
+    first.close([NODE], [TEST], [])
+    tests = a_run(lake, SECOND)
+    # Its test reads these rows; meanwhile another run puts others in their place.
+    build(other := a_run(lake, THIRD), 666)
+    other.close([NODE], [TEST], [])
+    closing = tests.close([], [TEST], [PASSED], KNOWN)
+    reason = "test ids audited an older candidate of shop.orders"
+    assert closing.decision.verdicts[NODE.node_id].reasons == (reason,)
+    # Nor does the ledger say that it did.
+    with pytest.raises(NotPublished, match=reason):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
+    assert live(lake) == [1, 666]
+
+
+def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began(
+    lake: Lake,
+) -> None:
+    run = a_run(lake, SECOND)
+    another_table(run, 5)
+    build(other := a_run(lake, FIRST), 666)
+    other.close([NODE], [TEST], [], KNOWN)
+    both = replace(TEST, reads=frozenset({NODE.node_id, OTHER.node_id}))
+    closing = run.close([OTHER], [both], [PASSED], KNOWN)
+    reasons = ("test ids did not read the audit branch",)
+    assert {v.reasons for v in closing.decision.verdicts.values()} == {reasons}
+    assert live(lake) == [1]
+
+
+@pytest.mark.parametrize("publish", ["run", "lineage"])
+@pytest.mark.parametrize("seen", [[], [FAILED]])
+def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
+    lake: Lake, seen: list[TestSeen], publish: str
+) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], seen)
+    run = a_run(lake, SECOND, publish=publish)
+    another_table(run, 5)
+    closing = run.close([OTHER], [], [], {OTHER.node_id})
+    verdicts = closing.decision.verdicts
+    assert verdicts[NODE.node_id].outcome == ("rejected" if seen else "held")
+    assert verdicts[OTHER.node_id].reasons[0].startswith("waits for the run: 1 of 2 tables")
+    assert (live(lake), live(lake, OTHER.identifier)) == ([1], [1])
+    told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
+    again = "build" if seen else "test"
+    assert f"in the project that has it   dbt {again} --vars 'wap_branch: dev'" in told
+    # Its own project finds it as it has left it.
+    (row,) = (r for r in lake.ledger.branch_history("dev").nodes if r["node_id"] == NODE.node_id)
+    assert (row["run_id"], row["problem"]) == (FIRST, None)
+    build(third := a_run(lake, THIRD), 2)
+    assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2
+    assert (live(lake), live(lake, OTHER.identifier)) == ([1, 2], [1, 5])
+
+
+def test_what_another_project_could_not_build_stays_what_it_is(lake: Lake) -> None:
+    broken = replace(OTHER, status="error", message="no such column")
+    a_run(lake).close([broken], [], [])
+    build(run := a_run(lake, SECOND), 2)
+    assert run.close([NODE], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1]
+    (row,) = lake.ledger.of_run("nodes", SECOND)
+    assert row["node_id"] == NODE.node_id
+
+
+@pytest.mark.parametrize("seen", [[], [FAILED]])
+def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[TestSeen]) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], seen)
+    copies = a_run(lake, SECOND)
+    copies.begin("model.copy", ("shop", "copy"))
+    copies.place_copy(("shop", "copy"), ORDERS)
+    copies.built("model.copy", ("shop", "copy"), must_write=True)
+    closing = copies.close_copies()
+    assert closing.decision.verdicts[NODE.node_id].outcome == ("rejected" if seen else "held")
+    assert closing.decision.verdicts["model.copy"].outcome == "held"
+    assert set(lake.relations("shop")) == {"orders"}
+    assert live(lake) == [1]
+
+
+def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: Lake) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], [FAILED])
+    reason = "test ids failed (1 row) in an earlier run, and is not among the tests of this one"
+    off = replace(TEST, disabled=True)
+    moved = replace(TEST, reads=frozenset({OTHER.node_id}))
+    for tests in ([], [off], [moved]):
+        later = a_run(lake, SECOND, disabled_tests="publish").close([], tests, [], KNOWN)
+        assert later.decision.verdicts[NODE.node_id].reasons == (reason,)
+    told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
+    assert "after a fix           dbt build --select orders+ --vars 'wap_branch: dev'" in told
+    assert live(lake) == [1]
+    # Deleted on purpose, and built again: it has said nothing of these rows.
+    build(again := a_run(lake, THIRD, publish="never"), 2)
+    again.close([NODE], [], [], KNOWN)
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
+    assert live(lake) == [1, 2]
+
+
+def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
+    def build_nothing(run_id: str) -> Run:
+        run = a_run(lake, run_id)
+        run.begin(NODE.node_id, ORDERS)
+        run.place_table(ORDERS, KEPT)
+        run.built(NODE.node_id, ORDERS, must_write=False)
+        return run
+
+    build_nothing(FIRST).close([NODE], [TEST], [FAILED])
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 0
+    assert build_nothing(THIRD).close([NODE], [], [], KNOWN).published == 1
+    assert lake.open_branches() == []
+
+
+def test_a_test_that_is_deleted_after_it_did_not_run_is_no_reason(lake: Lake) -> None:
+    build(first := a_run(lake), 2)
+    first.close([NODE], [TEST], [replace(FAILED, status="skipped")])
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
+    assert live(lake) == [1, 2]
 
 
 def test_main_that_moves_during_the_build_is_a_problem(lake: Lake) -> None:
@@ -253,7 +390,7 @@ def test_a_branch_that_somebody_else_wrote_to_is_rejected(lake: Lake) -> None:
     build(run, 2)
     run.close([NODE], [TEST], [PASSED])
     lake.catalog.load_table(ORDERS).append(rows(66), branch="dev")
-    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "somebody else wrote to it" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
@@ -284,11 +421,11 @@ def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
 
 
 def test_what_an_earlier_run_could_not_build_holds_up_the_branch(lake: Lake) -> None:
-    other = NodeFact("model.shop.b", ("shop", "b"), "model", "error", "no such column", frozenset())
+    other = replace(OTHER, status="error", message="no such column")
     first = a_run(lake)
     build(first, 2)
     first.close([NODE, other], [TEST], [])
-    again = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    again = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert again.decision.verdicts[other.node_id].reasons == ("build failed: no such column",)
     assert again.decision.verdicts[NODE.node_id].outcome == "held"
     assert live(lake) == [1]
@@ -304,7 +441,7 @@ def test_what_is_gone_from_a_branch_holds_it_up(lake: Lake) -> None:
     first.close([NODE], [TEST], [PASSED])
     # As a second build does that then dies.
     a_run(lake, SECOND).begin(NODE.node_id, ORDERS)
-    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
@@ -359,13 +496,13 @@ def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
         run.place_table(other.identifier, KEPT)
         lake.catalog.load_table(other.identifier).append(rows(2), branch="dev")
         run.built(other.node_id, other.identifier, must_write=True)
-        closing = run.close([other], [], [])
+        closing = run.close([other], [], [], KNOWN)
         assert closing.published == 0
         (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
         assert "left by a run that did not come to its end" in reason[0]
     # Built again, it holds up nothing.
     build(third := a_run(lake, THIRD), 2)
-    assert third.close([NODE], [TEST], [PASSED]).published == 2
+    assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2
     assert live(lake) == [1, 2]
 
 
@@ -431,7 +568,7 @@ def test_what_was_built_on_fewer_rows_is_never_published(
     )
     assert not closing.decision.failed
     # The ledger remembers it for whoever comes later.
-    assert a_run(lake, SECOND).close([], [TEST], [PASSED]).published == 0
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 0
     with pytest.raises(NotPublished, match=f"it was built with --{part}"):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
@@ -444,7 +581,7 @@ def test_what_was_built_on_fewer_rows_is_never_published(
 def test_a_test_that_ran_on_fewer_rows_is_no_audit_of_what_was_built_whole(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     run.close([NODE], [TEST], [])
-    closing = a_run(lake, SECOND, part="empty").close([], [TEST], [PASSED])
+    closing = a_run(lake, SECOND, part="empty").close([], [TEST], [PASSED], KNOWN)
     assert closing.decision.verdicts[NODE.node_id].reasons == (
         "test ids ran with --empty, on no rows",
     )
@@ -479,7 +616,7 @@ def test_a_unit_test_reads_rows_of_its_own(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     unit = replace(TEST, kind="unit")
     run.close([NODE], [unit], [])
-    a_run(lake, SECOND, part="empty").close([], [unit], [PASSED])
+    a_run(lake, SECOND, part="empty").close([], [unit], [PASSED], KNOWN)
     assert live(lake) == [1, 2]
 
 
@@ -489,7 +626,7 @@ def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
     closing = run.close([NODE], [off], [])
     assert "test ids is disabled" in closing.decision.verdicts[NODE.node_id].reasons[0]
     assert live(lake) == [1]
-    a_run(lake, SECOND, disabled_tests="publish").close([], [off], [])
+    a_run(lake, SECOND, disabled_tests="publish").close([], [off], [], KNOWN)
     assert live(lake) == [1, 2]
 
 
@@ -555,7 +692,7 @@ def test_the_property_that_gates_a_table_is_missed_by_a_later_run(lake: Lake) ->
     build(run := a_run(lake), 2)
     run.close([NODE], [TEST], [])
     ungate(lake)
-    closing = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "took the property write.wap.enabled off" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
@@ -567,6 +704,6 @@ def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> N
     closing = run.close([NODE], [TEST], [PASSED])
     assert "main: expected snapshot" in str(closing.refused)
     assert live(lake) == [7]
-    later = a_run(lake, SECOND).close([], [TEST], [PASSED])
+    later = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in later.rejected()[NODE.node_id]
     assert live(lake) == [7]

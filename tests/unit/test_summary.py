@@ -1,7 +1,7 @@
 """The whole text, as people see it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import dedent
 
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
@@ -250,6 +250,18 @@ def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
     held = ended(nodes, {"drop": [None]})
     assert "sparkwap load" not in held
     assert f"dbt test --vars 'wap_branch: {BRANCH}'" in held
+
+
+def test_what_another_project_has_built_is_tested_and_built_there() -> None:
+    nodes = [replace(node("orders"), known=False), node("items")]
+    there = "Next: in the project that has it   dbt {} --vars 'wap_branch: wap_1a2b3c4d'\n"
+    held = ended(nodes, {"items": ["pass"]})
+    assert "insurance.orders   its tests are not known to this command, which does not" in held
+    assert there.format("test") in held
+    rejected = ended(nodes, {"orders": ["fail"], "items": ["pass"]})
+    assert there.format("build") in rejected
+    assert "dbt retry" not in rejected
+    assert "select" not in rejected
 
 
 def test_a_run_of_which_the_gate_was_not_asked() -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.load.errors import LoadError
-from sparkwap.run import TestFact
+from sparkwap.run import LOADED, TestFact
 
 Kind = Literal["not_null", "unique", "accepted_values", "accepted_range"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -98,7 +98,7 @@ def _facts(node_id: str, audits: Iterable[Audit]) -> list[TestFact]:
 
 def own_node(identifier: Identifier) -> str:
     """The id of a table that no dbt project knows."""
-    return f"load.{identifier[0]}.{identifier[1]}"
+    return f"{LOADED}{identifier[0]}.{identifier[1]}"
 
 
 # ---------------------------------------------------------------- where they come from

@@ -87,6 +87,7 @@ class Loaded:
         reasons: Why it is not published.
         tallies: What the audits counted.
         tries: How often it was written.
+        beside: What else is on the branch and keeps a clean file there, with the reasons.
     """
 
     outcome: Outcome
@@ -95,6 +96,7 @@ class Loaded:
     reasons: tuple[str, ...] = ()
     tallies: tuple[Tally, ...] = ()
     tries: int = 1
+    beside: tuple[str, ...] = ()
 
 
 def load(lake: Lake, request: Request, tell: Callable[[str], None] = lambda _: None) -> Loaded:
@@ -306,9 +308,17 @@ def _row(run: Run, request: Request, snapshot: int) -> dict[str, Any]:
 
 
 def _loaded(run: Run, request: Request, closing: Closing, tallies: tuple[Tally, ...]) -> Loaded:
-    verdict = closing.decision.verdicts[request.audits.node_id]
+    node_id = request.audits.node_id
+    verdict = closing.decision.verdicts[node_id]
     outcome: Outcome = verdict.outcome
     reasons = verdict.reasons
     if closing.refused is not None:
         outcome, reasons = "held", (closing.refused,)
-    return Loaded(outcome, run.run_id, run.branch, reasons, tallies)
+    beside = tuple(
+        f"{node.name} is {found.outcome}: {'; '.join(found.reasons)}"
+        for node in closing.nodes
+        if request.publish
+        and node.node_id != node_id
+        and (found := closing.decision.verdicts[node.node_id]).outcome != "published"
+    )
+    return Loaded(outcome, run.run_id, run.branch, reasons, tallies, beside=beside)

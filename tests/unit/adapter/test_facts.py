@@ -53,6 +53,15 @@ def test_a_test_reads_through_views_and_ephemeral_models() -> None:
     assert fact.reads == {"model.p.inline", "model.p.newest", "model.p.orders"}
 
 
+def test_the_tests_are_known_of_what_is_in_the_project_and_not_switched_off() -> None:
+    test, off = node("test", "t", "orders"), node("model", "off", enabled=False)
+    facts = manifest(TABLE, test, disabled=(off,))
+    assert facts.known() == {TABLE.unique_id, test.unique_id}
+    source = SimpleNamespace(schema="raw", identifier="events")
+    sources = SimpleNamespace(nodes={}, unit_tests={}, sources={"source.p.raw.events": source})
+    assert Manifest(sources).known() == {"source.p.raw.events"}
+
+
 def test_the_parents_of_a_node_are_those_behind_ephemeral_models_and_views_too() -> None:
     below = node("model", "below", "inline")
     facts = manifest(TABLE, VIEW, INLINE, below).nodes([result(below, "success")])

@@ -186,6 +186,7 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
         project="shop",
         target_name="prod",
         tests=lambda: [TEST],
+        known=lambda: [NODE.node_id],
     )
     operations.call("wap_rollback", {"run": run.run_id[:8]})
     assert live(lake) == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from sparkwap.load import Audits, LoadError, Request, from_arguments, load, open
 from sparkwap.load.audits import own_node
 from sparkwap.load_command import STAYS, identifier_of, run, told
 from sparkwap.operations import NotPublished, Operations
-from sparkwap.run import TestFact
+from sparkwap.plan import Desired
+from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
 
 EVENTS = ("web", "events")
@@ -54,6 +56,21 @@ class World:
         """Another writer."""
         self.lake.catalog.load_table(EVENTS).append(rows(*ids))
 
+    def dbt(self, branch: str) -> Run:
+        """What a dbt on the branch opens."""
+        run = Run(
+            self.lake,
+            run_id=str(uuid.uuid4()),
+            branch=branch,
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        )
+        run.load_side_schemas()
+        run.find_candidates()
+        return run
+
     def operate(self, name: str, **arguments: Any) -> str:
         operations = Operations(
             self.lake,
@@ -62,6 +79,7 @@ class World:
             project="",
             target_name="",
             tests=list,
+            known=frozenset,
         )
         return "\n".join(operations.call(name, arguments))
 
@@ -127,6 +145,75 @@ def test_a_corrected_file_on_the_same_branch_starts_from_main(world: World) -> N
     assert load(world.lake, world.request(2, None, branch="pr_7")).outcome == "rejected"
     assert load(world.lake, world.request(3, branch="pr_7")).outcome == "published"
     assert world.live() == [1, 3]
+
+
+def test_what_an_audit_rejected_stays_so_whatever_a_test_says_later(world: World) -> None:
+    rule = TestFact("test.rule", "rule", "data", frozenset({own_node(EVENTS)}), "error")
+    failing = replace(from_arguments(EVENTS, ["id"])[0], test_id=rule.test_id)
+    audits = Audits(own_node(EVENTS), (failing,), (rule,))
+    assert load(world.lake, world.request(2, None, audits=audits, branch="pr_7")).reasons
+    for _ in range(2):
+        closing = world.dbt("pr_7").close([], [rule], [TestSeen(rule.test_id, "pass", 0, None)])
+        assert closing.published == 0
+    assert world.live() == [1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ([], "web.orders is held: its tests are not known to this command"),
+        (
+            [TestSeen("test.ids", "fail", 1, None)],
+            "web.orders is rejected: test ids failed (1 row)",
+        ),
+    ],
+)
+def test_it_does_not_publish_what_dbt_has_left_on_the_branch(
+    world: World, seen: list[TestSeen], why: str
+) -> None:
+    orders, node_id = ("web", "orders"), "model.shop.orders"
+    world.lake.catalog.create_table(orders, rows(1).schema).append(rows(1))
+    run = world.dbt("pr_7")
+    run.begin(node_id, orders)
+    run.place_table(orders, Desired())
+    world.lake.catalog.load_table(orders).append(rows(666), branch="pr_7")
+    run.built(node_id, orders, must_write=True)
+    node = NodeFact(node_id, orders, "model", "success", None, frozenset())
+    test = TestFact("test.ids", "ids", "data", frozenset({node_id}), "error")
+    assert run.close([node], [test], seen).published == 0
+
+    request = world.request(2, branch="pr_7")
+    done = load(world.lake, request)
+    assert (done.outcome, world.live(), world.live("orders")) == ("held", [1], [1])
+    text = "\n".join(told(request, done))
+    assert why in text
+    assert "wap_status --args '{branch: pr_7}'" in text
+    # dbt, which knows the tests of both, publishes both.
+    if not seen:
+        passed = [TestSeen(test.test_id, "pass", 0, None)]
+        assert world.dbt("pr_7").close([], [test], passed, {node_id}).published == 2
+        assert (world.live(), world.live("orders")) == ([1, 2], [1, 666])
+
+
+def test_files_on_one_branch_go_together(world: World) -> None:
+    other = ("web", "other")
+    world.lake.catalog.create_table(other, rows(1).schema).append(rows(1))
+    load(world.lake, world.request(2, branch="pr_7", publish=False))
+    audits = Audits(own_node(other)).also(from_arguments(other, ["id"]))
+    second = world.request(3, audits=audits, branch="pr_7")
+    assert load(world.lake, replace(second, table=other)).outcome == "published"
+    assert (world.live(), world.live("other")) == ([1, 2], [1, 3])
+
+
+def test_the_tests_of_a_source_are_those_of_its_project(world: World) -> None:
+    source = "source.shop.web.events"
+    audits = Audits(source).also(from_arguments(EVENTS, ["id"]))
+    load(world.lake, world.request(2, audits=audits, branch="pr_7", publish=False))
+    with pytest.raises(NotPublished, match="its tests are not known to this command"):
+        world.operate("wap_publish", branch="pr_7")
+    assert world.live() == [1]
+    assert world.dbt("pr_7").close([], [], [], {source}).published == 1
+    assert world.live() == [1, 2]
 
 
 def test_without_publish_it_waits_on_the_branch(world: World) -> None:

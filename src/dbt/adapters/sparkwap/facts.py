@@ -128,6 +128,13 @@ class Manifest:
             and result.node.config.materialized != "ephemeral"
         ]
 
+    def known(self) -> frozenset[str]:
+        """Ids of the nodes and sources whose tests are all among :meth:`tests`.
+
+        Not those of what is switched off: its tests are off with it, or read something else.
+        """
+        return frozenset(self._nodes) | frozenset(self._sources)
+
     def tests(self) -> list[TestFact]:
         """All tests that are expected: those that are enabled, and those that dbt has dropped."""
         data = [

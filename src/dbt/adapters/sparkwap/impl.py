@@ -297,6 +297,7 @@ class SparkWapAdapter(SparkAdapter):
             self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command
         )
         run.load_side_schemas()
+        run.find_candidates()
         overlay.activate(run.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         LastRun(run.run_id, run.branch, "open").write(self._target_path)
@@ -720,7 +721,8 @@ class SparkWapAdapter(SparkAdapter):
         try:
             selected = {result.node.unique_id for result in results}
             deferred = facts.deferred(self.get_macro_resolver(), self.config.args, selected)
-            closing = run.close(nodes, manifest.tests(), manifest.seen(results, deferred))
+            seen = manifest.seen(results, deferred)
+            closing = run.close(nodes, manifest.tests(), seen, manifest.known())
         except Exception as error:
             # dbt knows of nothing wrong with them, and a retry would pass them by.
             facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
@@ -795,6 +797,7 @@ class SparkWapAdapter(SparkAdapter):
             project=str(getattr(self.config, "project_name", "")),
             target_name=str(getattr(self.config, "target_name", "")),
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
+            known=lambda: facts.Manifest(self.get_macro_resolver()).known(),
             unfinished=state.unfinished_run(self._target_path),
             manifest=self._packed_manifest,
         )
