@@ -707,7 +707,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "tags of the gate are no branches",
             "branch_problem",
-            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX)):",
+            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):",
             "if False:",
             "test_names.py::test_an_illegal_branch_is_refused_with_the_rule",
         ),
@@ -915,7 +915,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "what was rolled back is not compared with",
             "published",
-            ' and row["publish_id"] not in undone',
+            " and undone_key(row) not in undone",
             "",
             "test_metrics.py::test_a_publish_that_was_rolled_back_does_not_count",
         ),

@@ -479,7 +479,7 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
         slow.publish(*items)
-    found = sweeping.look(slow.lake)
+    found = sweeping.survey(slow.lake)
     fences = [tag for tag in found.tags if tag.fence]
     assert {tag.table for tag in fences} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]
