@@ -737,8 +737,7 @@ KEEPING: tuple[Guard, ...] = (
             "_settled",
             'found != "moved" or find() == rows',
             "True",
-            "catalog/test_series.py::"
-            "test_what_another_carries_on_meanwhile_is_no_strangers_move[n]",
+            "catalog/test_series.py::test_a_move_between_two_looks_is_no_strangers[new]",
         ),
         (
             "what looks untouched is fenced",
@@ -793,8 +792,10 @@ KEEPING: tuple[Guard, ...] = (
         (
             "another table is not put back",
             "PublishPort._back_in_place",
-            "if md.identity(document) != move.uuid:",
-            "if False:",
+            "if md.identity(document) != move.uuid:\n            return\n"
+            "        if not self._has_tag(move, document):\n"
+            "            self._put_fence(move, live, document)\n            return\n        ",
+            "",
             "catalog/test_series.py::test_another_table_under_the_name_is_not_put_back[branch]",
         ),
         (

@@ -549,6 +549,27 @@ def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
     assert port.position(move) == "passed"
 
 
+@pytest.mark.parametrize("how", ["branch", "new", "replace"])
+def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None:
+    if how != "new":
+        slow.table("t", 1)
+    item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
+    if how == "replace":
+        item = slow.side("t", slow.state(("s", "t")).metadata_location)
+    port, move = port_of(slow, item)
+    moved: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        # Its live name is read, and not yet the one beside it.
+        if identifier == ("s", "t") and not moved:
+            moved.append("t")
+            port.forward([move])
+
+    slow.lake.store.rows.read = read
+    assert port.position(move) in ("before", "after")
+    assert port.position(move) == "after"
+
+
 @pytest.mark.parametrize("how", ["branch", "new"])
 def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> None:
     if how == "branch":
