@@ -12,8 +12,12 @@ with published as (
             and nodes.schema = made.schema
             and nodes.name = made.name
             and made.action = 'publish'
-            and made.publish_id not in (
-                select undone.publish_id from wap_ledger.publishes as undone
+            and (made.publish_id, made.schema, made.name) not in (
+                select
+                    undone.publish_id,
+                    undone.schema,
+                    undone.name
+                from wap_ledger.publishes as undone
                 where undone.action = 'rollback'
             )
     where nodes.verdict = 'published'

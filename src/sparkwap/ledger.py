@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.alerts.model import Told
+from sparkwap.catalog import journal
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.leases import NAMESPACE
@@ -34,6 +35,7 @@ from sparkwap.errors import CatalogError
 from sparkwap.manifests import Packed
 from sparkwap.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.transient import TRIES, rule_of, wait_seconds
+from sparkwap.undo import Undone, undone_entries
 
 if TYPE_CHECKING:
     from sparkwap.catalog.lake import Lake
@@ -258,6 +260,7 @@ _WRITTEN = {
 # PyIceberg's expressions take a column's name and a value, but are not typed so.
 _ex: Any = expressions
 _ID_LENGTH = 8
+_JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,24 +278,39 @@ class BranchHistory:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPublish:
-    """A publish as the ledger has it; ``entries`` are what a rollback takes, ``manifest_hash``
-    names the code that was published, if it was kept."""
+    """A publish as the ledger has it.
+
+    Attributes:
+        publish_id: Its id.
+        run_id: The run that published.
+        branch: Its audit branch.
+        published_at: When.
+        entries: All tables and views of it.
+        left: Those that were not rolled back; what a rollback takes.
+        manifest_hash: The code that was published, if it was kept.
+    """
 
     publish_id: str
     run_id: str
     branch: str
     published_at: datetime
     entries: tuple[PublishedEntry, ...]
-    rolled_back: bool
+    left: tuple[PublishedEntry, ...]
     manifest_hash: str | None = None
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether nothing of it is left."""
+        return not self.left
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What becomes of one table of the ledger; ``make`` does it in a transaction."""
+    """What becomes of one table of the ledger; ``make`` does it in a transaction, if at all."""
 
     table: str
     make: Callable[[Transaction], None]
+    only_if: Callable[[Table], bool] = lambda table: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +352,37 @@ class Ledger:
     def open_journals(self) -> list[dict[str, Any]]:
         """The rows of publishes and rollbacks that were begun and not brought to an end."""
         rows = self._read("journal", None)
-        ended = {_journal_key(row) for row in rows if row["state"] != "intended"}
+        ended = {_journal_key(row) for row in rows if journal.is_closed({row["state"]})}
         found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
         return sorted(found, key=lambda row: _time(row["intended_at"]))
+
+    def journal_states(self, row: Mapping[str, Any]) -> list[str]:
+        """The states that a journal has had; ``row`` is any of its rows."""
+        found = self._read("journal", _of_journal(row))
+        return [one["state"] for one in found if _journal_key(one) == _journal_key(row)]
+
+    def settle(self, row: Mapping[str, Any]) -> list[str]:
+        """Write a state of a journal, unless it is closed or the other way was decided.
+
+        By compare and swap: nobody else has written of the journal between the look and the row.
+
+        Returns:
+            The states that the journal has now.
+
+        Raises:
+            CatalogError: The catalog failed, or the disk; nothing was written.
+        """
+        states: list[str] = []
+
+        def may(table: Table) -> bool:
+            rows = table.scan(_of_journal(row), selected_fields=_JOURNAL_KEY_AND_STATE).to_arrow()
+            found = [one for one in rows.to_pylist() if _journal_key(one) == _journal_key(row)]
+            states[:] = [one["state"] for one in found]
+            return journal.may_follow(states, row["state"])
+
+        change = replace(_append(LedgerRows("journal", [row])), only_if=may)
+        self._lake.store.commit(lambda: self._stage([change]), "ledger")
+        return [*states, row["state"]] if journal.may_follow(states, row["state"]) else states
 
     def branch_history(self, branch: str) -> BranchHistory:
         """The latest rows of an audit branch, from the last discard of that name on."""
@@ -573,6 +619,8 @@ class Ledger:
     ) -> None:
         identifier = (NAMESPACE, change.table)
         table = self._lake.catalog.load_table(identifier)
+        if not change.only_if(table):
+            return
         transaction = table.transaction()
         change.make(transaction)
         grown = transaction.table_metadata
@@ -647,12 +695,12 @@ class Ledger:
         return max((row["ended_at"] for row in self._read("runs", condition)), default=None)
 
     def _publishes(self, rows: Sequence[Mapping[str, Any]]) -> list[LedgerPublish]:
-        undone = {row["publish_id"] for row in rows if row["action"] == "rollback"}
+        undone = undone_entries(rows)
         groups: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows:
             if row["action"] == "publish":
                 groups.setdefault(row["publish_id"], []).append(row)
-        found = [_publish(group, group[0]["publish_id"] in undone) for group in groups.values()]
+        found = [_publish(group, undone) for group in groups.values()]
         return sorted(found, key=lambda publish: publish.published_at, reverse=True)
 
 
@@ -707,8 +755,14 @@ def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
     return trimmed, [entry["manifest-list"] for entry in old]
 
 
-def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["publish_id"], row["run_id"], row["action"]
+def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str, datetime]:
+    # With the time, as what a rollback has left may be rolled back by another one.
+    return row["publish_id"], row["run_id"], row["action"], row["intended_at"]
+
+
+def _of_journal(row: Mapping[str, Any]) -> expressions.BooleanExpression:
+    found: expressions.BooleanExpression = _ex.EqualTo("publish_id", row["publish_id"])
+    return found
 
 
 def _latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
@@ -724,7 +778,7 @@ def _time(value: datetime | None) -> datetime:
     return value or datetime.min.replace(tzinfo=UTC)
 
 
-def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPublish:
+def _publish(rows: Sequence[Mapping[str, Any]], undone: Collection[Undone]) -> LedgerPublish:
     first = rows[0]
     entries = {
         (row["schema"], row["name"]): PublishedEntry(
@@ -738,13 +792,14 @@ def _publish(rows: Sequence[Mapping[str, Any]], rolled_back: bool) -> LedgerPubl
         # Two that complete one journal at once both write it down.
         for row in rows
     }
+    names = sorted(entries)
     return LedgerPublish(
         first["publish_id"],
         first["run_id"],
         first["branch"],
         first["published_at"],
-        tuple(entries[name] for name in sorted(entries)),
-        rolled_back,
+        tuple(entries[name] for name in names),
+        tuple(entries[name] for name in names if (first["publish_id"], *name) not in undone),
         first.get("manifest_hash"),
     )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.anomaly import Judgement, Sample
 from sparkwap.errors import CatalogError
 from sparkwap.sqltext import literal
+from sparkwap.undo import undone_entries, undone_key
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier, Lake
@@ -91,11 +92,11 @@ def published(
         nodes: The ledger's ``nodes``.
     """
     publishes = list(publishes)
-    undone = {row["publish_id"] for row in publishes if row["action"] == "rollback"}
+    undone = undone_entries(publishes)
     made = {
         (row["run_id"], *_key(row)): row
         for row in publishes
-        if row["action"] == "publish" and row["publish_id"] not in undone
+        if row["action"] == "publish" and undone_key(row) not in undone
     }
     found: defaultdict[Identifier, dict[str, PublishedCandidate]] = defaultdict(dict)
     for node in nodes:

@@ -10,7 +10,7 @@ from sparkwap.errors import ConfigError
 
 BRANCH_RULE = (
     "a lower-case letter, then up to 63 lower-case letters, digits or underscores; "
-    "no double underscore; not 'main'; not beginning with 'wap_base_' or 'wap_pub_'"
+    "no double underscore; not 'main'; not beginning with 'wap_base_', 'wap_pub_' or 'wap_undone_'"
 )
 """What `audit_branch` accepts, in words for messages."""
 
@@ -18,6 +18,7 @@ _BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SIDE_SEPARATOR = "__"
 _PUBLISH_TAG_PREFIX = "wap_pub_"
 _BASE_TAG_PREFIX = "wap_base_"
+_FENCE_TAG_PREFIX = "wap_undone_"
 _RUN_BRANCH = re.compile(r"wap_[0-9a-f]{8}")
 _PUBLISH_TAG = re.compile(r"wap_pub_[0-9a-f]{8}")
 _RUN_FOLDER = re.compile(r".+-([0-9a-f]{8})")
@@ -52,8 +53,8 @@ def branch_problem(name: str) -> str | None:
         return "'main' is what readers see, so it cannot be an audit branch"
     if _SIDE_SEPARATOR in name:
         return "a double underscore separates schema and branch in the names of side schemas"
-    if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX)):
-        return "names beginning with 'wap_base_' or 'wap_pub_' are tags of sparkwap"
+    if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):
+        return "names beginning with 'wap_base_', 'wap_pub_' or 'wap_undone_' are tags of sparkwap"
     if not _BRANCH.fullmatch(name):
         return "it has characters that are not allowed, or is too long or empty"
     return None
@@ -100,6 +101,17 @@ def publish_tag(run_id: str) -> str:
 def base_tag(branch: str) -> str:
     """Return the tag that keeps the base of an audit branch alive: `wap_base_<branch>`."""
     return f"{_BASE_TAG_PREFIX}{branch}"
+
+
+def fence_tag(publish_id: str) -> str:
+    """Return the tag that keeps a table from an undone publish: `wap_undone_<publish id>`."""
+    return f"{_FENCE_TAG_PREFIX}{publish_id}"
+
+
+def publish_of_fence_tag(tag: str) -> str | None:
+    """Return the id of the publish that a tag keeps a table from; None if it is no such tag."""
+    publish_id = tag.removeprefix(_FENCE_TAG_PREFIX)
+    return publish_id if publish_id != tag else None
 
 
 def is_run_branch(branch: str) -> bool:

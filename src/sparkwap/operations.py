@@ -20,6 +20,7 @@ from sparkwap.catalog import (
     LedgerRows,
     OpenBranch,
     RollbackRefused,
+    RollbackTorn,
     UndonePublish,
     moved,
 )
@@ -369,11 +370,13 @@ class Operations:
                 publish_id=done.publish_id,
                 branch=done.branch,
                 force=force,
-                undone=[UndonePublish(p.publish_id, p.branch, p.entries) for p in publishes],
+                undone=[UndonePublish(p.publish_id, p.branch, p.left) for p in publishes],
             )
         except RollbackRefused as refused:
             raise refused.told(self._why_not(done, later, refused, force)) from refused
-        self.rolled_back = publishes
+        except RollbackTorn as torn:
+            raise torn.told(self._what_stays(done, torn)) from torn
+        self.rolled_back = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
         atomic = self._lake.store.rows.atomic
         how = "in one transaction" if atomic else "by a journal, one table after the other"
@@ -400,11 +403,9 @@ class Operations:
             (entry.identifier, entry.candidate): one for one in later for entry in one.entries
         }
         told = [f"Nothing was rolled back: tables moved on since {_publish_told(done)}."]
-        entries = {entry.identifier: entry for entry in done.entries}
         for mismatch in refused.mismatches:
             told.append(f"  {mismatch}")
-            entry = entries.get(mismatch.identifier)
-            steps = moved.steps_since(self._lake, entry) if entry else []
+            steps = self._steps_since(done, mismatch.identifier)
             publishes = [one for one in later if _touches(one, mismatch.identifier)]
             told += [f"      then came {_publish_told(one)}" for one in publishes]
             told += [
@@ -437,6 +438,31 @@ class Operations:
         told += [f"          {_publish_told(one)}: {_tables_of(one)}" for one in later]
         told += [f"          {text}" for text in self._written_past([done, *later])]
         return "\n".join(told)
+
+    def _what_stays(self, done: LedgerPublish, torn: RollbackTorn) -> str:
+        """What a rollback by a series has moved back and what not, and the ways on."""
+        told = [
+            f"Rolled back in part: others moved tables on while {_publish_told(done)} was being "
+            "undone. Readers of main see as before it:",
+            *(f"  {'.'.join(name)}" for name in torn.back),
+            "Not rolled back, so that readers see what was published, and what came since:",
+        ]
+        for mismatch in torn.mismatches:
+            told.append(f"  {mismatch}")
+            told += [
+                f"      then came {_step_told(step)}"
+                for step in reversed(self._steps_since(done, mismatch.identifier))
+            ]
+        run = f"dbt run-operation wap_rollback --args '{{run: {done.publish_id}"
+        told += [
+            f"  Next: see the ways on for what is left   {run}}}'",
+            f"        or undo what came since, too       {run}, force: true}}'",
+        ]
+        return "\n".join(told)
+
+    def _steps_since(self, done: LedgerPublish, identifier: Identifier) -> list[moved.Step]:
+        found = [entry for entry in done.entries if entry.identifier == identifier]
+        return [step for entry in found for step in moved.steps_since(self._lake, entry)]
 
     def _written_past(self, publishes: Sequence[LedgerPublish]) -> list[str]:
         """What was written past the gate to the tables of some publishes, since the first one."""
@@ -506,7 +532,7 @@ class Operations:
         recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
         known = [
             f"  {names.short_run_id(p.run_id)}   publish {p.publish_id}   "
-            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {len(p.entries)} tables"
+            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {_count(p.left or p.entries, 'table')}"
             for p in recent
         ]
         raise ConfigError("\n".join([_usage("wap_rollback", problem), "Publishes:", *known]))

@@ -191,6 +191,8 @@ SERIES_RENAMED = _step("series.renamed", "series", "a new table has its live nam
                        "between")
 SERIES_MOVED = _step("series.moved", "series", "a new table or a view is in its place; others may "
                      "wait", "between")
+JOURNAL_DECIDED = _step("journal.decided", "series", "the journal says whether the publish is "
+                        "completed or undone, for all who carry it on", "between", _NEXT)
 JOURNAL_MOVED = _step("journal.moved", "series", "all tables were read again, and are moved",
                       "after", _NEXT)
 JOURNAL_CLOSING = _step("journal.closing", "series", "all is moved; the ledger does not know yet",

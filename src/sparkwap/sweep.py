@@ -65,12 +65,13 @@ class TagFact:
     Attributes:
         table: ``schema.name``.
         name: The tag.
-        branch: For a tag that keeps the base of an audit branch, that branch; None for a receipt.
+        branch: For a tag that keeps the base of an audit branch, that branch; else None.
         needed: For the base of a branch: the table has the branch, or its run lives. For a
             receipt: it tags what readers see now.
-        since: When a receipt was given; None if nobody knows.
-        keeps: How long a receipt is to stay; None for ever.
+        since: When a receipt was given, or a publish undone; None if nobody knows.
+        keeps: How long the tag is to stay; None for ever.
         in_use: By which living run the table is in use, in words; None if by none.
+        fence: It keeps the table from what may still be on its way of an undone publish.
     """
 
     table: str
@@ -80,6 +81,7 @@ class TagFact:
     since: datetime | None = None
     keeps: timedelta | None = None
     in_use: str | None = None
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,8 @@ def _why_tag_goes(tag: TagFact, gone: Collection[str], now: datetime) -> str | N
         return "it keeps the base of a branch that is no more" if left_over else None
     if tag.since is None or tag.keeps is None or now - tag.since < tag.keeps:
         return None
-    return f"a receipt that was to stay for {words(tag.keeps)}"
+    what = "the fence of an undone publish, which" if tag.fence else "a receipt that"
+    return f"{what} was to stay for {words(tag.keeps)}"
 
 
 def words(age: timedelta) -> str:

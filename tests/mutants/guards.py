@@ -781,7 +781,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "tags of the gate are no branches",
             "branch_problem",
-            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX)):",
+            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):",
             "if False:",
             "test_names.py::test_an_illegal_branch_is_refused_with_the_rule",
         ),
@@ -989,7 +989,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "what was rolled back is not compared with",
             "published",
-            ' and row["publish_id"] not in undone',
+            " and undone_key(row) not in undone",
             "",
             "test_metrics.py::test_a_publish_that_was_rolled_back_does_not_count",
         ),
@@ -1144,9 +1144,9 @@ GUARDS: tuple[Guard, ...] = (
         "sparkwap/pr/base.py",
         (
             "what was rolled back is no base",
-            "choose",
-            "not one.rolled_back",
-            "True",
+            "_names",
+            "publish.left",
+            "publish.entries",
             "test_pr.py::test_the_newest_publish_of_the_projects_tables_is_the_base",
         ),
     ),

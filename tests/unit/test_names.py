@@ -21,6 +21,9 @@ def test_names_of_a_run() -> None:
     assert names.audit_branch(RUN, "pr_123") == "pr_123"
     assert names.publish_tag(RUN) == "wap_pub_1a2b3c4d"
     assert names.base_tag("pr_123") == "wap_base_pr_123"
+    assert names.fence_tag(RUN) == f"wap_undone_{RUN}"
+    assert names.publish_of_fence_tag(f"wap_undone_{RUN}") == RUN
+    assert names.publish_of_fence_tag("wap_pub_1a2b3c4d") is None
     assert names.side_schema("insurance", "pr_123") == "insurance__pr_123"
 
 
@@ -31,7 +34,7 @@ def test_what_is_no_run_id_is_refused(run_id: str) -> None:
 
 
 ILLEGAL = ["main", "a__b", "Pr_1", "1pr", "_pr", "pr-1", "pr 1", "pr\n", "é", "a" * 65, "pr.1"]
-RESERVED = ["wap_base_pr", "wap_pub_1a2b3c4d"]
+RESERVED = ["wap_base_pr", "wap_pub_1a2b3c4d", "wap_undone_1a2b"]
 
 
 @pytest.mark.parametrize("branch", [*ILLEGAL, *RESERVED])

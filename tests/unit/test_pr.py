@@ -197,14 +197,14 @@ def test_differences_are_named() -> None:
 
 def publish(number: int, *tables: tuple[str, str], **more: Any) -> LedgerPublish:
     entries = tuple(PublishedEntry(t, "branch", 1, "", 2, "") for t in tables or (ORDERS,))
-    given = {"rolled_back": False, "manifest_hash": f"h{number}", **more}
+    given = {"left": entries, "manifest_hash": f"h{number}", **more}
     return LedgerPublish(f"p{number}", f"r{number}", "b", NOW, entries, **given)
 
 
 def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
     projects = {f"h{n}": "shop" for n in range(9)} | {"h7": "other"}
     found = [
-        publish(8, rolled_back=True),
+        publish(8, left=()),
         publish(7),  # another project's
         publish(6, ("dev_ann", "orders")),  # a developer's own schema
         publish(5, manifest_hash=None),  # a clone

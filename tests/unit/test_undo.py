@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.catalog import PublishedEntry
-from sparkwap.undo import entries_before, later_on_the_same
+from sparkwap.undo import entries_before, later_on_the_same, undone_entries
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -19,14 +19,16 @@ class Publish:
     publish_id: str
     published_at: datetime
     entries: tuple[PublishedEntry, ...]
-    rolled_back: bool = False
+    left: tuple[PublishedEntry, ...]
 
 
-def publish(at: int, tables: str, *, rolled_back: bool = False) -> Publish:
+def publish(at: int, tables: str, *, back: str = "") -> Publish:
+    """A publish of some tables, of which some were rolled back."""
     entries = tuple(
         PublishedEntry(("s", t), "branch", at, f"base {at}", at, f"file {at}") for t in tables
     )
-    return Publish(f"p{at}", START + timedelta(hours=at), entries, rolled_back)
+    left = tuple(entry for entry in entries if entry.identifier[1] not in back)
+    return Publish(f"p{at}", START + timedelta(hours=at), entries, left)
 
 
 def ids(found: list[Publish]) -> list[str]:
@@ -51,14 +53,25 @@ def test_whole_publishes_go_and_so_what_came_after_them() -> None:
 
 def test_what_was_rolled_back_counts_for_nothing() -> None:
     first = publish(1, "a")
-    assert later_on_the_same(first, [first, publish(2, "a", rolled_back=True)]) == []
+    assert later_on_the_same(first, [first, publish(2, "a", back="a")]) == []
+    # Of what a rollback by a series has left, what is left counts.
+    half = publish(2, "ab", back="a")
+    assert later_on_the_same(first, [first, half, publish(3, "b")]) == []
+    assert ids(later_on_the_same(publish(1, "ab", back="a"), [half, publish(3, "a")])) == ["p2"]
+    assert [entry.base for entry in entries_before([publish(1, "ab", back="a"), half])] == [1]
+
+
+def test_tables_are_rolled_back_one_by_one() -> None:
+    row = {"publish_id": "p", "schema": "s", "name": "a", "action": "rollback"}
+    rows = [row, {**row, "name": "b", "action": "publish"}]
+    assert undone_entries(rows) == {("p", "s", "a")}
 
 
 histories = st.lists(
     st.tuples(st.text("abcd", min_size=1, max_size=3), st.booleans()), min_size=1, max_size=8
 ).map(
     lambda drawn: [
-        publish(at, "".join(sorted(set(tables))), rolled_back=gone and at > 0)
+        publish(at, "".join(sorted(set(tables))), back=tables if gone and at > 0 else "")
         for at, (tables, gone) in enumerate(drawn)
     ]
 )
@@ -66,7 +79,7 @@ histories = st.lists(
 
 @given(histories, st.data())
 def test_no_publish_is_left_half_undone(history: list[Publish], data: st.DataObject) -> None:
-    standing = [one for one in history if not one.rolled_back]
+    standing = [one for one in history if one.left]
     first = data.draw(st.sampled_from(standing))
     undone = [first, *later_on_the_same(first, history)]
     left = [one for one in standing if one not in undone]

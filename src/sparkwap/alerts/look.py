@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from sparkwap.quarantine import open_rows
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from sparkwap.catalog import Lake, OpenBranch
+    from sparkwap.catalog import Identifier, Lake, OpenBranch
 
 _ROLLBACK_HOURS = 24
 
@@ -78,22 +80,24 @@ def rollbacks(
 ) -> list[Event]:
     """The rollbacks of the last day, which whoever rolled back may have failed to tell of."""
     since = now - timedelta(hours=_ROLLBACK_HOURS)
-    undone = {
-        row["publish_id"]: row
-        for row in lake.ledger.rows("publishes")
-        if row["action"] == "rollback" and row["published_at"] >= since
-    }
+    # By rollback too: what a rollback by a series has left may be undone by a later one.
+    undone: defaultdict[tuple[str, str, datetime], set[Identifier]] = defaultdict(set)
+    for row in lake.ledger.rows("publishes"):
+        if row["action"] == "rollback" and row["published_at"] >= since:
+            rollback = row["publish_id"], row["run_id"], row["published_at"]
+            undone[rollback].add((row["schema"], row["name"]))
+    publishes = {one.publish_id: one for one in lake.ledger.publishes()}
     found: list[Event] = []
-    for publish in lake.ledger.publishes():
-        row = undone.get(publish.publish_id)
-        if row is not None:
-            found += events.of_rollback(
-                [publish],
-                run_id=row["run_id"],
-                at=row["published_at"],
-                project=project,
-                node_ids=node_ids,
-            )
+    for (publish_id, run_id, at), tables in undone.items():
+        publish = publishes[publish_id]
+        back = tuple(entry for entry in publish.entries if entry.identifier in tables)
+        found += events.of_rollback(
+            [replace(publish, entries=back)],
+            run_id=run_id,
+            at=at,
+            project=project,
+            node_ids=node_ids,
+        )
     return found
 
 

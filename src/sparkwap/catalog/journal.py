@@ -7,6 +7,9 @@ each table is and goes on by one rule:
 - if each table is moved or can still be moved, the rest is moved: the publish is completed;
 - if one cannot be moved any more, as others have moved ``main``, all others go back: it is undone.
 
+Several may look at once, and see different things. So the first who would undo, or has found all
+moved, writes that down, by compare and swap; from then on it is so for all.
+
 A reader who comes in the middle may see a mixture. What cannot be helped is a table that was moved
 and has been moved on from there by others while another one cannot be moved: it stays, and is
 named.
@@ -18,7 +21,7 @@ once, and comes to the same end.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -38,8 +41,22 @@ Position = Literal["before", "after", "passed", "moved"]
 by others from where it was, so that it cannot be moved by us."""
 
 Direction = Literal["forward", "back"]
-State = Literal["intended", "completed", "undone", "torn"]
-"""``torn``: undone but for tables that others had moved on already."""
+Decide = Callable[[Direction | None], Direction | None]
+"""Writes down the direction of a journal where none is, and returns the one that is written; with
+None it only looks."""
+
+State = Literal["intended", "completing", "completed", "undoing", "undone", "torn"]
+"""``completing``: all tables were moved, the rest is bookkeeping. ``undoing``: none is moved any
+more. ``torn``: undone, or rolled back, but for tables that others had moved on already."""
+
+_DIRECTIONS: Mapping[str, Direction] = {
+    "completing": "forward",
+    "completed": "forward",
+    "undoing": "back",
+    "undone": "back",
+    "torn": "back",
+}
+_CLOSED = frozenset({"completed", "undone", "torn"})
 
 _TRIES = 8
 
@@ -99,7 +116,7 @@ class Outcome:
 
     Attributes:
         state: ``completed``, ``undone`` or ``torn``.
-        blocked: The tables that could not be moved.
+        blocked: The tables that could not be moved; of a rollback, that were not moved back.
         stayed: The tables that are published although the publish was undone.
     """
 
@@ -126,7 +143,7 @@ class Port(Protocol):
         """
 
     def back(self, move: Move) -> None:
-        """Move a table back, by compare and swap; nothing happens if it was not moved.
+        """Move a table back, by compare and swap, and keep a move of it that is late from it.
 
         Raises:
             Moved: It was not where it had to be; look again.
@@ -146,32 +163,57 @@ def direction(action: Action, positions: Mapping[Identifier, Position]) -> Direc
     return "back" if blocked and action == "publish" else "forward"
 
 
+def decided(states: Collection[str]) -> Direction | None:
+    """What is decided of a publish, by the states that its journal has had; None for nothing."""
+    return next((_DIRECTIONS[state] for state in states if state in _DIRECTIONS), None)
+
+
+def is_closed(states: Collection[str]) -> bool:
+    """Whether a journal with these states has come to its end."""
+    return not _CLOSED.isdisjoint(states)
+
+
+def may_follow(states: Collection[str], state: State) -> bool:
+    """Whether a state may be written of a journal: not twice, and not against what is decided."""
+    if is_closed(states) or state in states:
+        return False
+    return decided(states) in (None, _DIRECTIONS[state])
+
+
 def carry(
-    journal: Journal, port: Port, pause: Callable[[int], None] = lambda attempt: None
+    journal: Journal,
+    port: Port,
+    decide: Decide,
+    pause: Callable[[int], None] = lambda attempt: None,
 ) -> Outcome:
     """Complete or undo a journal, from wherever it is.
 
     Args:
         journal: The journal.
         port: The catalog.
+        decide: The journal's direction; a rollback has but one.
         pause: Called before each try but the first, with its number: waits a little.
 
     Raises:
         Stuck: Others were faster each time.
     """
-    undoing = False
     for attempt in range(_TRIES):
         if attempt:
             pause(attempt)
+        towards = decide(None)
         positions = {move.identifier: port.position(move) for move in journal.moves}
-        undoing = undoing or direction(journal.action, positions) == "back"
+        if towards is None and direction(journal.action, positions) == "back":
+            towards = decide("back")
+        if towards == "forward":
+            # Somebody has seen all of them moved; what is otherwise now, others have done since.
+            return Outcome("completed")
         try:
-            if undoing:
+            if towards == "back":
                 return _undo(journal, port, positions)
             outcome = _complete(journal, port, positions)
         except Moved:
             continue
-        if outcome is not None:
+        if outcome is not None and decide("forward") == "forward":
             return outcome
     raise Stuck(journal.publish_id)
 
@@ -186,7 +228,7 @@ def _complete(
         port.forward(left)
         # A catalog that said yes may have moved some of them only.
         return None
-    return Outcome("completed", blocked)
+    return Outcome("torn" if blocked else "completed", blocked)
 
 
 def _undo(journal: Journal, port: Port, positions: Mapping[Identifier, Position]) -> Outcome:

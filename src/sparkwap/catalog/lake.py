@@ -499,6 +499,7 @@ class Lake:
         Raises:
             RollbackRefused: Something moved on since the publish, and it is not forced, or what
                 was before is there no more; nothing has changed.
+            RollbackTorn: The same of a journalled series, after others were moved back.
             CatalogError: Other writers were faster each time, or the database failed.
         """
         _require_distinct([entry.identifier for entry in entries])
@@ -595,24 +596,28 @@ class Lake:
         """
         if self._store.rows.atomic:
             return []
-        return [self._recover_one(row) for row in self.ledger.open_journals()]
+        found = [self._recover_one(row) for row in self.ledger.open_journals()]
+        return [told for told in found if told is not None]
 
     def on_their_way(self) -> list[dict[str, Any]]:
         """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
         return [] if self._store.rows.atomic else self.ledger.open_journals()
 
-    def _recover_one(self, row: Mapping[str, Any]) -> str:
+    def _recover_one(self, row: Mapping[str, Any]) -> str | None:
+        """Bring a journal to its end, and tell of it; None where another has done so meanwhile."""
         from sparkwap.catalog import series
 
+        if jn.is_closed(self.ledger.journal_states(row)):
+            return None
         journal = series.journal_of(row)
         what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
         if journal.action != "publish":
-            outcome, _ = self._carry(journal, series.RollbackPort(self._store, journal))
+            port = series.RollbackPort(self._store, journal)
+            outcome, reasons = self._carry(journal, port)
             self._finish_rollback(journal, outcome, ())
-            return f"Completed {what}, which had not come to its end."
+            return series.rollback_told(journal, outcome, reasons)
         schemas = self._side_schemas(journal.branch, [m.item for m in journal.moves if m.item])
-        port = series.PublishPort(self._store, journal, schemas)
-        outcome, _ = self._carry(journal, port)
+        outcome, _ = self._carry(journal, series.PublishPort(self._store, journal, schemas))
         if outcome.state == "completed":
             run = {
                 "run_id": journal.run_id,
@@ -688,8 +693,7 @@ class Lake:
         port = series.RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
-        if outcome.blocked:
-            raise RollbackRefused([reasons[n] for n in outcome.blocked if n in reasons])
+        series.rollback_or_raise(journal, outcome, reasons)
         return series.rolled_back(journal)
 
     def _carry(
@@ -698,7 +702,7 @@ class Lake:
         from sparkwap.catalog import series
 
         try:
-            return jn.carry(journal, port, series.pause), port.reasons
+            return jn.carry(journal, port, self._decider(journal), series.pause), port.reasons
         except (jn.Stuck, CatalogError) as error:
             stuck = isinstance(error, jn.Stuck)
             reason = "Other writers were faster each time" if stuck else str(error)
@@ -708,6 +712,22 @@ class Lake:
                 f"wap_rollback on this lake completes or undoes it. What stopped it: {reason}"
             ) from error
 
+    def _decider(self, journal: jn.Journal) -> jn.Decide:
+        from sparkwap.catalog import series
+
+        def decide(wanted: jn.Direction | None) -> jn.Direction | None:
+            if journal.action != "publish":
+                return wanted
+            state: jn.State = "completing" if wanted == "forward" else "undoing"
+            row = series.row_of(journal, state)
+            if wanted is None:
+                return jn.decided(self.ledger.journal_states(row))
+            found = jn.decided(self.ledger.settle(row))
+            reached(steps.JOURNAL_DECIDED, **series.about(journal))
+            return found
+
+        return decide
+
     def _finish_publish(
         self, journal: jn.Journal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]
     ) -> tuple[PublishedEntry, ...]:
@@ -715,6 +735,10 @@ class Lake:
         from sparkwap.catalog import series
 
         entries = series.with_locations(journal, self._store)
+        done = series.row_of(journal, "completed")
+        if jn.is_closed(self.ledger.journal_states(done)):
+            # By another carrier: side objects of its branch are a later run's by now.
+            return entries
         left = series.leftovers(journal, self._store)
         folders = self._own_folders(_side_views(left, schemas))
         swaps = [Swap(row, None) for row in left]
@@ -731,9 +755,9 @@ class Lake:
             journal.manifest_hash,
         )
         known = any(p.publish_id == journal.publish_id for p in self.ledger.publishes())
-        done = LedgerRows("journal", [series.row_of(journal, "completed")])
         reached(steps.JOURNAL_CLOSING, **about)
-        self.ledger.append([*([] if known else [*rows, *runs]), done])
+        self.ledger.append([] if known else [*rows, *runs])
+        self.ledger.settle(done)
         reached(steps.JOURNAL_CLOSED, **about)
         self._purge("leftovers", folders, schemas, **about)
         return entries
@@ -761,15 +785,18 @@ class Lake:
             journal.at,
             {},
         )
-        done = LedgerRows("journal", [series.row_of(journal, "completed")])
         reached(steps.JOURNAL_CLOSING, **series.about(journal))
-        self.ledger.append([*appends, *rows, done])
+        self.ledger.append([*appends, *rows])
+        self.ledger.settle(series.row_of(journal, outcome.state))
         reached(steps.JOURNAL_CLOSED, **series.about(journal))
 
     def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
         """Write down that a publish was undone, for it and for its nodes."""
         from sparkwap.catalog import series
 
+        closed = series.row_of(journal, outcome.state)
+        if jn.is_closed(self.ledger.journal_states(closed)):
+            return
         reached(steps.JOURNAL_GIVING_UP, **series.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
@@ -778,8 +805,8 @@ class Lake:
             for row in self.ledger.branch_history(journal.branch).nodes
             if (row["schema"], row["name"]) in moved and row["verdict"] == "published"
         ]
-        closed = LedgerRows("journal", [series.row_of(journal, outcome.state)])
-        self.ledger.append([*([LedgerRows("nodes", nodes)] if nodes else []), closed])
+        self.ledger.append([LedgerRows("nodes", nodes)] if nodes else [])
+        self.ledger.settle(closed)
         reached(steps.JOURNAL_GIVEN_UP, **series.about(journal))
 
     # Audit branches as a whole

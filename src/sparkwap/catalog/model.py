@@ -388,6 +388,39 @@ class PublishTorn(PublishError):
         )
 
 
+class RollbackTorn(PublishError):
+    """A rollback on a catalog without transactions left tables that others moved on meanwhile.
+
+    Attributes:
+        mismatches: What was not moved back, with what was expected and found.
+        back: The tables and views that readers see as before the publish.
+    """
+
+    def __init__(
+        self, publish_id: str, mismatches: Sequence[Mismatch], back: Sequence[Identifier]
+    ) -> None:
+        self.publish_id = publish_id
+        self.mismatches = tuple(mismatches)
+        self.back = tuple(back)
+        moved = ", ".join(".".join(name) for name in back)
+        super().__init__(
+            _listed(
+                f"The publish {publish_id} was rolled back in part: {moved} are as before it. "
+                "Others moved these on meanwhile, and they still have what was published:",
+                self.mismatches,
+                "See what came since and the ways on with `dbt run-operation wap_rollback --args "
+                f"'{{run: {publish_id}}}'`: it takes what is left, and changes nothing while "
+                "others' rows are on it.",
+            )
+        )
+
+    def told(self, text: str) -> RollbackTorn:
+        """The same in the words of somebody who knows more."""
+        better = RollbackTorn(self.publish_id, self.mismatches, self.back)
+        better.args = (text,)
+        return better
+
+
 class CommitUnknown(CatalogError):
     """The database did not say whether the transaction was committed."""
 

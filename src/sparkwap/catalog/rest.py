@@ -250,18 +250,20 @@ class RestTables:
         self,
         changes: Sequence[tuple[Row, md.Document, md.Document]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
+        held: Collection[str] = (),
     ) -> None:
         """Change the metadata of tables: ``(row, document before, document after)`` of each.
 
         In one request where the server offers it; ``changed`` is called for each table as soon as
-        the server has said yes.
+        the server has said yes. Branches and tags in ``held`` must be as they were too, there or
+        not, though the change leaves them alone.
 
         Raises:
             Conflict: A requirement does not hold.
             Unanswered: The server failed.
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
-        made = [_Commit(row, _change(row, before, after)) for row, before, after in changes]
+        made = [_Commit(row, _change(row, before, after, held)) for row, before, after in changes]
         self._commit([commit for commit in made if commit.change.updates], changed)
 
     # Inner parts
@@ -487,9 +489,11 @@ def _grows(swap: Swap) -> bool:
     )
 
 
-def _change(row: Row, before: md.Document, after: md.Document) -> updates.Change:
+def _change(
+    row: Row, before: md.Document, after: md.Document, held: Collection[str] = ()
+) -> updates.Change:
     try:
-        return updates.change(before, after)
+        return updates.change(before, after, held)
     except updates.NotExpressible as problem:
         raise CatalogError(
             f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {problem}. It "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,8 @@ from sparkwap.catalog.model import (
     PublishRefused,
     PublishTorn,
     RollbackReceipt,
+    RollbackRefused,
+    RollbackTorn,
     SideItem,
 )
 from sparkwap.catalog.planning import Differs, Load, Plan
@@ -73,23 +75,21 @@ class PublishPort:
         self._rows = rest_of(store)
         self._journal = journal
         self._schemas = schemas
+        self._fence = names.fence_tag(journal.publish_id)
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
         """Where a table or view is."""
-        live = self._rows.get(move.identifier)
-        if move.entry.how in ("branch", "clone"):
-            return self._position_in_place(move, live)
-        if move.entry.how == "view":
-            return "after" if self._is_published_view(move, live) else self._before(move)
-        return self._position_moved(move, live)
+        return _settled(lambda: self._find(move), lambda rows: self._look(move, rows))
 
     def forward(self, moves: Sequence[jn.Move]) -> None:
         """Move tables; those that change in their place together where the server offers it."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            self._rows.evolve([self._step(move) for move in in_place], changed)
+            steps = [self._step(move, self._find(move)) for move in in_place]
+            self._require_unfenced(steps)
+            self._rows.evolve(steps, changed, held=(self._fence,))
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
                     continue
@@ -104,11 +104,12 @@ class PublishPort:
     def back(self, move: jn.Move) -> None:
         """Move a table back to where it was, its audit branch or side object with it."""
         try:
-            live = self._rows.get(move.identifier)
+            rows = self._find(move)
+            live = rows.get(move.identifier)
             if move.entry.how in ("branch", "clone"):
                 self._back_in_place(move, live)
             elif move.entry.how == "view":
-                self._back_view(move, live)
+                self._back_view(move, rows)
             else:
                 self._move_out(move, live)
             _reached(SERIES_MOVED_BACK, self._journal, move.identifier)
@@ -117,35 +118,49 @@ class PublishPort:
 
     # Where it is
 
-    def _position_in_place(self, move: jn.Move, live: Row | None) -> jn.Position:
+    def _find(self, move: jn.Move) -> Mapping[Identifier, Row]:
+        assert move.item is not None
+        return self._rows.find(names_of([move.item]))
+
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+        if move.entry.how in ("branch", "clone"):
+            return self._position_in_place(move, rows)
+        if move.entry.how == "view":
+            published = self._is_published_view(move, rows)
+            return "after" if published else self._before(move, rows)
+        return self._position_moved(move, rows)
+
+    def _position_in_place(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+        live = rows.get(move.identifier)
         if live is None or live.kind != "table":
-            return self._before(move)
+            return self._before(move, rows)
         document = self._store.load(live.location)
         if md.identity(document) == move.uuid and self._has_tag(move, document):
             return "after" if md.main_of(document) == move.entry.candidate else "passed"
-        return self._before(move)
+        return self._before(move, rows)
 
-    def _position_moved(self, move: jn.Move, live: Row | None) -> jn.Position:
+    def _position_moved(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+        live = rows.get(move.identifier)
         if live is not None and live.kind == "table":
             document = self._store.load(live.location)
             if md.identity(document) == move.uuid:
                 if not self._is_sealed(move, document):
                     return "before"
                 return "after" if md.main_of(document) == move.entry.candidate else "passed"
-        if live is None and move.entry.how == "replace" and self._side(move) is not None:
+        if live is None and move.entry.how == "replace" and _side(move) in rows:
             return "before"
-        return self._before(move)
+        return self._before(move, rows)
 
-    def _before(self, move: jn.Move) -> jn.Position:
+    def _before(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
         """Whether it can be moved still."""
         try:
-            self._plan(move)
+            self._plan(move, rows)
         except Differs as differs:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
             try:
-                updates.change(*self._step(move)[1:])
+                updates.change(*self._step(move, rows)[1:])
             except updates.NotExpressible as problem:
                 self.reasons[move.identifier] = _not_expressible(move.identifier, problem)
                 return "moved"
@@ -162,10 +177,10 @@ class PublishPort:
         on = md.properties_of(document).get(md.WAP_ENABLED) == "true"
         return on and (move.entry.candidate is None or self._has_tag(move, document))
 
-    def _is_published_view(self, move: jn.Move, live: Row | None) -> bool:
+    def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> bool:
+        live, side = rows.get(move.identifier), rows.get(_side(move))
         if live is None or live.kind != "view":
             return False
-        side = self._side(move)
         if side is None:
             return True
         here = updates.current_version(self._store.load(live.location))
@@ -174,18 +189,12 @@ class PublishPort:
             here["representations"] == updates.current_version(published)["representations"]
         )
 
-    def _side(self, move: jn.Move) -> Row | None:
-        item = move.item
-        assert isinstance(item, SideItem)
-        return self._rows.get((item.side_schema, item.identifier[1]))
-
-    def _plan(self, move: jn.Move) -> Plan:
+    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> Plan:
         assert move.item is not None
-        found = self._rows.find(names_of([move.item]))
         journal = self._journal
         publisher = Publisher(
             self._store.load,
-            found,
+            rows,
             journal.branch,
             journal.tag,
             journal.tag_max_age_ms,
@@ -193,8 +202,10 @@ class PublishPort:
         )
         return publisher.plan(move.item)
 
-    def _step(self, move: jn.Move) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(move)
+    def _step(
+        self, move: jn.Move, rows: Mapping[Identifier, Row]
+    ) -> tuple[Row, md.Document, md.Document]:
+        plan = self._plan(move, rows)
         row = plan.swaps[0].before
         assert row is not None
         return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
@@ -202,17 +213,15 @@ class PublishPort:
     # Forward
 
     def _move_in(self, move: jn.Move) -> None:
-        live = self._rows.get(move.identifier)
+        rows = self._find(move)
+        live = rows.get(move.identifier)
         here = live is not None and md.identity(self._store.load(live.location)) == move.uuid
         if not here:
             if live is not None:
-                self._plan(move)
+                self._plan(move, rows)
                 self._rows.apply([Swap(live, None)], documents={})
                 _reached(SERIES_FREED, self._journal, move.identifier)
-            item = move.item
-            assert isinstance(item, SideItem)
-            beside = (item.side_schema, item.identifier[1])
-            self._rows.rename(beside, move.identifier, "table")
+            self._rows.rename(_side(move), move.identifier, "table")
             _reached(SERIES_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
@@ -228,11 +237,17 @@ class PublishPort:
         self._rows.evolve([(live, document, edit.build())])
 
     def _publish_view(self, move: jn.Move) -> None:
-        plan = self._plan(move)
-        live = self._rows.get(move.identifier)
+        rows = self._find(move)
+        plan = self._plan(move, rows)
         location, document = next(iter(plan.writes.items()))
         after = Row(move.identifier, "view", location)
-        self._rows.apply([Swap(live, after)], documents={location: document})
+        swap = Swap(rows.get(move.identifier), after)
+        self._rows.apply([swap], documents={location: document})
+
+    def _require_unfenced(self, steps: Sequence[tuple[Row, md.Document, md.Document]]) -> None:
+        for row, document, _ in steps:
+            if self._fence in md.refs_of(document):
+                raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
 
     # Back
 
@@ -240,7 +255,10 @@ class PublishPort:
         if live is None or live.kind != "table":
             return
         document = self._store.load(live.location)
-        if md.identity(document) != move.uuid or not self._has_tag(move, document):
+        if md.identity(document) != move.uuid:
+            return
+        if not self._has_tag(move, document):
+            self._put_fence(move, live, document)
             return
         if md.main_of(document) != move.entry.candidate:
             raise Conflict(None, f"{'.'.join(move.identifier)} moved on meanwhile")
@@ -250,7 +268,27 @@ class PublishPort:
             grown = restore(document, base, document)
         edit = md.Edit(grown, live.location).remove_ref(self._journal.tag)
         self._main_back(move.entry, edit)
+        self._fenced(move, edit, document)
         self._rows.evolve([(live, document, edit.build())])
+
+    def _put_fence(self, move: jn.Move, live: Row, document: md.Document) -> None:
+        """Keep a table that looks untouched from what may still be on its way to it.
+
+        A server may be at work on a request of ours long after it has failed to answer, and a
+        process that was stopped may go on. Both require that the fence is not there.
+        """
+        if self._fence in md.refs_of(document):
+            return
+        edit = self._fenced(move, md.Edit(document, live.location), document)
+        # With the receipt, as a change of columns alone does not move `main`.
+        self._rows.evolve([(live, document, edit.build())], held=(self._journal.tag,))
+
+    def _fenced(self, move: jn.Move, edit: md.Edit, document: md.Document) -> md.Edit:
+        """With the fence on a snapshot that the table has; without one there can be no tag."""
+        for snapshot in (move.entry.base, move.entry.candidate):
+            if snapshot is not None and md.snapshot(document, snapshot) is not None:
+                return edit.tag(self._fence, snapshot, None)
+        return edit
 
     def _main_back(self, entry: PublishedEntry, edit: md.Edit) -> None:
         branch = self._journal.branch
@@ -265,12 +303,12 @@ class PublishPort:
         if entry.how == "branch":
             edit.tag(names.base_tag(branch), entry.base)
 
-    def _back_view(self, move: jn.Move, live: Row | None) -> None:
-        if live is None or not self._is_published_view(move, live):
+    def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> None:
+        if not self._is_published_view(move, rows):
             return
         base = move.entry.base_metadata_location
         after = None if base is None else Row(move.identifier, "view", base)
-        self._rows.apply([Swap(live, after)], documents={})
+        self._rows.apply([Swap(rows[move.identifier], after)], documents={})
 
     def _move_out(self, move: jn.Move, live: Row | None) -> None:
         item = move.item
@@ -278,9 +316,8 @@ class PublishPort:
         if live is not None:
             if md.identity(self._store.load(live.location)) != move.uuid:
                 return
-            beside = (item.side_schema, item.identifier[1])
             self._rows.ensure_schema(item.side_schema, self._journal.branch)
-            self._rows.rename(move.identifier, beside, "table")
+            self._rows.rename(move.identifier, _side(move), "table")
             _reached(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
@@ -299,13 +336,16 @@ class RollbackPort:
 
     def position(self, move: jn.Move) -> jn.Position:
         """Where a table or view is: ``after`` is what it was before the publish."""
-        live = self._rows.get(move.identifier)
+        return _settled(lambda: self._find(move.entry), lambda rows: self._look(move, rows))
+
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+        live = rows.get(move.identifier)
         if self._is_undone(move.entry, live):
             return "after"
         if live is None and move.entry.how == "replace":
             return "before"
         try:
-            self._plan(move.entry)
+            self._plan(move.entry, rows)
         except Differs as differs:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
@@ -316,7 +356,8 @@ class RollbackPort:
         try:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            self._rows.evolve([self._step(move.entry) for move in in_place], changed)
+            steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
+            self._rows.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
                     self._former(move.entry)
@@ -343,14 +384,14 @@ class RollbackPort:
         if entry.how == "replace":
             return not self._force or md.main_of(document) == md.main_of(base)
         if self._force:
-            return self._is_left_as_it_is(entry)
+            return self._is_left_as_it_is(entry, live)
         same = md.main_of(document) == entry.base
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
 
-    def _is_left_as_it_is(self, entry: PublishedEntry) -> bool:
+    def _is_left_as_it_is(self, entry: PublishedEntry, live: Row) -> bool:
         """Whether force would change nothing of a table in its place any more."""
         try:
-            return not updates.change(*self._step(entry)[1:]).updates
+            return not updates.change(*self._step(entry, {entry.identifier: live})[1:]).updates
         except (Differs, updates.NotExpressible):
             return False
 
@@ -367,12 +408,12 @@ class RollbackPort:
         return md.identity(self._store.load(live.location)) == md.identity(base)
 
     def _former(self, entry: PublishedEntry) -> None:
-        live = self._rows.get(entry.identifier)
-        if live is None and entry.how == "replace":
+        rows = self._find(entry)
+        if entry.identifier not in rows and entry.how == "replace":
             base = Row(entry.identifier, "table", str(entry.base_metadata_location))
             self._rows.register(base)
             return
-        plan = self._plan(entry)
+        plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
             if before is not None and after is not None and not before.kind == after.kind == "view":
@@ -381,12 +422,16 @@ class RollbackPort:
                 before = None
             self._rows.apply([Swap(before, after)], documents=plan.writes)
 
-    def _plan(self, entry: PublishedEntry) -> Plan:
-        found = self._rows.find({entry.identifier})
-        return Undoer(self._store.load, found, self._force).plan(entry)
+    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Row]:
+        return self._rows.find({entry.identifier})
 
-    def _step(self, entry: PublishedEntry) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(entry)
+    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Row]) -> Plan:
+        return Undoer(self._store.load, rows, self._force).plan(entry)
+
+    def _step(
+        self, entry: PublishedEntry, rows: Mapping[Identifier, Row]
+    ) -> tuple[Row, md.Document, md.Document]:
+        plan = self._plan(entry, rows)
         row = plan.swaps[0].before
         assert row is not None
         return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
@@ -440,6 +485,36 @@ def outcome_or_raise(
     if outcome.state == "torn":
         raise PublishTorn(journal.publish_id, mismatches, outcome.stayed)
     raise PublishRefused(mismatches)
+
+
+def rollback_or_raise(
+    journal: jn.Journal, outcome: jn.Outcome, reasons: Mapping[Identifier, Mismatch]
+) -> None:
+    """Nothing if all tables of a rollback were moved back.
+
+    Raises:
+        RollbackRefused: None was.
+        RollbackTorn: Some were.
+    """
+    if not outcome.blocked:
+        return
+    mismatches = [reasons[name] for name in outcome.blocked if name in reasons]
+    back = [move.identifier for move in journal.moves if move.identifier not in outcome.blocked]
+    if not back:
+        raise RollbackRefused(mismatches)
+    raise RollbackTorn(journal.publish_id, mismatches, back)
+
+
+def rollback_told(
+    journal: jn.Journal, outcome: jn.Outcome, reasons: Mapping[Identifier, Mismatch]
+) -> str:
+    """What a command says that has found a rollback on its way."""
+    what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+    try:
+        rollback_or_raise(journal, outcome, reasons)
+    except (RollbackRefused, RollbackTorn) as problem:
+        return f"Went on with {what}, which had not come to its end. {problem}"
+    return f"Completed {what}, which had not come to its end: all its tables are back."
 
 
 def with_locations(journal: jn.Journal, store: Store) -> tuple[PublishedEntry, ...]:
@@ -535,6 +610,29 @@ def about(journal: jn.Journal) -> dict[str, Any]:
         "branch": journal.branch,
         "publish_id": journal.publish_id,
     }
+
+
+def _settled(
+    find: Callable[[], Mapping[Identifier, Row]],
+    look: Callable[[Mapping[Identifier, Row]], jn.Position],
+) -> jn.Position:
+    """Where a table is, by rows that were there together.
+
+    Another carrier of the same journal may move it while its names are read, one after the other:
+    then it is neither where it was nor where it comes to, and looks moved by others.
+    """
+    while True:
+        rows = find()
+        found = look(rows)
+        if found != "moved" or find() == rows:
+            return found
+
+
+def _side(move: jn.Move) -> Identifier:
+    """Where what is published stood beside the live name."""
+    item = move.item
+    assert isinstance(item, SideItem)
+    return item.side_schema, item.identifier[1]
 
 
 def _reached(step: Step, journal: jn.Journal, identifier: Identifier) -> None:

@@ -24,6 +24,7 @@ from sparkwap.names import (
     branch_of_base_tag,
     is_publish_tag,
     is_run_branch,
+    publish_of_fence_tag,
 )
 from sparkwap.sweep import BranchFact, ManifestFact, TagFact
 
@@ -94,7 +95,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
     in_use = {lease.branch: leasing.told(lease, lives=True) for lease, lives in leases if lives}
     seen = {branch: _Seen(ours=True) for branch in marked.values()}
     tags: list[TagFact] = []
-    published = _published_at(lake)
+    published, undone = _published_at(lake), _undone_at(lake)
     known = frozenset(marked.values())
     for row, document in documents.items():
         owner = marked.get(row.identifier[0])
@@ -103,7 +104,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
         elif row.kind == "table":
             for branch in br.branches_of(document, known):
                 _look_at(seen.setdefault(branch, _Seen()), document, branch)
-            tags += _tags(row.identifier, document, in_use, published)
+            tags += _tags(row.identifier, document, in_use, published, undone)
     history = _last_seen(lake)
     for lease, _ in leases:
         history[lease.branch] = max(history.get(lease.branch, _EARLY), lease.last_heard)
@@ -133,6 +134,8 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
 
 
 _EARLY = datetime.min.replace(tzinfo=UTC)
+_FENCE_KEEPS = timedelta(days=1)
+"""Longer than a server may be at work on one request, and a process stand still."""
 
 
 def _look_at(seen: _Seen, document: md.Document, branch: str) -> None:
@@ -164,11 +167,24 @@ def _tags(
     document: md.Document,
     in_use: Mapping[str, str],
     published: Mapping[str, datetime],
+    undone: Mapping[str, datetime],
 ) -> Iterable[TagFact]:
     refs, main = md.refs_of(document), md.main_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
     for name, ref in refs.items():
-        branch = branch_of_base_tag(name)
+        branch, fenced = branch_of_base_tag(name), publish_of_fence_tag(name)
+        if fenced is not None and ref.type == "tag":
+            yield TagFact(
+                ".".join(identifier),
+                name,
+                None,
+                needed=False,
+                since=undone.get(fenced),
+                keeps=_FENCE_KEEPS,
+                in_use=using[0] if using else None,
+                fence=True,
+            )
+            continue
         if ref.type != "tag" or not (branch or is_publish_tag(name)):
             continue
         age = (document.get("refs") or {}).get(name, {}).get("max-ref-age-ms")
@@ -193,6 +209,12 @@ def _published_at(lake: Lake) -> dict[str, datetime]:
         short = publish.run_id.replace("-", "")[:8].lower()
         found[short] = max(found.get(short, _EARLY), publish.published_at)
     return found
+
+
+def _undone_at(lake: Lake) -> dict[str, datetime]:
+    """Publish id -> when the journal of a publish was closed as undone."""
+    rows = [] if lake.store.rows.atomic else lake.ledger.rows("journal")
+    return {row["publish_id"]: row["at"] for row in rows if row["state"] in ("undone", "torn")}
 
 
 def _last_seen(lake: Lake) -> dict[str, datetime]:
@@ -236,9 +258,7 @@ def manifest_facts(
         if code is None or code not in used:
             continue
         _used(used, code, publish.published_at)
-        if publish.rolled_back:
-            continue
-        for table in ((project[code], entry.identifier) for entry in publish.entries):
+        for table in ((project[code], entry.identifier) for entry in publish.left):
             if table in replaced_at:
                 _used(used, code, replaced_at[table])
             else:

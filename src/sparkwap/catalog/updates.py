@@ -7,7 +7,7 @@ say what differs; what it cannot say, it refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,12 @@ class Change:
     updates: Sequence[Update]
 
 
-def change(before: md.Document, after: md.Document) -> Change:
+def change(before: md.Document, after: md.Document, held: Collection[str] = ()) -> Change:
     """The change from one document of a table to its successor.
 
     Required is that it is the same table, that ``main`` and each branch and tag that is touched
-    are where they were, and, where the definition changes, that it is as it was. What else others
-    change meanwhile is theirs, and stays.
+    or ``held`` are where they were, and, where the definition changes, that it is as it was. What
+    else others change meanwhile is theirs, and stays.
 
     Raises:
         NotExpressible: Something differs that updates cannot say.
@@ -107,7 +107,7 @@ def change(before: md.Document, after: md.Document) -> Change:
     ]
     if not updates:
         return Change([], [])
-    touched = {md.MAIN, *(update["ref-name"] for update in (*refs, *removed))}
+    touched = {md.MAIN, *held, *(update["ref-name"] for update in (*refs, *removed))}
     requirements = [_same_table(before), *_same_refs(before, touched)]
     if definition:
         requirements += _same_definition(before)

@@ -28,6 +28,7 @@ from sparkwap.plan import Desired
 from sparkwap.run import Closing, NodeFact, Run, Target, TestSeen
 from sparkwap.settings import GateSettings
 from sparkwap.steps import reached
+from sparkwap.undo import undone_entries, undone_key
 
 TRIES = 3
 COMMAND = "load"
@@ -130,11 +131,11 @@ def load(lake: Lake, request: Request, tell: Callable[[str], None] = lambda _: N
 def earlier(lake: Lake, request: Request) -> Loaded | None:
     """The load that has published this file's content to this table; None if there is none."""
     publishes = lake.ledger.rows("publishes")
-    undone = {row["publish_id"] for row in publishes if row["action"] == "rollback"}
+    undone = undone_entries(publishes)
     live = {
         (row["schema"], row["name"], row["candidate_snapshot"])
         for row in publishes
-        if row["action"] == "publish" and row["publish_id"] not in undone
+        if row["action"] == "publish" and undone_key(row) not in undone
     }
     for row in lake.ledger.rows("loads"):
         at = (row["schema"], row["name"], row["snapshot"])

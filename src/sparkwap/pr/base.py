@@ -80,11 +80,7 @@ def choose(
     """
     for one in publishes:
         names = {(schema.lower(), name.lower()) for schema, name in _names(one)}
-        if (
-            not one.rolled_back
-            and projects.get(one.manifest_hash or "") == project
-            and not names.isdisjoint(tables)
-        ):
+        if projects.get(one.manifest_hash or "") == project and not names.isdisjoint(tables):
             return one
     return None
 
@@ -96,7 +92,7 @@ def write(base: Base, folder: Path) -> None:
 
 
 def _names(publish: LedgerPublish) -> list[Identifier]:
-    return [entry.identifier for entry in publish.entries]
+    return [entry.identifier for entry in publish.left]
 
 
 def _named(ledger: Ledger, wanted: str) -> Base:

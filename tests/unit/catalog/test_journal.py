@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -31,11 +32,15 @@ class Tables:
         others: other writers that are still to come.
         kill_at: the steps at which the process dies: before it for even, after it for odd ones.
         together: several tables move in one request.
+        meanwhile: what somebody else does before a step.
+        fenced: the tables that no late move comes to any more.
     """
 
     others: list[Other]
     kill_at: list[int]
     together: bool
+    meanwhile: dict[int, Callable[[], object]] = field(default_factory=dict)
+    fenced: set[str] = field(default_factory=set)
     steps: int = 0
     main: dict[str, list[str]] = field(default_factory=lambda: {n: ["base"] for n in NAMES})
 
@@ -60,6 +65,7 @@ class Tables:
     def _step(self, what: str | None, names: list[str] | None) -> None:
         """One request: others may come before it, and the process may die beside it."""
         step, self.steps = self.steps, self.steps + 1
+        self.meanwhile.pop(step, lambda: None)()
         for at, name, how in list(self.others):
             if at <= step and (how == "main") == (self.main[name] == ["base"]):
                 self.main[name].append("other")
@@ -73,13 +79,34 @@ class Tables:
 
     def _swap(self, what: str, names: list[str]) -> None:
         if what == "back" and self.main[names[0]][-1] == "base":
+            self.fenced.add(names[0])
             return
+        if what == "forward" and not self.fenced.isdisjoint(names):
+            raise jn.Moved(str(names))
         wanted = "base" if what == "forward" else "candidate"
         if any(self.main[name][-1] != wanted for name in names):
             raise jn.Moved(str(names))
         for name in names:
             history = self.main[name]
             history.append("candidate") if what == "forward" else history.pop()
+            if what == "back":
+                self.fenced.add(name)
+
+
+class Decision:
+    """The journal in the ledger: what several carriers have written of it."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = ["intended"]
+
+    def __call__(self, wanted: jn.Direction | None) -> jn.Direction | None:
+        if wanted is not None:
+            self.write("completing" if wanted == "forward" else "undoing")
+        return jn.decided(self.states)
+
+    def write(self, state: jn.State) -> None:
+        if jn.may_follow(self.states, state):
+            self.states.append(state)
 
 
 def journal() -> jn.Journal:
@@ -107,10 +134,10 @@ def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
     found: list[Other], kill_at: list[int], together: bool
 ) -> None:
     tables = Tables(list(found), list(kill_at), together)
-    outcome = None
+    outcome, decision = None, Decision()
     for _ in range(len(kill_at) + 1):
         try:
-            outcome = jn.carry(journal(), tables)
+            outcome = jn.carry(journal(), tables, decision)
             break
         except Killed:
             continue
@@ -129,17 +156,70 @@ def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
     assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
 
 
+@settings(max_examples=500, deadline=None)
+@given(others, st.integers(0, 12), st.lists(st.integers(0, 40), max_size=2), st.booleans())
+def test_two_at_once_come_to_one_end(
+    found: list[Other], at: int, kill_at: list[int], together: bool
+) -> None:
+    """One stands still at some step, and another carries the journal to its end meanwhile."""
+    tables, decision = Tables(list(found), [], together), Decision()
+
+    def other() -> None:
+        decision.write(jn.carry(journal(), tables, decision).state)
+        # What is to die is the first, which goes on.
+        tables.kill_at += [2 * tables.steps + one for one in kill_at]
+
+    tables.meanwhile[at] = other
+    with suppress(Killed):
+        decision.write(jn.carry(journal(), tables, decision).state)
+    while not jn.is_closed(decision.states):
+        with suppress(Killed):
+            decision.write(jn.carry(journal(), tables, decision).state)
+    published = {name for name in NAMES if "candidate" in tables.main[name]}
+    if decision.states[1:] == ["completing", "completed"]:
+        assert published == set(NAMES)
+    else:
+        assert decision.states[1] == "undoing"
+        assert (decision.states[2:] == ["torn"]) == bool(published)
+
+
+def test_what_is_decided_stays_so() -> None:
+    tables, decision = Tables([], [], together=False), Decision()
+    decision.write("undoing")
+    assert jn.carry(journal(), tables, decision).state == "undone"
+    assert all(history == ["base"] for history in tables.main.values())
+    # Who would undo comes too late where all was seen moved.
+    tables, decision = Tables([(0, "a", "main")], [], together=False), Decision()
+    tables.meanwhile[1] = lambda: decision.write("completing")
+    assert jn.carry(journal(), tables, decision).state == "completed"
+    assert tables.main["b"] == ["base"]
+
+
+def test_a_journal_is_closed_once() -> None:
+    states: dict[str, tuple[jn.State, ...]] = {
+        "intended": ("completing", "completed", "undoing", "undone", "torn"),
+        "completing": ("completed",),
+        "undoing": ("undone", "torn"),
+        "completed": (),
+        "undone": (),
+        "torn": (),
+    }
+    for last, allowed in states.items():
+        assert [one for one in states["intended"] if jn.may_follow({last}, one)] == list(allowed)
+    assert not jn.may_follow({"intended", "completing"}, "undone")
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 40), st.booleans())
 def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> None:
     tables = Tables([], [kill_at], together)
     try:
-        jn.carry(journal(), tables)
+        jn.carry(journal(), tables, Decision())
     except Killed:
-        assert jn.carry(journal(), tables).state == "completed"
+        assert jn.carry(journal(), tables, Decision()).state == "completed"
     assert all(history == ["base", "candidate"] for history in tables.main.values())
     tables.kill_at.clear()
-    assert jn.carry(journal(), tables) == jn.Outcome("completed")
+    assert jn.carry(journal(), tables, Decision()) == jn.Outcome("completed")
 
 
 def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> None:
@@ -148,7 +228,7 @@ def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> Non
             super().forward(moves[:1])
 
     tables = Liar([], [], together=True)
-    assert jn.carry(journal(), tables).state == "completed"
+    assert jn.carry(journal(), tables, Decision()).state == "completed"
     assert all(history == ["base", "candidate"] for history in tables.main.values())
 
 
@@ -165,7 +245,7 @@ def test_what_others_always_win_stays_open() -> None:
 
     waits: list[int] = []
     try:
-        jn.carry(journal(), Busy([], [], together=True), waits.append)
+        jn.carry(journal(), Busy([], [], together=True), Decision(), waits.append)
     except jn.Stuck:
         assert waits == list(range(1, 8))
     else:
@@ -213,18 +293,18 @@ def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
         {"a": "after", "b": "after", "c": "moved"}, {"a": "before", "b": "after", "c": "before"}
     )
     tables.fails = 1
-    assert jn.carry(journal(), tables).state == "undone"
+    assert jn.carry(journal(), tables, Decision()).state == "undone"
     assert tables.asked == ["back c", "back b", "back a"]
 
 
 def test_what_is_half_moved_goes_back_too() -> None:
     tables = Scripted({"a": "before", "b": "after", "c": "moved"})
-    assert jn.carry(journal(), tables) == jn.Outcome("undone", (("s", "c"),))
+    assert jn.carry(journal(), tables, Decision()) == jn.Outcome("undone", (("s", "c"),))
     assert tables.asked == ["back b", "back a"]
 
 
 def test_what_others_have_built_on_is_not_taken_back() -> None:
     tables = Scripted({"a": "passed", "b": "after", "c": "moved"})
-    outcome = jn.carry(journal(), tables)
+    outcome = jn.carry(journal(), tables, Decision())
     assert outcome == jn.Outcome("torn", (("s", "c"),), (("s", "a"),))
     assert tables.asked == ["back b"]

@@ -7,18 +7,29 @@ time, so that each change can be told of before it is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, series
+from sparkwap.catalog import (
+    PublishRefused,
+    PublishTorn,
+    RollbackRefused,
+    RollbackTorn,
+    series,
+    sweeping,
+)
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Item, Mismatch
 from sparkwap.catalog.publish import Publisher
 from sparkwap.catalog.rest import RestTables, _change
-from sparkwap.catalog.rows import Conflict, Row, Rows, Swap
+from sparkwap.catalog.rows import Conflict, Row, Rows, Swap, Unanswered
 from sparkwap.catalog.store import Store
+from sparkwap.operations import Operations
+from sparkwap.settings import GateSettings
+from sparkwap.sweep import Limits, decide
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 OLD = {"a": [1], "b": [1], "c": [1], "r": [1]}
@@ -31,17 +42,29 @@ class OneByOne(RestTables):
 
     Attributes:
         before: Called with the name before each change of it.
+        read: Called with the name after each look at it.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._sql = rows
         self.name, self.properties, self.multi_table = rows.name, rows.properties, False
         self.before: Callable[[Identifier], None] = lambda identifier: None
-        for method in ("get", "find", "members", "kinds", "all", "others", "schemas"):
+        self.read: Callable[[Identifier], None] = lambda identifier: None
+        for method in ("members", "kinds", "all", "others", "schemas"):
             setattr(self, method, getattr(rows, method))
         for method in ("side_schemas", "ensure_schema", "pyiceberg", "close"):
             setattr(self, method, getattr(rows, method))
         self._store = Store(rows)
+
+    def get(self, identifier: Identifier) -> Row | None:
+        row = self._sql.get(identifier)
+        self.read(identifier)
+        return row
+
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+        # One after the other, and the live name before the one beside it.
+        found = [self.get(identifier) for identifier in sorted(identifiers)]
+        return {row.identifier: row for row in found if row is not None}
 
     def document(self, location: str) -> md.Document | None:
         return None
@@ -79,7 +102,9 @@ class OneByOne(RestTables):
         self,
         changes: Sequence[tuple[Row, md.Document, md.Document]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
+        held: Collection[str] = (),
     ) -> None:
+        # What is held needs no look, as each change is a swap of the whole file.
         for row, before, after in changes:
             if _change(row, before, after).updates:
                 location = md.next_location(after, row.location)
@@ -219,11 +244,96 @@ def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
 def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
-    with pytest.raises(RollbackRefused) as refused:
+    with pytest.raises(RollbackTorn) as torn:
         slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
-    assert [one.identifier for one in refused.value.mismatches] == [("s", "b")]
+    assert [one.identifier for one in torn.value.mismatches] == [("s", "b")]
+    assert torn.value.back == (("s", "a"), ("s", "c"), ("s", "n"), ("s", "r"))
     assert seen(slow) == {**OLD, "b": [1, 2, 9]}
     assert slow.lake.on_their_way() == []
+    (publish,) = slow.lake.ledger.publishes()
+    assert [entry.identifier for entry in publish.left] == [("s", "b")]
+
+
+def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
+    slow.table("b", 1)
+    receipt = slow.publish(slow.candidate("b", 2))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackRefused):
+        slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert seen(slow) == {"b": [1, 2, 9]}
+
+
+ROLLBACK = "2b3c4d5e-0000-4000-8000-000000000000"
+
+
+def rolling_back(lake: Any, **arguments: str) -> list[str]:
+    work = Operations(
+        lake,
+        run_id=ROLLBACK,
+        settings=GateSettings(),
+        project="shop",
+        target_name="dev",
+        tests=list,
+    )
+    return work.call("wap_rollback", arguments)
+
+
+def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackTorn) as torn:
+        rolling_back(slow.lake, run=receipt.publish_id)
+    for text in (
+        "Rolled back in part",
+        "\n  s.a\n",
+        "s.b: main: expected snapshot",
+        "(append), written past the gate",
+        f"wap_rollback --args '{{run: {receipt.publish_id}, force: true}}'",
+    ):
+        assert text in str(torn.value)
+    # A later writer of a table that is back already is none of its business.
+    append(slow, "a", 7)()
+    with pytest.raises(RollbackRefused, match="Nothing was rolled back"):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    told = rolling_back(slow.lake, run=receipt.publish_id, force="true")
+    assert [line.split()[0] for line in told if line.startswith("  s.")] == ["s.b"]
+    assert seen(slow) == {**OLD, "a": [1, 7]}
+    assert [one.rolled_back for one in slow.lake.ledger.publishes()] == [True]
+
+
+def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", die)
+    with pytest.raises(Died):
+        slow.lake.rollback(receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id)
+    append(slow, "b")()
+    lake = after_death(slow)
+    (told,) = lake.recover()
+    assert "Completed" not in told
+    assert "s.b: main: expected snapshot" in told
+    assert "s.a, s.c, s.n, s.r are as before it" in told
+    assert seen(slow) == {**OLD, "b": [1, 2, 9]}
+    rolling_back(lake, run=receipt.publish_id, force="true")
+    assert seen(slow) == OLD
+    lake.close()
+
+
+def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackTorn):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    slow.lake.catalog.load_table(("s", "b")).manage_snapshots().set_current_snapshot(
+        snapshot_id=next(e.candidate for e in receipt.entries if e.identifier == ("s", "b"))
+    ).commit()
+    once(slow, "b", die)
+    with pytest.raises(Died):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    lake = after_death(slow)
+    (told,) = lake.recover()
+    assert "all its tables are back" in told
+    assert seen(slow) == OLD
+    lake.close()
 
 
 def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
@@ -233,6 +343,184 @@ def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
     with pytest.raises(RollbackRefused):
         slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert slow.pointers() == before
+
+
+# -- two at once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
+def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, name: str) -> None:
+    items = everything(slow)
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    one, other = after_death(slow), after_death(slow)
+    told: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        if identifier == ("s", name) and not told:
+            told.append("begun")
+            told.extend(other.recover())
+
+    one.store.rows.read = read
+    one.recover()
+    assert "all its tables are published" in told[1]
+    assert seen(slow) == NEW
+    assert_ended(slow, "completing", "completed")
+    assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [False]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
+def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.lake.rollback(receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id)
+    one, other = after_death(slow), after_death(slow)
+    told: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        if identifier == ("s", name) and not told:
+            told.append("begun")
+            told.extend(other.recover())
+
+    one.store.rows.read = read
+    assert all("are back" in text for text in [*told[1:], *one.recover()])
+    assert seen(slow) == OLD
+    assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
+    one.close()
+    other.close()
+
+
+def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> None:
+    """It sees a table that somebody has replaced, and another has seen all of them moved before."""
+    items = everything(slow)
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    one, other = after_death(slow), after_death(slow)
+    begun: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        # The positions of all are looked at, in this order.
+        if identifier == ("s", "r") and not begun:
+            begun.append("begun")
+            other.recover()
+            slow.lake.catalog.drop_table(("s", "r"))
+
+    one.store.rows.read = read
+    one.recover()
+    assert seen(slow) == {name: rows for name, rows in NEW.items() if name != "r"}
+    assert_ended(slow, "completing", "completed")
+    one.close()
+    other.close()
+
+
+def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
+    """Also if main of the table that stopped it is back where it was."""
+    items = everything(slow)
+    base = slow.state(("s", "b")).main
+
+    def others() -> None:
+        append(slow, "b")()
+        # The next change of a is that it goes back.
+        once(slow, "a", die)
+
+    once(slow, "b", others)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    back = slow.lake.catalog.load_table(("s", "b")).manage_snapshots()
+    back.set_current_snapshot(snapshot_id=base).commit()
+    lake = after_death(slow)
+    (told,) = lake.recover()
+    assert told.startswith("Undid")
+    assert seen(slow) == OLD
+    assert_ended(slow, "undoing", "undone")
+    lake.close()
+
+
+@pytest.mark.parametrize(("late", "moved"), [("a", "b"), ("c", "r")])
+def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
+    """A server does not answer, and comes to its end with it after the publish is undone."""
+    items = everything(slow)
+    rows = slow.lake.store.rows
+    plain, on_its_way = rows._swap, []
+
+    def swap(one: Swap) -> None:
+        if one.after is not None and one.after.identifier == ("s", late) and not on_its_way:
+            on_its_way.append(one)
+            append(slow, moved)()
+            raise Unanswered("504", lost=True)
+        plain(one)
+
+    rows._swap = swap
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    with pytest.raises(Conflict):
+        plain(on_its_way[0])
+    expected = {**OLD, moved: [1, 9]}
+    assert seen(slow) == expected
+    # A process that has stood still meanwhile plans anew, on what the table is now.
+    journal = series.journal_of(next(r for r in journals(slow) if r["state"] == "intended"))
+    port = series.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
+    with pytest.raises(jn.Moved, match="the publish is undone"):
+        port.forward([move])
+    assert seen(slow) == expected
+    # The next publish is another one.
+    slow.publish(slow.candidate("a", 3), tag="wap_pub_2")
+    assert slow.read("a") == [1, 2, 3]
+
+
+def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None:
+    items = everything(slow)
+    once(slow, "r", append(slow, "r"))
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    found = sweeping.survey(slow.lake)
+    fences = [tag for tag in found.tags if tag.fence]
+    assert {tag.table for tag in fences} == {"s.a", "s.b", "s.c"}
+    closed = journals(slow)[-1]["at"]
+    for hours, going in ((23, set()), (25, {"s.a", "s.b", "s.c"})):
+        plan = decide([], fences, Limits(), closed + timedelta(hours=hours))
+        assert {tag.table for tag in plan.tags} == going
+
+
+def journals(bench: Bench) -> list[dict[str, Any]]:
+    return sorted(bench.lake.ledger.rows("journal"), key=lambda row: row["at"])
+
+
+def assert_ended(bench: Bench, *states: str) -> None:
+    assert [row["state"] for row in journals(bench)] == ["intended", *states]
+
+
+def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
+    """A server has no swap of whole files: what must be as it was has to be named."""
+    slow.table("a", 1)
+    port, move = port_of(slow, slow.candidate("a", 2))
+    row, before, after = port._step(move, port._find(move))
+    requirements = _change(row, before, after, held=["wap_undone_p"]).requirements
+    absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
+    assert absent in requirements
+    asked: list[Collection[str]] = []
+    plain = slow.lake.store.rows.evolve
+
+    def evolve(changes: Any, *more: Any, held: Collection[str] = ()) -> None:
+        asked.append(held)
+        plain(changes, *more, held=held)
+
+    slow.lake.store.rows.evolve = evolve
+    port.forward([move])
+    port.back(move)
+    # It has the fence now, and gets no second one.
+    port.back(move)
+    slow.table("b", 1)
+    port, move = port_of(slow, slow.candidate("b", 2))
+    port.back(move)
+    assert asked == [("wap_undone_p",), (), (TAG,)]
+    assert (slow.read("a"), slow.read("b")) == ([1], [1])
 
 
 # -- one step, and others between the look and the deed ------------------------------------------
@@ -259,6 +547,27 @@ def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
         port.back(move)
     assert slow.read("a") == [1, 2, 9]
     assert port.position(move) == "passed"
+
+
+@pytest.mark.parametrize("how", ["branch", "new", "replace"])
+def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None:
+    if how != "new":
+        slow.table("t", 1)
+    item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
+    if how == "replace":
+        item = slow.side("t", slow.state(("s", "t")).metadata_location)
+    port, move = port_of(slow, item)
+    moved: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        # Its live name is read, and not yet the one beside it.
+        if identifier == ("s", "t") and not moved:
+            moved.append("t")
+            port.forward([move])
+
+    slow.lake.store.rows.read = read
+    assert port.position(move) in ("before", "after")
+    assert port.position(move) == "after"
 
 
 @pytest.mark.parametrize("how", ["branch", "new"])

@@ -799,18 +799,12 @@ def test_what_a_pull_request_is_compared_with_stays(
     made: list[tuple[str, set[str], bool, int]], table: str
 ) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    publishes = [
-        LedgerPublish(
-            f"p{number}",
-            RUN,
-            "b",
-            now - timedelta(days=days),
-            tuple(PublishedEntry(("s", name), "branch", 1, "", 2, "") for name in sorted(names)),
-            rolled_back,
-            code,
-        )
-        for number, (code, names, rolled_back, days) in enumerate(sorted(made, key=lambda m: m[3]))
-    ]
+    publishes = []
+    for number, (code, names, rolled_back, days) in enumerate(sorted(made, key=lambda m: m[3])):
+        at = now - timedelta(days=days)
+        entries = tuple(PublishedEntry(("s", n), "branch", 1, "", 2, "") for n in sorted(names))
+        left = () if rolled_back else entries
+        publishes.append(LedgerPublish(f"p{number}", RUN, "b", at, entries, left, code))
     stored = [KeptManifest(code, "shop", now - timedelta(days=400)) for code in "abcd"]
     facts = sweeping.manifest_facts(stored, [], publishes, ())
     gone = decide([], [], Limits(), now, facts).manifests
