@@ -274,6 +274,7 @@ def rolling_back(lake: Any, **arguments: str) -> list[str]:
         project="shop",
         target_name="dev",
         tests=list,
+        known=frozenset,
     )
     return work.call("wap_rollback", arguments)
 
