@@ -26,12 +26,13 @@ from dbt_common.events.types import Note
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
+from dbt import selected_resources
 from dbt.adapters.sparkwap import again, alerting, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.python_models import model_frame
-from dbt.adapters.sparkwap.record import write_unfinished
+from dbt.adapters.sparkwap.record import to_retry, write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
@@ -144,6 +145,7 @@ class SparkWapAdapter(SparkAdapter):
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
+        self._to_retry: list[str] | None = None
         self._retry_record = (
             None if self._command in RUN_COMMANDS else RetryRecord(self._target_path)
         )
@@ -242,8 +244,7 @@ class SparkWapAdapter(SparkAdapter):
         run_id = get_invocation_id()
         last = LastRun.read(self._target_path)
         if self._is_retry:
-            folder = Path(getattr(self.config.args, "state", None) or self._target_path)
-            results = Path(self._project_root) / folder / RESULTS
+            results = self._retried_results
             retried = run_of(results)
             if last is not None and last.run_id == retried:
                 # Whoever named the branch: a publish of that run would be made twice.
@@ -263,6 +264,12 @@ class SparkWapAdapter(SparkAdapter):
         if getattr(args, "EMPTY", False):
             return "empty"
         return "sample" if getattr(args, "SAMPLE", None) is not None else None
+
+    @property
+    def _retried_results(self) -> Path:
+        """The record that `dbt retry` repeats."""
+        folder = Path(getattr(self.config.args, "state", None) or self._target_path)
+        return Path(self._project_root) / folder / RESULTS
 
     def _open_run(self) -> Run:
         settings = self._settings()
@@ -326,7 +333,11 @@ class SparkWapAdapter(SparkAdapter):
     def _record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
         try:
-            write_unfinished(self._target_path / RESULTS, self.get_macro_resolver())
+            if self._is_retry and self._to_retry is None:
+                self._to_retry = to_retry(self._retried_results)
+            selected = self._to_retry if self._is_retry else selected_resources.SELECTED_RESOURCES
+            record = self._target_path / RESULTS
+            write_unfinished(record, self.get_macro_resolver(), selected or ())
         except Exception as error:
             # A convenience: the branch can be named by hand, too.
             logger.debug(f"no record of the open run was written: {error}")

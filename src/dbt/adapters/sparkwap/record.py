@@ -7,6 +7,8 @@ of all its nodes that they have not run; dbt writes over it in the end.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,31 @@ from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.flags import get_flags
 from dbt.utils import args_to_dict
 
-from dbt import selected_resources
 from sparkwap.state import UNFINISHED
 
 
-def write_unfinished(path: Path, manifest: Any) -> None:
+def to_retry(path: Path) -> list[str]:
+    """Ids of the nodes of a record that `dbt retry` runs, by dbt's own rule.
+
+    Where others tell what they have selected (``selected_resources``), a retry tells nothing.
+
+    :param path: the ``run_results.json`` that is retried.
+    """
+    from dbt.task.retry import RETRYABLE_STATUSES  # it imports all of dbt's commands
+
+    return [
+        one["unique_id"]
+        for one in json.loads(path.read_text())["results"]
+        if one["status"] in RETRYABLE_STATUSES and not one["unique_id"].startswith("operation.")
+    ]
+
+
+def write_unfinished(path: Path, manifest: Any, selected: Iterable[str]) -> None:
     """Record of all nodes that this invocation has selected that they have not run.
 
     :param path: dbt's ``run_results.json``.
     :param manifest: dbt's manifest.
+    :param selected: ids of the nodes.
     """
     flags = get_flags()
     if not getattr(flags, "WRITE_JSON", True):
@@ -40,7 +58,7 @@ def write_unfinished(path: Path, manifest: Any) -> None:
             failures=None,
             node=nodes[node_id],
         )
-        for node_id in sorted(selected_resources.SELECTED_RESOURCES)
+        for node_id in sorted(selected)
         if node_id in nodes
     ]
     if results:
