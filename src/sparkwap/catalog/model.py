@@ -383,7 +383,9 @@ class PublishTorn(PublishError):
                 "rows that readers see were audited, but not all of this run. Not published:",
                 self.mismatches,
                 "Build again with `dbt build`: it starts from main as it is now, and publishes "
-                "all tables together.",
+                f"all tables together. In {kept} the rows of this run are there already: a model "
+                "that appends without a unique key would add them once more, so leave it out by "
+                "`--exclude`.",
             )
         )
 
