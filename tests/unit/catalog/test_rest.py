@@ -266,7 +266,7 @@ def test_requirements_name_main_and_every_ref_that_is_touched(
         return send()
 
     _changes(rest, monkeypatch, record)
-    rest.publish(item)
+    receipt = rest.publish(item)
     asserted = {
         one["ref"]: one["snapshot-id"]
         for one in sent[0]["requirements"]
@@ -277,6 +277,7 @@ def test_requirements_name_main_and_every_ref_that_is_touched(
         BRANCH: item.candidate,
         f"wap_base_{BRANCH}": item.base,
         TAG: None,
+        f"wap_undone_{receipt.publish_id}": None,
     }
 
 
@@ -356,7 +357,10 @@ def test_force_that_dies_is_completed_by_the_next_command(
             rest.lake.rollback(entries, **arguments, force=True)
     assert _seen(rest) != OLD
     told = rest.lake.recover()
-    assert told == ["Completed the forced rollback of run 1a2b3c4d, which had not come to its end."]
+    assert told == [
+        "Completed the forced rollback of run 1a2b3c4d, which had not come to its end: all its "
+        "tables are back."
+    ]
     assert _seen(rest) == OLD
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
 
