@@ -66,19 +66,19 @@ class Told:
         self.before = self._look()
         project.write(files(AFTER, "new"))
         self.build = project.dbt(
-            "build", "--exclude", "refreshed", wap_branch="pr_9", wap_publish="never"
+            "build", "--exclude", "refreshed", wap_branch="changes_9", wap_publish="never"
         ).succeeded()
         self.refresh: Outcome = project.dbt(
             "build",
             "--select",
             "refreshed",
             "--full-refresh",
-            wap_branch="pr_9",
+            wap_branch="changes_9",
             wap_publish="never",
         ).succeeded()
         self.held = self._look()
         with reader.polling(project.schema) as self.poller:
-            project.operation("wap_publish", branch="pr_9").succeeded()
+            project.operation("wap_publish", branch="changes_9").succeeded()
         self.published = self._look()
         self.poller: Poller
 

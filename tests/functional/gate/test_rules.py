@@ -141,13 +141,13 @@ class TestSelection:
         assert shop.new() == set()
 
     def test_named_branch_is_continued_by_later_commands(self, shop: Any) -> None:
-        first = shop.dbt("run", "--select", "orders", wap_branch="pr_7").succeeded()
-        assert first.branch == "pr_7"
+        first = shop.dbt("run", "--select", "orders", wap_branch="rules_7").succeeded()
+        assert first.branch == "rules_7"
         # totals reads orders from the branch: nobody has published them.
-        second = shop.dbt("build", "--select", "totals", wap_branch="pr_7").succeeded()
+        second = shop.dbt("build", "--select", "totals", wap_branch="rules_7").succeeded()
         assert second.verdict("orders") == second.verdict("totals") == "held"
         assert shop.new() == set()
-        shop.dbt("test", "--select", "orders", wap_branch="pr_7").succeeded()
+        shop.dbt("test", "--select", "orders", wap_branch="rules_7").succeeded()
         assert shop.new() == {"orders", "totals"}
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
