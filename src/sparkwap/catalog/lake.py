@@ -610,7 +610,7 @@ class Lake:
         if jn.is_closed(self.ledger.journal_states(row)):
             return None
         journal = series.journal_of(row)
-        what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+        what = series.words(journal)
         if journal.action != "publish":
             port = series.RollbackPort(self._store, journal)
             outcome, reasons = self._carry(journal, port)

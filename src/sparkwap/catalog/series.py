@@ -505,11 +505,16 @@ def rollback_or_raise(
     raise RollbackTorn(journal.publish_id, mismatches, back)
 
 
+def words(journal: jn.Journal) -> str:
+    """What is on its way, for messages."""
+    return f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+
+
 def rollback_told(
     journal: jn.Journal, outcome: jn.Outcome, reasons: Mapping[Identifier, Mismatch]
 ) -> str:
     """What a command says that has found a rollback on its way."""
-    what = f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+    what = words(journal)
     try:
         rollback_or_raise(journal, outcome, reasons)
     except (RollbackRefused, RollbackTorn) as problem:

@@ -349,6 +349,17 @@ def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
 # -- two at once ---------------------------------------------------------------------------------
 
 
+def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
+    """Act once, as soon as a lake reads what a name is."""
+    left = [act]
+
+    def read(identifier: Identifier) -> None:
+        if identifier == ("s", name) and left:
+            left.pop()()
+
+    lake.store.rows.read = read
+
+
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
 def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, name: str) -> None:
     items = everything(slow)
@@ -357,15 +368,9 @@ def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, nam
         slow.publish(*items)
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
-
-    def read(identifier: Identifier) -> None:
-        if identifier == ("s", name) and not told:
-            told.append("begun")
-            told.extend(other.recover())
-
-    one.store.rows.read = read
+    when_read(one, name, lambda: told.extend(other.recover()))
     one.recover()
-    assert "all its tables are published" in told[1]
+    assert "all its tables are published" in told[0]
     assert seen(slow) == NEW
     assert_ended(slow, "completing", "completed")
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [False]
@@ -381,14 +386,8 @@ def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) ->
         slow.lake.rollback(receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id)
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
-
-    def read(identifier: Identifier) -> None:
-        if identifier == ("s", name) and not told:
-            told.append("begun")
-            told.extend(other.recover())
-
-    one.store.rows.read = read
-    assert all("are back" in text for text in [*told[1:], *one.recover()])
+    when_read(one, name, lambda: told.extend(other.recover()))
+    assert all("are back" in text for text in [*one.recover(), *told])
     assert seen(slow) == OLD
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
     one.close()
@@ -402,16 +401,13 @@ def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> No
     with pytest.raises(Died):
         slow.publish(*items)
     one, other = after_death(slow), after_death(slow)
-    begun: list[str] = []
 
-    def read(identifier: Identifier) -> None:
-        # The positions of all are looked at, in this order.
-        if identifier == ("s", "r") and not begun:
-            begun.append("begun")
-            other.recover()
-            slow.lake.catalog.drop_table(("s", "r"))
+    def complete_and_drop() -> None:
+        other.recover()
+        slow.lake.catalog.drop_table(("s", "r"))
 
-    one.store.rows.read = read
+    # The positions of all are looked at, and this one last.
+    when_read(one, "r", complete_and_drop)
     one.recover()
     assert seen(slow) == {name: rows for name, rows in NEW.items() if name != "r"}
     assert_ended(slow, "completing", "completed")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -145,7 +146,6 @@ class SparkWapAdapter(SparkAdapter):
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
         self._is_retry = context is not None and context.info_name == "retry"
-        self._to_retry: list[str] | None = None
         self._retry_record = (
             None if self._command in RUN_COMMANDS else RetryRecord(self._target_path)
         )
@@ -271,6 +271,11 @@ class SparkWapAdapter(SparkAdapter):
         folder = Path(getattr(self.config.args, "state", None) or self._target_path)
         return Path(self._project_root) / folder / RESULTS
 
+    @cached_property
+    def _to_retry(self) -> list[str]:
+        """The nodes that `dbt retry` repeats; first asked before the record is written over."""
+        return to_retry(self._retried_results)
+
     def _open_run(self) -> Run:
         settings = self._settings()
         self._start_log(settings)
@@ -333,11 +338,8 @@ class SparkWapAdapter(SparkAdapter):
     def _record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
         try:
-            if self._is_retry and self._to_retry is None:
-                self._to_retry = to_retry(self._retried_results)
             selected = self._to_retry if self._is_retry else selected_resources.SELECTED_RESOURCES
-            record = self._target_path / RESULTS
-            write_unfinished(record, self.get_macro_resolver(), selected or ())
+            write_unfinished(self._target_path / RESULTS, self.get_macro_resolver(), selected)
         except Exception as error:
             # A convenience: the branch can be named by hand, too.
             logger.debug(f"no record of the open run was written: {error}")
