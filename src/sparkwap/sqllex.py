@@ -1,0 +1,159 @@
+"""Spark SQL in tokens, as Spark's own lexer cuts it.
+
+What reads SQL text with patterns of its own is misled by the first thing that Spark reads in
+another way: a raw string ends at its first quote, comments in brackets nest, a hint is no comment,
+and quotes are doubled inside quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+TokenKind = Literal["word", "quoted", "string", "symbol", "unclosed"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token that counts: blanks and comments are none.
+
+    Attributes:
+        kind: ``word`` for keywords, bare names and the digits of numbers; ``quoted`` for a name in
+            backquotes; ``string`` for a literal in single or double quotes (names, to Spark, where
+            ``spark.sql.ansi.doubleQuotedIdentifiers`` is on); ``symbol`` for one other character,
+            or ``/*+``, ``*/`` around a hint; ``unclosed`` for a string, name or comment that does
+            not end, with all that follows: Spark parses no such text.
+        text: as it is written.
+        start: where it begins.
+    """
+
+    kind: TokenKind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @cached_property
+    def value(self) -> str:
+        """What it says: a name or string without its quotes and escapes, a word as it is."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace("``", "`")
+        return _unescaped(self.text) if self.kind == "string" else self.text
+
+    def is_word(self, *words: str) -> bool:
+        """Whether it is one of these keywords, given in lower case."""
+        return self.kind == "word" and self.text.lower() in words
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it may be a part of a name."""
+        return self.kind in ("word", "quoted")
+
+
+# What else Unicode calls blank is no character of SQL to Spark.
+_BLANK = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000]"
+_LETTER = r"[^\W\d_]"
+_PATTERN = re.compile(
+    rf"""
+      (?P<skip>{_BLANK}+|--(?:\\\n|[^\r\n])*)
+    | (?P<comment>/\*(?!\+))
+    | (?P<string>[rR]'[^']*'|[rR]"[^"]*"
+        |'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+")
+    | (?P<quoted>`(?:[^`]|``)*+`)
+    | (?P<word>{_LETTER}+://[\w/\-.?=&\#%]+|\w+)
+    | (?P<unclosed>['"`])
+    | (?P<symbol>/\*\+|\*/|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
+
+
+def tokens(sql: str, start: int = 0) -> Iterator[Token]:
+    """The tokens of a text, one by one: who needs the first alone pays for the first alone.
+
+    Args:
+        sql: SQL, of one statement or several, closed or not.
+        start: Where to begin; the beginning of a token, blank or comment.
+    """
+    at = start
+    while (match := _PATTERN.match(sql, at)) is not None:
+        kind = match.lastgroup
+        if kind == "comment":
+            end = _comment_end(sql, at)
+            if end is None:
+                yield Token("unclosed", sql[at:], at)
+                return
+            at = end
+            continue
+        if kind == "unclosed":
+            yield Token("unclosed", sql[at:], at)
+            return
+        if kind != "skip":
+            yield Token(kind, match[0], at)  # type: ignore[arg-type]  # the names of the groups
+        at = match.end()
+
+
+def dotted_names(sql: str) -> Iterator[tuple[Token, ...]]:
+    """The names in a text, each with its parts: whatever stands around dots, and each lone word.
+
+    Not only tables: columns, functions and keywords too, and the digits of a decimal.
+    """
+    parts: list[Token] = []
+    dotted = False
+    for token in tokens(sql):
+        if token.is_name and (dotted or not parts):
+            parts.append(token)
+        elif token.text == "." and parts and not dotted:
+            dotted = True
+            continue
+        elif parts:
+            yield tuple(parts)
+            parts = [token] if token.is_name else []
+        dotted = False
+    if parts:
+        yield tuple(parts)
+
+
+def _comment_end(sql: str, start: int) -> int | None:
+    depth, at = 0, start
+    while (edge := _COMMENT_EDGE.search(sql, at)) is not None:
+        depth += 1 if edge[0] == "/*" else -1
+        at = edge.end()
+        if depth == 0:
+            return at
+    return None
+
+
+_ESCAPE = re.compile(
+    r"\\(?:u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<octal>[01][0-7]{2})|(?P<one>.))",
+    re.DOTALL,
+)
+_NAMED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+# To LIKE these are escapes of its own, so the backslash stays.
+_KEPT = {"%": r"\%", "_": r"\_"}
+
+
+def _unescaped(literal: str) -> str:
+    if literal[0] in "rR":
+        return literal[2:-1]
+    mark, text = literal[0], literal[1:-1]
+    # Two quotes are one, but an escaped quote and one that comes after it are not two.
+    parts = re.split(r"(\\.)", text, flags=re.DOTALL)
+    parts[::2] = [part.replace(mark * 2, mark) for part in parts[::2]]
+    return _ESCAPE.sub(_escaped, "".join(parts))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    if code := match["u"] or match["U"]:
+        # Spark takes what is beyond Unicode too; nothing is named so.
+        return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else "\ufffd"
+    if match["octal"]:
+        return chr(int(match["octal"], 8))
+    one = match["one"]
+    return _NAMED.get(one) or _KEPT.get(one) or one
