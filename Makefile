@@ -4,10 +4,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint unit functional suite catalogs report page stop bench soak clean
+.PHONY: help build test check-all lint unit functional suite catalogs report page stop bench soak clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # Set up once, and again only when what it installs has changed.
 .venv/.ready: requirements.lock requirements-build.lock requirements-java.lock pyproject.toml scripts/setup
@@ -24,20 +24,23 @@ help: ## show this list
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
 
-test: .venv/.ready ## set up, lint, and run the tests but the long ones (an hour on 2 cores)
+test: .venv/.ready ## set up, lint, and run the tests that tell most (minutes)
 	@scripts/test
+
+check-all: .venv/.ready ## run every test (hours); scripts/check-all <part> runs one part
+	@scripts/check-all
 
 lint: .venv/.ready ## ruff, mypy and sqlfluff
 	@scripts/lint
 
 unit: .venv/.ready ## tests without Spark
-	@pytest -q -n 2 --dist loadfile tests/unit
+	@scripts/check-all unit
 
 functional: .venv/.ready ## tests on a live server
-	@pytest -q -n 2 --dist loadfile -m "not suite or telling" tests/functional
+	@scripts/check-all functional
 
 suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
-	@pytest -q tests/functional/adapter
+	@scripts/check-all suite
 
 catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
 	@scripts/catalogs

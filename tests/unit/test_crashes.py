@@ -39,6 +39,8 @@ from sparkwap import faults, steps
 from sparkwap.errors import ConfigError
 from sparkwap.state import LastRun
 
+pytestmark = pytest.mark.long
+
 TESTS = Path(__file__).parents[1]
 KILLED = -9
 

@@ -20,6 +20,8 @@ from histories.checker import Fact, Version, faults
 from histories.watcher import Watcher
 from vocabulary.lake import Reader
 
+pytestmark = pytest.mark.long
+
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 12))
 ENOUGH = 3
 PAUSE = 4.0

@@ -20,6 +20,8 @@ import pytest
 from mutants.guard import Guard
 from mutants.guards import GUARDS
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 REFUSALS = ("sparkwap/catalog/publish.py", "sparkwap/catalog/planning.py", "sparkwap/run.py")

@@ -132,6 +132,7 @@ def test_the_state_is_the_true_one(lived: Lived, reader: Reader, kind: str, tabl
     assert_true(found, log, one.events.key, one.events.columns)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_delivery_does_not_matter(lived: Lived, reader: Reader, kind: str) -> None:
     events = lived.cases[kind].events

@@ -6,11 +6,13 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 Log = Any
 
 
+@pytest.mark.smoke
 def test_a_run_follows_main_with_what_moved_and_all_downstream(log: Log) -> None:
     before = log.entries()
     with log.when("totals", lambda: log.append(100)):

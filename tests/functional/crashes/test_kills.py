@@ -178,6 +178,7 @@ def _ended(log: Log) -> bool:
     return '"open"' not in record
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("by", SIGNALS)
 def test_a_build_ends_while_spark_is_writing(
     log: Log, fresh: int, by: str, monkeypatch: pytest.MonkeyPatch

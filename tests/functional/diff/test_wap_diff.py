@@ -143,6 +143,7 @@ def test_every_table_of_the_branch_is_told(
     }
 
 
+@pytest.mark.smoke
 def test_rows_are_those_of_pandas(pull_request: PullRequest, found: dict[str, Any]) -> None:
     assert (
         told(found["orders"]) == pull_request.truth("orders", "id") == Truth(5, 2, 1, {"amount": 1})
@@ -175,6 +176,7 @@ def test_new_tables_and_views_have_all_their_rows_added(found: dict[str, Any]) -
     assert found["glance"]["samples"][0]["after"] == {"n": "3"}
 
 
+@pytest.mark.smoke
 def test_personal_values_are_shown_nowhere(
     pull_request: PullRequest, found: dict[str, Any]
 ) -> None:

@@ -63,6 +63,7 @@ def others(reader: Reader, project: Project) -> dict[str, Any]:
     }
 
 
+@pytest.mark.smoke
 def test_one_person_is_erased_with_proof(
     people: Project, people_reader: Reader, lake_of_people: Path
 ) -> None:

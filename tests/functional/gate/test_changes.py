@@ -116,11 +116,13 @@ def test_change_is_invisible_until_the_publish(told: Told, name: str) -> None:
     assert told.held[name] == told.before[name]
 
 
+@pytest.mark.smoke
 def test_changes_are_published_at_once(told: Told) -> None:
     _, new = told.poller.only_move()
     assert set(new) == set(NAMES)
 
 
+@pytest.mark.smoke
 def test_what_is_published(told: Told) -> None:
     look = told.reader.look(told.schema)
     assert look["columns"].columns == ("c", "d", "a")
@@ -158,6 +160,7 @@ def test_history_survives_a_change(told: Told, name: str) -> None:
     assert old == told.before[name][1]
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(TRANSACTIONS, reason="in a transaction a table can become a view")
 def test_a_change_of_kind_is_refused_before_anything_is_built(
     make_project: MakeProject, reader: Reader

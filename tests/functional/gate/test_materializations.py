@@ -14,6 +14,8 @@ from vocabulary import Look, MakeProject, Outcome, Poller, Project, Reader, Spar
 from vocabulary import materializations as all_kinds
 from vocabulary.catalogs import TRANSACTIONS
 
+pytestmark = pytest.mark.smoke
+
 State = dict[str, Look]
 """Every table and view of the schema that readers see, by one state of the catalog."""
 

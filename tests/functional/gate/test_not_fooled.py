@@ -71,6 +71,7 @@ class TestTestsThatDoNotRun:
         assert "did not run" in done.reason("customers")
         assert shop.new() == set()
 
+    @pytest.mark.smoke
     def test_by_being_disabled(self, shop: Any) -> None:
         enabled = "{{ not var('hasty', false) }}"
         bad = {"models/customers.sql": NULL}
@@ -162,6 +163,7 @@ class TestLaxRules:
         assert shop.new() == set()
 
 
+@pytest.mark.smoke
 class TestOtherHands:
     def test_property_taken_off_between_build_and_test(self, shop: Any) -> None:
         shop.dbt("run", "--select", "customers").succeeded()
@@ -191,6 +193,7 @@ class TestOtherHands:
         assert shop.look()["customers"].values("v") == [shop.v] * 3
 
 
+@pytest.mark.smoke
 def test_flags_that_switch_dbt_off_do_not_switch_the_gate_off(shop: Any) -> None:
     flags = (
         *("--no-write-json", "--no-partial-parse", "--no-populate-cache", "--no-version-check"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.smoke
 def test_receipts_of_a_publish(shop: Any) -> None:
     schema, reader = shop.project.schema, shop.reader
     held = shop.dbt("run", "--exclude", "notes").succeeded()
@@ -53,6 +56,7 @@ def test_receipts_of_a_publish(shop: Any) -> None:
     assert nodes["totals"]["parents"] == ["model.shop.orders"]
 
 
+@pytest.mark.smoke
 def test_publish_is_rolled_back_whole(shop: Any) -> None:
     done = shop.dbt("build").succeeded()
     assert shop.new() == {"orders", "totals", "customers", "notes"}

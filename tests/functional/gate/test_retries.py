@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from vocabulary import MakeProject, Reader
 
 FILES = {
@@ -24,6 +25,7 @@ FILES = {
 }
 
 
+@pytest.mark.smoke
 def test_a_retry_does_not_add_to_what_was_rejected(
     make_project: MakeProject, reader: Reader
 ) -> None:
@@ -47,6 +49,7 @@ def test_a_retry_does_not_add_to_what_was_rejected(
     assert log() == [1, 2]
 
 
+@pytest.mark.smoke
 def test_building_twice_on_one_branch_adds_once(make_project: MakeProject, reader: Reader) -> None:
     project = make_project("twice", FILES)
     project.dbt("build", n=1).succeeded()

@@ -16,6 +16,7 @@ BAD_ORDERS = """
 """
 
 
+@pytest.mark.smoke
 class TestModes:
     def test_build_publishes_when_all_is_clean(self, shop: Any) -> None:
         done = shop.dbt("build").succeeded()
@@ -93,6 +94,7 @@ class TestWarningsAndMissingTests:
         assert shop.new() == set()
 
 
+@pytest.mark.smoke
 class TestRunThenTest:
     def test_run_holds_and_test_audits_and_publishes(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()
@@ -152,6 +154,7 @@ class TestSelection:
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
 
+@pytest.mark.smoke
 class TestRetry:
     def test_two_retries_go_on_with_the_branch_of_the_failed_run(self, shop: Any) -> None:
         shop.project.write({"models/orders.sql": BAD_ORDERS})
@@ -236,6 +239,7 @@ class TestReading:
         assert shop.new() == set()
 
 
+@pytest.mark.smoke
 class TestVanishedTests:
     """dbt drops a test with a misspelled ref with a warning; the gate misses it."""
 
@@ -266,6 +270,7 @@ class TestVanishedTests:
         assert shop.new() == set()
 
 
+@pytest.mark.smoke
 class TestOtherWriters:
     def test_two_runs_at_once_publish_both(self, shop: Any) -> None:
         target = ("--target-path", "target/second")
@@ -345,6 +350,7 @@ class TestOtherKindsOfTest:
         assert done.verdict(f"flags_{big}") == verdict
         assert shop.new() == ({f"flags_{big}"} if verdict == "published" else set())
 
+    @pytest.mark.smoke
     def test_hooks_write_to_the_branch(self, shop: Any) -> None:
         hooked = """
             {{ config(materialized='table', post_hook="insert into {{ this }} values (77)") }}

@@ -169,6 +169,7 @@ def staged(shop: LandingProject) -> tuple[str, dict[int, int]]:
     return kind, {row["id"]: row["total"] for row in shop.rows("stg_orders")}
 
 
+@pytest.mark.smoke
 class TestDebezium:
     def test_messages_become_changes(self, shop: LandingProject) -> None:
         rows = shop.rows("raw_customers", "row")
@@ -215,6 +216,7 @@ class TestDebezium:
         assert {row["_run"] for row in shop.rows("raw_customers", "file")} == {run}
 
 
+@pytest.mark.smoke
 class TestFormats:
     def test_a_full_load_has_no_operations_and_comes_first(self, shop: LandingProject) -> None:
         rows = [r for r in shop.rows("raw_orders", "row") if r["_batch"] == 1]

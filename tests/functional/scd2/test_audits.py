@@ -57,11 +57,13 @@ def write(project: Project, good: bool) -> None:
         project.write({f"models/{name}.sql": SQL.format(rows=rows)})
 
 
+@pytest.mark.smoke
 def test_good_versions_pass(audits: Project) -> None:
     write(audits, good=True)
     audits.dbt("build").succeeded()
 
 
+@pytest.mark.smoke
 def test_bad_versions_fail(audits: Project) -> None:
     write(audits, good=False)
     done = audits.dbt("build").failed()

@@ -109,6 +109,7 @@ def test_callers_at_once_end_with_one_server(started: list[tuple[Endpoint, list[
     assert all("waiting for another process" in line for line in waits)
 
 
+@pytest.mark.smoke
 def test_the_server_outlives_its_callers(
     started: list[tuple[Endpoint, list[str]]], endpoint: Endpoint
 ) -> None:
@@ -151,6 +152,7 @@ def test_connect_asks_for_the_token(endpoint: Endpoint) -> None:
             session.sql("select 1").collect()
 
 
+@pytest.mark.smoke
 def test_only_loopback_is_listened_on(endpoint: Endpoint) -> None:
     process = psutil.Process(endpoint.pid)
     listening = [c.laddr for c in process.net_connections("inet") if c.status == "LISTEN"]
