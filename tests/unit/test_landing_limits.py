@@ -128,6 +128,7 @@ def test_a_file_beyond_the_limit_of_its_entry_is_refused(tmp_path: Path) -> None
     landing.list_files(tmp_path, landing.parse_entry({**ENTRY, "max_bytes": len(HEADER)}))
 
 
+@pytest.mark.long
 def test_an_archive_that_inflates_without_end(tmp_path: Path) -> None:
     bomb = tmp_path / "a.csv.gz"
     with gzip.open(bomb, "wb", compresslevel=9) as file:
@@ -203,6 +204,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["rows", "line", "bomb"])
 def test_memory_has_a_bound(tmp_path: Path, shape: str) -> None:
     entry = {**ENTRY, "max_row_bytes": 4_000_000}

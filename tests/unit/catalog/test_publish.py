@@ -442,6 +442,7 @@ def test_a_commit_between_staging_and_transaction(
     assert len(bench.lake.ledger.publishes()) == 1
 
 
+@pytest.mark.long
 def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)

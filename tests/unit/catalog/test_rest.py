@@ -20,6 +20,8 @@ from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
 from sparkwap.errors import CatalogError
 
+pytestmark = pytest.mark.long
+
 Bench = Any
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"

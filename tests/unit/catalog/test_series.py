@@ -31,6 +31,8 @@ from sparkwap.operations import Operations
 from sparkwap.settings import GateSettings
 from sparkwap.sweep import Limits, decide
 
+pytestmark = pytest.mark.long
+
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 OLD = {"a": [1], "b": [1], "c": [1], "r": [1]}
 NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "r": [5]}

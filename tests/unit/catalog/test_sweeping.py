@@ -30,6 +30,8 @@ from sparkwap.settings import GateSettings
 from sparkwap.sweep import Limits, decide
 from sparkwap.sweeper import Report, Sweeper, end_of_run, lines
 
+pytestmark = pytest.mark.long
+
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 SWEEP = "5e5e5e5e-0000-4000-8000-000000000000"

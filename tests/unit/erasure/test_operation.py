@@ -156,6 +156,7 @@ def test_others_rows_that_come_meanwhile_stay(
     assert keys(lake) == [41, 43, 51, 52, 53, 54, 55]
 
 
+@pytest.mark.long
 def test_who_never_ends_is_told(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

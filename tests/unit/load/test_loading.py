@@ -25,6 +25,8 @@ from sparkwap.plan import Desired
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
 
+pytestmark = pytest.mark.long
+
 EVENTS = ("web", "events")
 RUN = "2b3c4d5e-0000-4000-8000-000000000000"
 

@@ -21,6 +21,8 @@ from sparkwap.ledger import LedgerRows
 from sparkwap.page import access, act, shown
 from sparkwap.page.access import SETTINGS, Settings
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "src/sparkwap/page/app.py"
 TOKEN = "0123456789abcdef"
