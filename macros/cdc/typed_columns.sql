@@ -1,7 +1,8 @@
 {#-
     The columns of a `cdc_` table for a select list, typed and renamed, in the order given; then
     those of its own columns that are not named, as text. So a column that a source adds flows
-    through, until somebody gives it a type here.
+    through, until somebody gives it a type here. A value that a decimal would have to round fails
+    the model: the landing entry quarantines it, if it gives the column the same type.
 
     columns  mapping of a source's column to a type, or to `type as name` under another name;
              `none` leaves the column out
@@ -21,7 +22,7 @@
         {%- set source = alias ~ adapter.quote(column) -%}
         {%- do parts.append(
             source ~ " as " ~ name if words[0] == "string"
-            else "cast(" ~ source ~ " as " ~ words[0] ~ ") as " ~ name) -%}
+            else adapter.wap_checked_cast(source, words[0], column) ~ " as " ~ name) -%}
     {%- endfor -%}
     {%- set known = [] -%}
     {%- for column in columns.keys() -%}

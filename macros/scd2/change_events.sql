@@ -23,7 +23,10 @@
     {%- set absent = [] -%}
     select
         {%- for name, expression in columns.items() %}
-        {{ expression }} as {{ adapter.quote(name) }},
+        {#- A plain cast of the log's text fails where it would round, as it does on other values
+            that are not of the type. #}
+        {%- set cast = adapter.wap_plain_cast(expression) %}
+        {{ adapter.wap_checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
         {%- set words = modules.re.findall('[A-Za-z_][A-Za-z0-9_]*', expression) | unique %}
         {%- do absent.append(
             "if(arrays_overlap(_absent, array('" ~ words | join("', '") ~ "')), '"
@@ -60,11 +63,10 @@
     {%- endif -%}
     {%- set fitting, narrow, questions = dict(columns), [], [] -%}
     {%- for name, expression in columns.items() -%}
-        {%- set cast = modules.re.fullmatch(
-            "(?i)cast\\((`[^`]+`|[a-z_]\\w*) as (\\w+(?:\\(\\d+(?:, ?\\d+)?\\))?)\\)", expression) -%}
-        {%- set wide = adapter.wap_wider(cast.group(2)) if cast else none -%}
+        {%- set cast = adapter.wap_plain_cast(expression) -%}
+        {%- set wide = adapter.wap_wider(cast[1]) if cast else none -%}
         {%- if wide is not none -%}
-            {%- set value, type = cast.group(1), cast.group(2) -%}
+            {%- set value, type = cast -%}
             {%- do fitting.update({name: "cast(" ~ value ~ " as " ~ wide ~ ")"}) -%}
             {%- if standing.get(name) != wide -%}
                 {%- do narrow.append({"name": name, "type": type, "wide": wide}) -%}

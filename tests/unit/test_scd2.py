@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 import pytest
 
+from sparkwap.landing.sql import checked, plain_cast
 from sparkwap.spark_types import wider
 
 FOLDER = Path(__file__).parents[2] / "macros" / "scd2"
@@ -29,7 +30,9 @@ def macros() -> Any:
     text = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.sql")))
     environment = jinja2.Environment(extensions=["jinja2.ext.do"])
     environment.globals |= {
-        "adapter": SimpleNamespace(quote=lambda name: f"`{name}`"),
+        "adapter": SimpleNamespace(
+            quote=lambda name: f"`{name}`", wap_plain_cast=plain_cast, wap_checked_cast=checked
+        ),
         "exceptions": SimpleNamespace(raise_compiler_error=refuse),
         "modules": SimpleNamespace(re=re),
     }
@@ -53,6 +56,19 @@ def test_absent_columns_are_not_looked_for_where_there_are_none(macros: Any) -> 
     assert "_absent" not in macros.change_events("log", {"id": "id"}, partial=False)
 
 
+def test_a_plain_cast_rounds_nothing(macros: Any) -> None:
+    columns = {
+        "n": "cast(n as bigint)",
+        "p": "cast(`p` as decimal(10, 2))",
+        "q": "cast(p as int)*2",
+    }
+    sql = words(macros.change_events("log", columns))
+    assert "cast(n as bigint) as `n`" in sql
+    assert "cast(p as int)*2 as `q`" in sql
+    assert f"{checked('`p`', 'decimal(10, 2)', 'p')} as `p`" in sql
+    assert "raise_error('Values of column p have more decimal places than decimal(10, 2)" in sql
+
+
 class Build:
     """What a build gives to the macro that widens columns, and what the macro asks and tells."""
 
@@ -65,6 +81,7 @@ class Build:
             "adapter": SimpleNamespace(
                 quote=lambda name: f"`{name}`",
                 wap_wider=wider,
+                wap_plain_cast=plain_cast,
                 wap_tell=lambda node, notice: self.told.append(notice),
                 get_columns_in_relation=lambda relation: columns,
             ),

@@ -36,7 +36,14 @@ def entry(path: Path, *key: str) -> dict[str, Any]:
     [
         (["1", "-20"], "bigint"),
         (["01", "2"], "string"),
-        (["1.50", "20"], "decimal(18,2)"),
+        (["1.50", "2.25"], "decimal(18,2)"),
+        (["-1.0000", "-9.0738", "12345678901234567890.5000"], "decimal(24,4)"),
+        (["1.50", "20"], "double"),
+        (["1", "100000000000000000000"], "decimal(38,0)"),
+        (["0.25"], "double"),
+        (["35.349300384521484", "-9.0738"], "double"),
+        (["9.07383000000000000001", "1.5"], "string"),
+        (["1.50", "99999999999999999999999999999999999999.25"], "string"),
         (["1E6"], "string"),
         (["2024-01-31"], "date"),
         (["2024-01-31 10:00:00.5", "2024-01-31T10:00:00Z"], "timestamp"),
@@ -56,7 +63,7 @@ def test_a_csv_extract(tmp_path: Path) -> None:
         "kind": "extract",
         "format": "csv",
         "key": ["id"],
-        "columns": {"name": "string", "id": "string", "price": "decimal(18,1)"},
+        "columns": {"name": "string", "id": "string", "price": "double"},
         "files": [{"match": "*.csv*", "load": "full"}],
         "delimiter": ";",
     }
@@ -141,7 +148,7 @@ def test_models_are_written_and_nothing_is_overwritten(
     assert parse_entry(model["config"]["meta"]["landing"]).key == ("Item No",)
     staging = (tmp_path / "models/staging/shop/stg_shop__things.sql").read_text()
     assert "'Item No': 'bigint as item_no'," in staging
-    assert "'price': 'decimal(18,1)'," in staging
+    assert "'price': 'double'," in staging
 
     assert add(tmp_path, path) == 1
     assert "there already. Nothing was written" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -26,12 +26,13 @@ _ROWS = 10_000
 _MOST = 32_000_000
 _DELIMITERS = ",;\t|"
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:?\d{2})?")
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
 _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
-_LEAST_DIGITS = 18
+_LEAST_DIGITS, _MOST_DIGITS = 18, 38
 
 
 @dataclass
@@ -246,7 +247,7 @@ def _kind(sample: Sample, name: str) -> str:
 
 
 def text_kind(values: Iterable[str]) -> str:
-    """The narrowest type that takes all of some texts; string for none."""
+    """The narrowest type that takes all of some texts as they are; string for none."""
     found = list(values)
     if not found:
         return "string"
@@ -258,23 +259,27 @@ def text_kind(values: Iterable[str]) -> str:
         return "date"
     if all(_TIME.fullmatch(v) for v in found):
         return "timestamp"
-    return _decimal_kind(found) or "string"
+    return _number_kind(found) or "string"
 
 
-def _decimal_kind(values: Sequence[str]) -> str | None:
-    whole, scale = 1, 0
-    for value in values:
-        # 007 is a name, and so is 1E6 more often than not.
-        if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?", value):
-            return None
-        try:
-            digits = Decimal(value).as_tuple()
-        except InvalidOperation:
-            return None
-        places = -int(digits.exponent)
-        whole, scale = max(whole, len(digits.digits) - places), max(scale, places)
-    precision = max(whole + scale, _LEAST_DIGITS)
-    return f"decimal({precision},{scale})" if precision <= 38 else "double"
+def _number_kind(values: Sequence[str]) -> str | None:
+    """A decimal where the texts prove its scale, else double if it keeps every digit.
+
+    A scale is proven by a fixed number of places: all have as many, and one ends in a zero that
+    would not be written otherwise. 0.5 and 0.25 say nothing of what comes later.
+    """
+    # 007 is a name, and so is 1E6 more often than not.
+    if not all(_NUMBER.fullmatch(value) for value in values):
+        return None
+    places = {len(value.partition(".")[2]) for value in values}
+    whole_numbers = places == {0}  # too long for a bigint
+    fixed = len(places) == 1 and (whole_numbers or any(v.endswith("0") for v in values))
+    if fixed:
+        (scale,) = places
+        whole = max(len(v.partition(".")[0].lstrip("-")) for v in values)
+        precision = _MOST_DIGITS if whole_numbers else max(whole + scale, _LEAST_DIGITS)
+        return f"decimal({precision},{scale})" if whole + scale <= _MOST_DIGITS else None
+    return "double" if all(Decimal(v) == Decimal(repr(float(v))) for v in values) else None
 
 
 def _operation(sample: Sample, names: Sequence[str]) -> tuple[str | None, dict[str, str]]:

@@ -7,15 +7,17 @@ texts) and ``_time`` (text of the event time).
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
 from sparkwap import sqltext
 from sparkwap.landing.entry import Entry, Layout
-from sparkwap.spark_types import decimal_digits, wider
+from sparkwap.spark_types import decimal_digits, normal, wider
 
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19
+_CAST = re.compile(r"(?i)cast\((`[^`]+`|[a-z_]\w*) as (\w+(?:\(\d+(?:, ?\d+)?\))?)\)")
 _MILLIS = "timestamp_millis(try_cast({0} as bigint))"
 
 
@@ -31,6 +33,53 @@ def has_controls(value: str) -> bool:
 def own(column: str) -> str:
     """The text of one of the log's own columns."""
     return f"_own.{quote(column)}"
+
+
+# ---------------------------------------------------------------- texts as types
+
+
+def rounds(value: str, kind: str) -> str | None:
+    """SQL: whether a cast of a text to a type would round it; None for types that never round.
+
+    Spark's ``cast`` and ``try_cast`` to a decimal round what has more places than the type.
+
+    Args:
+        value: SQL of the text.
+        kind: the type.
+    """
+    digits = decimal_digits(normal(kind) or "")
+    if digits is None:
+        return None
+    # Spark reads digits of all scripts; of others than ASCII's none is known to be zero.
+    more = rf"[.]\p{{Nd}}{{{digits[1]}}}\p{{Nd}}*[\p{{Nd}}&&[^0]]"
+    written = f"{value} rlike {text(more)}"
+    powers = f"try_cast({value} as {kind}) <> try_cast({value} as double)"
+    return f"if({value} rlike '[eE]', {powers}, {written})"
+
+
+def exact(value: str, kind: str) -> str:
+    """SQL: a text as a type; NULL if it is none, or would have to be rounded."""
+    lossy = rounds(value, kind)
+    cast = f"try_cast({value} as {kind})"
+    return f"if({lossy}, null, {cast})" if lossy else cast
+
+
+def plain_cast(expression: str) -> tuple[str, str] | None:
+    """Column and type of SQL that is ``cast(<column> as <type>)``; None for any other."""
+    found = _CAST.fullmatch(expression.strip())
+    return (found[1], found[2]) if found else None
+
+
+def checked(value: str, kind: str, column: str) -> str:
+    """SQL: a text as a type; the query fails if it is none, or would have to be rounded."""
+    lossy = rounds(value, kind)
+    if lossy is None:
+        return f"cast({value} as {kind})"
+    error = text(
+        f"Values of column {column} have more decimal places than {kind} keeps, and are not "
+        "rounded. Give the column a type that takes them, such as double, or string"
+    )
+    return f"cast(if({lossy}, raise_error({error}), {value}) as {kind})"
 
 
 # ---------------------------------------------------------------- order and time
@@ -58,12 +107,10 @@ def sortable_text(value: str, kind: str) -> str:
     if kind == "string":
         return value
     digits = decimal_digits(kind)
-    number, width = (kind, _width(*digits)) if digits else ("bigint", _LONG_DIGITS)
+    kind, width = (kind, _width(*digits)) if digits else ("bigint", _LONG_DIGITS)
+    number = exact(value, kind)
     # A minus sign would sort after digits; no source counts its changes downward.
-    return (
-        f"if(try_cast({value} as {number}) >= 0, "
-        f"lpad(cast(try_cast({value} as {number}) as string), {width}, '0'), null)"
-    )
+    return f"if({number} >= 0, lpad(cast({number} as string), {width}, '0'), null)"
 
 
 def _width(precision: int, scale: int) -> int:
@@ -155,11 +202,16 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
 
 
 def _hint(entry: Entry, column: str) -> str:
-    """What to add to the reason of a value that a wider type would take."""
-    wide = wider(entry.columns[column])
-    if wide is None or entry.on_wider_types == "widen":
-        return ""
-    return f", if(try_cast({own(column)} as {wide}) is null, '', {text(f' (a {wide} takes it)')})"
+    """What to add to the reason of a value that another type of numbers would take."""
+    kind = entry.columns[column]
+    wide, lossy = wider(kind), rounds(own(column), kind)
+    hints = []
+    if wide is not None and entry.on_wider_types != "widen":
+        takes = f"{exact(own(column), wide)} is not null"
+        hints.append(f"when {takes} then {text(f' (a {wide} takes it)')}")
+    if lossy is not None:
+        hints.append(f"when {lossy} then ' (more decimal places)'")
+    return f", case {' '.join(hints)} else '' end" if hints else ""
 
 
 def typed(entry: Entry, column: str) -> str:
@@ -168,4 +220,4 @@ def typed(entry: Entry, column: str) -> str:
     if kind == "string":
         return own(column)
     wide = wider(kind) if entry.on_wider_types == "widen" else None
-    return f"try_cast({own(column)} as {wide or kind})"
+    return exact(own(column), wide or kind)

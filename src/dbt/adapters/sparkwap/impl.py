@@ -54,6 +54,7 @@ from sparkwap import (
 from sparkwap.anomaly import column_metrics
 from sparkwap.catalog import Kind, Lake, TableState
 from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.landing.sql import checked, plain_cast
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
@@ -1082,6 +1083,16 @@ class SparkWapAdapter(SparkAdapter):
     def wap_wider(self, column_type: str) -> str | None:
         """The type of the same family that takes more values; None where there is none."""
         return wider(column_type)
+
+    @available
+    def wap_checked_cast(self, value: str, column_type: str, column: str) -> str:
+        """SQL: a text as a type; the query fails on a value that is none, or would be rounded."""
+        return checked(value, column_type, column)
+
+    @available
+    def wap_plain_cast(self, expression: str) -> tuple[str, str] | None:
+        """Column and type of SQL that is nothing but a cast of a column; None for any other."""
+        return plain_cast(expression)
 
     @available.parse(lambda *a, **k: None)
     def wap_tell(self, node_id: str, notice: str) -> None:
