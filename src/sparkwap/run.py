@@ -625,7 +625,8 @@ class Run:
             if state is None:
                 return replace(target, problem="its build left nothing in the side schema")
             strangers = self._strangers(beside, state.main, target.since) if state.main else None
-            return replace(target, candidate=state.metadata_location, problem=strangers)
+            problem = strangers or _view_problem(self.lake.view_problem(beside, self.branch))
+            return replace(target, candidate=state.metadata_location, problem=problem)
         state = self.lake.state(target.identifier)
         if state is None:
             return replace(target, problem="the table was dropped while the run was on")
@@ -1220,6 +1221,15 @@ def _is_known(row: Mapping[str, Any], known: Collection[str]) -> bool:
     """
     node_id: str = row["node_id"]
     return row["resource_type"] == "failures" or node_id.startswith(LOADED) or node_id in known
+
+
+def _view_problem(found: str | None) -> str | None:
+    if found is None:
+        return None
+    return (
+        f"the view's text {found}, so its readers would see what no test has passed, or nothing. "
+        "Name what it reads by ref(), source() or schema.table, in no other way, and build it again"
+    )
 
 
 def _is_gated(state: TableState) -> bool:

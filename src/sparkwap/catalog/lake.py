@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap import names, steps
-from sparkwap.catalog import branches, reads, sameness, sparksql
+from sparkwap.catalog import branches, reads, sameness, sparksql, views
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
@@ -240,6 +240,24 @@ class Lake:
         return sameness.between(self._store.load(row.location), old, new)
 
     # Schemas
+
+    def view_problem(self, identifier: Identifier, branch: str) -> str | None:
+        """How a view in a side schema would lead readers past the gate once it is published.
+
+        Args:
+            identifier: The view in its side schema.
+            branch: The audit branch that this belongs to.
+
+        Returns:
+            In words; None if its text is proven to name published tables alone, or if there is no
+            view.
+        """
+        row = self._store.rows.get(identifier)
+        if row is None or row.kind != "view":
+            return None
+        document = self._store.load(row.location)
+        published = views.publishable(document, None, self._side_schemas(branch, ()))
+        return views.reads_unaudited(published, self._store.rows.side_schemas(), branch)
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there.

@@ -143,6 +143,10 @@ class Publisher:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
+        unaudited = views.reads_unaudited(published, self.schemas, self.branch)
+        if unaudited is not None:
+            wanted = "a text that reads published tables"
+            raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")
         location = md.next_location(published, live.location if live else side.location)
         how: How = "replace" if live is not None and live.kind == "table" else "view"
         base = self.load(live.location) if live is not None else None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from sparkwap.catalog.metadata import Document
-
-# What looks like a schema's name in a string, in a comment or in part of a quoted name is none.
-_SKIPPED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|`[^`]*`"""
+from sparkwap.sqllex import Token, dotted_names, tokens
+from sparkwap.sqltext import quote
 
 
 def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
     """SQL in which each reference into a side schema goes to the schema that it stands beside.
+
+    A name, that is, and the name as it stands in a literal, whose reader is to see what he would
+    see had the run built on the live tables. What a comment says is left alone.
 
     Args:
         sql: The text of a view.
@@ -22,18 +25,17 @@ def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
     if not schemas:
         return sql
     by_name = {side.lower(): schema for side, schema in schemas.items()}
-    names = "|".join(re.escape(side) for side in sorted(schemas, key=len, reverse=True))
-    pattern = re.compile(
-        rf"`(?P<quoted>{names})`(?=\s*\.)|{_SKIPPED}|(?<!\w)(?P<bare>{names})(?=\s*\.)",
-        re.IGNORECASE | re.DOTALL,
-    )
-
-    def replaced(match: re.Match[str]) -> str:
-        if match["quoted"]:
-            return f"`{by_name[match['quoted'].lower()]}`"
-        return by_name[match["bare"].lower()] if match["bare"] else match.group()
-
-    return pattern.sub(replaced, sql)
+    parts = [part for name in dotted_names(sql) for part in name[:-1]]
+    changes = [(part, by_name[part.value.lower()]) for part in parts
+               if part.value.lower() in by_name]  # fmt: skip
+    named = [(part, quote(new) if part.kind == "quoted" else new) for part, new in changes]
+    sides = _whole(by_name)
+    literals = [
+        (token, sides.sub(lambda found: by_name[found[0].lower()], token.text))
+        for token in tokens(sql)
+        if token.kind == "string"
+    ]
+    return _replaced(sql, [*named, *literals])
 
 
 def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
@@ -45,25 +47,66 @@ def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
         sql: The text of a view.
         sides: ``(schema, name)`` -> side schema. Names compare without regard to case.
     """
-    if not sides:
-        return sql
     by_name = {(schema.lower(), name.lower()): side for (schema, name), side in sides.items()}
-    schemas = "|".join(re.escape(schema) for schema in sorted({s for s, _ in by_name}))
-    names = "|".join(re.escape(name) for name in sorted({n for _, n in by_name}, key=len)[::-1])
-    pattern = re.compile(
-        rf"(?P<schema>`(?:{schemas})`|(?<![\w`])(?:{schemas}))(?P<dot>\s*\.\s*)"
-        rf"(?P<name>`(?:{names})`|(?:{names})(?![\w`]))|{_SKIPPED}",
-        re.IGNORECASE | re.DOTALL,
-    )
+    pairs = [pair for name in dotted_names(sql) for pair in pairwise(name)]
+    found = [(schema, by_name.get((schema.value.lower(), name.value.lower())))
+             for schema, name in pairs]  # fmt: skip
+    return _replaced(sql, [(schema, quote(side)) for schema, side in found if side is not None])
 
-    def replaced(match: re.Match[str]) -> str:
-        if not match["schema"]:
-            return match.group()
-        key = (match["schema"].strip("`").lower(), match["name"].strip("`").lower())
-        side = by_name.get(key)
-        return f"`{side}`{match['dot']}{match['name']}" if side else match.group()
 
-    return pattern.sub(replaced, sql)
+def _replaced(sql: str, changes: Iterable[tuple[Token, str]]) -> str:
+    parts, at = [], 0
+    for token, text in sorted(changes, key=lambda change: change[0].start):
+        parts += [sql[at : token.start], text]
+        at = token.end
+    return "".join([*parts, sql[at:]])
+
+
+def reads_unaudited(document: Document, sides: Collection[str], branch: str) -> str | None:
+    """How a view's text leads its readers past the gate; None if it is proven not to.
+
+    Whatever way a side schema may be written, only a text in which its name is nowhere is safe: in
+    no name, in no literal, and put together from parts nowhere.
+
+    Args:
+        document: Metadata of a view as it is to be published.
+        sides: All side schemas of the lake.
+        branch: The audit branch that it is published from.
+
+    Returns:
+        What the text has, in words.
+    """
+    current = document["current-version-id"]
+    version = next(one for one in document["versions"] if one["version-id"] == current)
+    if {side.lower() for side in sides} & {s.lower() for s in version.get("default-namespace", ())}:
+        return "resolves unqualified names in a side schema"
+    texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
+    pattern = _whole(sides) if sides else None
+    return next((told for sql in texts if (told := _unaudited(sql, pattern, branch))), None)
+
+
+def _whole(sides: Iterable[str]) -> re.Pattern[str]:
+    longest = sorted(sides, key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
+
+
+def _unaudited(sql: str, sides: re.Pattern[str] | None, branch: str) -> str | None:
+    found = list(tokens(sql))
+    for at, token in enumerate(found):
+        value = token.value.lower()
+        side = sides.search(value) if sides else None
+        if side is not None or token.kind == "unclosed":
+            return f"names the side schema {side[0]}" if side else "does not come to its end"
+        after, before = found[at + 1 : at + 4], found[max(at - 1, 0) : at]
+        if token.is_word("identifier") and [one.text for one in after[:1]] == ["("]:
+            kinds = [one.kind for one in after[1:]]
+            if kinds != ["string", "symbol"] or after[2].text != ")" or "$" in after[1].value:
+                return "puts a name together in identifier(...)"
+        if token.is_name and value == f"branch_{branch}" and before and before[0].text == ".":
+            return f"reads the audit branch {branch}"
+        if token.kind == "string" and value == branch and before and before[0].is_word("of"):
+            return f"reads the audit branch {branch}"
+    return None
 
 
 def reopened(

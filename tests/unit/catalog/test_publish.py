@@ -247,7 +247,7 @@ def test_a_view_is_rewritten_to_what_readers_see(bench: Bench) -> None:
     document = bench.lake.store.load(state.metadata_location)
     (version,) = document["versions"]
     assert version["representations"][0]["sql"] == (
-        f"select * from s.a join lake.`other`.b using (id) where x <> '{SIDE}.a'"
+        "select * from s.a join lake.`other`.b using (id) where x <> 's.a'"
     )
     assert version["default-namespace"] == ["s"]
     assert state.location.endswith("warehouse/s/v")
