@@ -47,6 +47,11 @@ class Holding:
         self._thread = threading.Thread(target=self._renew, name="sparkwap-lease", daemon=True)
         self._thread.start()
 
+    @property
+    def lease(self) -> Lease:
+        """The lease as it was last renewed."""
+        return self._lease
+
     def release(self) -> None:
         """Give the lease back. A catalog that cannot be reached lets it expire instead."""
         if self._done.is_set():
@@ -120,6 +125,21 @@ def alive(
     found = (started or process_started)(lease.pid)
     # Of a process that may not be looked at nothing is known, so it lives.
     return found is not None and not abs(found - lease.process_started) > _SAME_START_SECONDS
+
+
+def living(leases: Leases) -> list[Lease]:
+    """The leases of runs that live, as far as can be known from here."""
+    now = leases.now()
+    return [one for one in leases.all() if alive(one, now)]
+
+
+def taken_before(leases: Leases, own: Lease) -> list[Lease]:
+    """The leases of other runs that live and took the same branch before ``own`` did."""
+    return [
+        one
+        for one in living(leases)
+        if one.branch == own.branch and (one.since, one.run_id) < (own.since, own.run_id)
+    ]
 
 
 def told(lease: Lease, *, lives: bool) -> str:

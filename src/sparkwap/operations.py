@@ -31,7 +31,7 @@ from sparkwap.ledger import LedgerPublish
 from sparkwap.manifests import Packed
 from sparkwap.run import LEFTOVER, Run, TestFact
 from sparkwap.settings import GateSettings
-from sparkwap.state import LastRun, published_and_died
+from sparkwap.state import LastRun, age, published_and_died
 from sparkwap.sweep import Limits
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
@@ -185,10 +185,10 @@ class Operations:
         reasons = {(r["schema"], r["name"]): r for r in history.nodes}
         created = [table.created_ms for table in one.tables]
         built = [r["built_at"] for r in history.nodes]
-        age = min([*map(_when, created), *built], default=None)
+        since = min([*map(_when, created), *built], default=None)
         count = len(one.tables) + len(one.side)
         yield ""
-        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(age)}"
+        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(since)}"
         lease, lives = self._leases.get(one.branch, (None, False))
         if lease is not None:
             yield f"    {leasing.told(lease, lives=lives)}"
@@ -630,9 +630,4 @@ def _when(milliseconds: int) -> datetime:
 def _age(since: datetime | None) -> str:
     if since is None:
         return "of unknown age"
-    seconds = int((datetime.now(UTC) - since).total_seconds())
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            count = seconds // length
-            return f"{count} {unit}{'s' if count != 1 else ''} old"
-    return "less than a minute old"
+    return f"{age((datetime.now(UTC) - since).total_seconds())} old"

@@ -78,7 +78,7 @@ def decide(
         return GiveUp(
             f"it was built again {tried} time{'s' if tried != 1 else ''}, and moved again"
         )
-    again = downstream(refusals, nodes)
+    again = downstream(refusals, {node.node_id: node.parents for node in nodes})
     # Stored failures are built by their tests, which come with what they test.
     chosen = [n for n in nodes if n.node_id in again and n.kind != "failures"]
     others = [node.name for node in chosen if node.node_id not in buildable]
@@ -90,12 +90,17 @@ def decide(
     return Rebuild(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
 
 
-def downstream(start: Iterable[str], nodes: Iterable[BuiltNode]) -> set[str]:
-    """The nodes of ``start`` and all that read them, directly or not."""
+def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:
+    """The nodes of ``start`` and all that read them, directly or not.
+
+    Args:
+        start: Ids of nodes.
+        parents: Ids of what each node reads, by its id.
+    """
     readers: dict[str, list[str]] = {}
-    for node in nodes:
-        for parent in node.parents:
-            readers.setdefault(parent, []).append(node.node_id)
+    for node_id, read in parents.items():
+        for parent in read:
+            readers.setdefault(parent, []).append(node_id)
     found: set[str] = set()
     waiting = list(start)
     while waiting:

@@ -179,6 +179,13 @@ class Closing:
     rebuilt_by: str | None = None
     in_series: bool = False
 
+    @property
+    def left(self) -> Literal["closed", "held", "rejected"]:
+        """What stays on the branch: nothing, what only waits, or something that is rejected."""
+        if self.refused is not None or self.decision.failed:
+            return "rejected"
+        return "held" if self.published < len(self.nodes) else "closed"
+
     def rejected(self) -> dict[str, str]:
         """The nodes that have to be built again, with the reason in words."""
         verdicts = self.decision.verdicts

@@ -20,6 +20,7 @@ DisabledMode = Literal["hold", "publish"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
+_OF_ENVIRONMENT = ("branch", "publish", "warnings", "disabled_tests", "reads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,19 @@ class GateSettings:
         )
         reader.finish()
         return settings
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The vars that environment variables set for one call: ``SPARKWAP_BRANCH``, ...
+
+    With other ``--vars`` than the last time dbt parses the whole project anew.
+
+    Returns:
+        Those of `wap_branch`, `wap_publish`, `wap_warnings`, `wap_disabled_tests` and `wap_reads`
+        that have a value.
+    """
+    given = {key: environment.get(f"SPARKWAP_{key.upper()}") for key in _OF_ENVIRONMENT}
+    return {f"{_PREFIX}{key}": value for key, value in given.items() if value}
 
 
 class _Reader:

@@ -1012,8 +1012,8 @@ GUARDS: tuple[Guard, ...] = (
         "sparkwap/state.py",
         (
             "a run that died is not gone on with",
-            "LastRun.held",
-            'return self.outcome == "held"',
+            "LastRun.left",
+            'return self.outcome in ("held", "rejected")',
             "return True",
             "test_state.py::test_the_last_run_is_read_back",
         ),

@@ -1,12 +1,19 @@
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sparkwap.state import (
     UNFINISHED,
     LastRun,
     RetryRecord,
+    Waiting,
+    age,
     is_unfinished,
+    pending,
     unfinished_run,
+    why_not,
 )
 
 
@@ -23,7 +30,7 @@ def test_the_last_run_is_read_back(tmp_path: Path) -> None:
     assert last == LastRun("r1", "dev", "held")
     assert last is not None and last.open
     assert not LastRun("r1", "dev", "closed").open
-    assert not LastRun("r1", "dev", "open").held
+    assert not LastRun("r1", "dev", "open").left
 
 
 def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
@@ -72,3 +79,119 @@ def test_a_run_is_unfinished_until_dbt_has_recorded_its_end(tmp_path: Path) -> N
     # What dbt writes in the end does.
     results(tmp_path, "r1")
     assert unfinished_run(tmp_path) is None
+
+
+SEED = LastRun("r1", "wap_1a2b3c4d", "held", "seed", "dev", 100.0)
+PR = LastRun("r2", "pr_7", "held", "run", "dev", 200.0)
+PROD = LastRun("r3", "wap_00000003", "held", "run", "prod", 300.0)
+
+
+def test_a_branch_waits_until_its_last_run_has_closed(tmp_path: Path) -> None:
+    for run in (SEED, PROD, PR):
+        run.write(tmp_path)
+    # What ran meanwhile, on another branch or for another target, takes nothing away.
+    LastRun("r4", "wap_00000004", "closed", "build", "dev").write(tmp_path)
+    assert LastRun.waiting(tmp_path, "dev") == [PR, SEED]
+    assert LastRun.waiting(tmp_path, "prod") == [PROD]
+    later = LastRun("r5", SEED.branch, "open", "run", "dev")
+    later.write(tmp_path, gone=["pr_7"])
+    assert LastRun.waiting(tmp_path, "dev") == [later]
+    LastRun("r5", SEED.branch, "closed", "run", "dev").write(tmp_path)
+    assert LastRun.waiting(tmp_path, "dev") == []
+    assert LastRun.waiting(tmp_path / "none", "dev") == []
+
+
+def test_a_record_of_an_older_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "sparkwap_run.json").write_text(
+        json.dumps({"run_id": "r1", "branch": "dev", "outcome": "held"})
+    )
+    assert LastRun.read(tmp_path) == LastRun("r1", "dev", "held")
+    assert LastRun.waiting(tmp_path, "") == []
+
+
+def row(node_id: str, **more: Any) -> dict[str, Any]:
+    usual = {"verdict": "held", "resource_type": "model", "status": "built", "parents": []}
+    return {"node_id": node_id, "schema": "shop", "name": node_id, **usual, **more}
+
+
+def asked(run: LastRun, *rows: dict[str, Any], **more: Any) -> str | None:
+    in_use = more.pop("in_use", "")
+    usual: dict[str, Any] = {
+        "command": "run",
+        "publish": "run",
+        "selected": ["orders"],
+        "known": ["raw", "orders"],
+    }
+    return why_not(Waiting(run, rows, in_use), **{**usual, **more})
+
+
+@pytest.mark.parametrize("command", ["seed", "run", "snapshot", "test", "build"])
+def test_a_command_goes_on_with_what_is_held(command: str) -> None:
+    assert asked(SEED, row("raw"), command=command) is None
+
+
+REJECTED = row("orders", verdict="rejected")
+EMPTY = row("orders", status="empty")
+
+
+@pytest.mark.parametrize(
+    ("run", "rows", "why"),
+    [
+        (SEED, [row("raw"), REJECTED], "was rejected"),
+        (PR, [row("raw")], "was named by hand"),
+        (LastRun("r", "wap_1a2b3c4d", "open"), [row("raw")], "has not come to its end"),
+        (
+            LastRun("r", "wap_1a2b3c4d", "held", publish="never"),
+            [row("raw")],
+            "was not to be published (wap_publish: never)",
+        ),
+        (
+            LastRun("r", "wap_1a2b3c4d", "held", publish="replay"),
+            [row("raw")],
+            "read as of an earlier moment",
+        ),
+        (SEED, [row("raw"), row("gone")], "has shop.gone, which is not in this project now"),
+        (
+            SEED,
+            [EMPTY, row("raw", parents=["orders"])],
+            "has tables built with --empty or --sample",
+        ),
+    ],
+)
+def test_a_command_does_not_build_on_what_was_made_for_something_else(
+    run: LastRun, rows: list[dict[str, Any]], why: str
+) -> None:
+    assert asked(run, *rows) == why
+
+
+def test_what_is_built_anew_as_a_whole_may_have_been_empty() -> None:
+    assert asked(SEED, row("raw"), EMPTY) is None
+
+
+def test_a_branch_in_use_is_left_to_its_run() -> None:
+    assert asked(SEED, row("raw"), command="test", in_use="in use by run r9") == (
+        "is in use by run r9"
+    )
+
+
+def test_a_test_audits_what_is_there_whatever_it_is() -> None:
+    assert asked(SEED, row("raw"), REJECTED, command="test") is None
+    assert asked(PR, row("raw"), command="test") is None
+    # But publishing what was not to be published is for somebody to say.
+    never = LastRun("r", "wap_1a2b3c4d", "held", publish="never")
+    assert asked(never, row("raw"), command="test") is not None
+    assert asked(never, row("raw"), command="test", publish="never") is None
+
+
+def test_what_is_published_waits_for_nothing() -> None:
+    left = [row("a"), row("b", verdict="published"), row("c", resource_type="failures")]
+    assert [one["node_id"] for one in pending(left)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-5, "less than a minute"), (59, "less than a minute"), (60, "1 minute"),
+     (3 * 3600 + 5, "3 hours"), (2 * 86400, "2 days")],
+)  # fmt: skip
+def test_ages(seconds: float, said: str) -> None:
+    assert age(seconds) == said

@@ -144,7 +144,7 @@ class DbtWork:
     def build(self) -> int:
         code = self._sparkwap("build", *self._arguments)
         last = LastRun.read(self._call.project_dir / self._call.target_path)
-        left = last is not None and last.held and is_run_branch(last.branch)
+        left = last is not None and last.left and is_run_branch(last.branch)
         self._failed = last.branch if code and last is not None and left else None
         return code
 

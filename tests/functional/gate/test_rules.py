@@ -263,11 +263,42 @@ class TestVanishedTests:
         assert "customers" not in shop.new()
 
     def test_singular(self, shop: Any) -> None:
-        shop.project.write({"tests/no_orders.sql": "select * from {{ ref('ordrs') }}"})
+        both = "select o.id from {{ ref('ordrs') }} o join {{ ref('customers') }} c using (id)"
+        shop.project.write({"tests/no_orders.sql": both})
         done = shop.dbt("build").failed()
-        assert done.verdict("notes") == "rejected"
-        assert "test no_orders ended in an error (dbt dropped it" in done.reason("notes")
+        assert done.verdict("customers") == "rejected"
+        assert "test no_orders ended in an error (dbt dropped it" in done.reason("customers")
         assert shop.new() == set()
+
+    def test_tests_of_what_is_not_there_or_disabled_reject_nothing(self, shop: Any) -> None:
+        leftover = """
+            models:
+              - name: gone
+                columns:
+                  - name: id
+                    data_tests:
+                      - unique
+                      - relationships: {arguments: {to: ref('customers'), field: id}}
+              - name: off
+                config: {enabled: false}
+                columns:
+                  - name: id
+                    data_tests:
+                      - unique
+                      - relationships: {arguments: {to: ref('customers'), field: id}}
+        """
+        shop.project.write(
+            {
+                "models/leftover.yml": leftover,
+                "models/off.sql": "select id from {{ ref('orders') }}",
+                "tests/alone.sql": "select * from {{ ref('gone') }}",
+            }
+        )
+        done = shop.dbt("build").succeeded()
+        assert shop.new() == ALL
+        notices = [line for line in done.text.splitlines() if "count against no table" in line]
+        assert len(notices) == 1
+        assert "tests of disabled or missing models" in notices[0]
 
 
 @pytest.mark.smoke

@@ -136,10 +136,37 @@ def test_a_test_that_dbt_dropped_is_an_error_of_what_it_would_have_read() -> Non
     assert [(seen.test_id, seen.status) for seen in facts.seen([])] == [("test.p.t", "error")]
 
 
-def test_a_dropped_test_of_nothing_known_blocks_its_whole_package() -> None:
+def test_a_dropped_test_that_read_nothing_else_counts_against_no_table() -> None:
     test = node("test", "t", refs=["no_such_model"], enabled=False)
+    facts = manifest(TABLE, VIEW, test)
+    assert facts.tests() == []
+    assert facts.seen([]) == []
+    assert facts.dropped() == (
+        "notice     1 test of disabled or missing models counts against no table: t"
+    )
+
+
+def test_a_test_of_a_missing_model_counts_against_no_table_that_it_also_reads() -> None:
+    refs = ["gone", "orders"]
+    names = ("a", "b", "c", "d")
+    tests = [node("test", n, "orders", refs=refs, enabled=False) for n in names]
+    for test in tests:
+        test.file_key_name = "models.gone"
+    facts = manifest(TABLE, *tests)
+    assert facts.tests() == []
+    told = facts.dropped()
+    assert told is not None and told.endswith("table: a, b, c and 1 more")
+    # The other way round it is a misspelled ref, which would be missed by nobody.
+    tests[0].file_key_name = "models.orders"
+    (fact,) = manifest(TABLE, *tests).tests()
+    assert fact.reads == {"model.p.orders"}
+    assert manifest(TABLE).dropped() is None
+
+
+def test_a_dropped_test_counts_against_what_its_unresolved_refs_name() -> None:
+    test = node("test", "t", refs=["orders"], enabled=False)
     (fact,) = manifest(TABLE, VIEW, test).tests()
-    assert fact.reads == {"model.p.orders", "model.p.newest"}
+    assert fact.reads == {"model.p.orders"}
 
 
 def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> None:

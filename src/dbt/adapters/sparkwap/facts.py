@@ -27,6 +27,8 @@ DROPPED = (
 )
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
 BLIND = "its config has `limit: 0`, by which it cannot fail"
+_OWNERS = frozenset({"models", "seeds", "snapshots"})
+_NAMED = 3
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 _HEADINGS = re.compile(
@@ -206,21 +208,41 @@ class Manifest:
         return str(result.status)
 
     def _tested(self, node: Any) -> frozenset[str]:
-        node_ids = _depends_on(node)
-        if not node_ids and self._is_dropped(node):
-            # Nobody knows what it would have read, so nothing beside it counts as audited.
-            node_ids = [
-                other.unique_id
-                for other in self._nodes.values()
-                if str(other.resource_type) in BUILT_TYPES
-                and other.package_name == node.package_name
-            ]
-        return self._closure(node_ids)
+        # What dbt has dropped it may not have looked up as a whole.
+        named = set() if node.config.enabled else self._named(node)
+        return self._closure({*_depends_on(node), *named})
+
+    def dropped(self) -> str | None:
+        """A line on the tests that dbt has dropped and that count against no table.
+
+        They belong to a model that is disabled or missing, or read nothing else.
+        """
+        names = sorted(
+            node.name
+            for node in self._nodes.values()
+            if str(node.resource_type) == "test"
+            and not node.config.enabled
+            and not self._is_dropped(node)
+        )
+        if not names:
+            return None
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        tests, count = ("test", "counts") if len(names) == 1 else ("tests", "count")
+        return (
+            f"notice     {len(names):,} {tests} of disabled or missing models {count} against no "
+            f"table: {', '.join(names[:_NAMED])}{more}"
+        )
 
     def _is_dropped(self, node: Any) -> bool:
+        """Whether dbt has dropped a test that would have read a table of the project."""
         # A test that is switched off on purpose is not among the nodes at all; one whose model is
-        # switched off goes with it.
+        # switched off, or not there, goes with it.
         if str(node.resource_type) != "test" or node.config.enabled:
+            return False
+        of, _, owner = (getattr(node, "file_key_name", None) or "").partition(".")
+        if of in _OWNERS and owner not in self._known:
+            return False
+        if not self._tested(node):
             return False
         gone = [ref.name for ref in node.refs if ref.name not in self._known]
         gone += [source[-1] for source in node.sources]

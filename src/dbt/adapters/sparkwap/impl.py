@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -60,9 +62,9 @@ from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
 from sparkwap.redaction import redact
 from sparkwap.run import Closing, Run, overlay_of
-from sparkwap.settings import GateSettings
+from sparkwap.settings import GateSettings, from_environment
 from sparkwap.spark_types import widens, wider
-from sparkwap.state import RESULTS, UNFINISHED, LastRun, RetryRecord, run_of
+from sparkwap.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
 from sparkwap.transient import Fate
 
@@ -203,10 +205,14 @@ class SparkWapAdapter(SparkAdapter):
             k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
         }
         own = variables.get(getattr(self.config, "project_name", ""), {})
-        given = self._given_vars()
+        given = {**from_environment(os.environ), **self._given_vars()}
         settings = GateSettings.from_vars({**scoped, **own, **given})
         if given.get(replay.VARIABLE) and "wap_publish" not in given:
             # An earlier state must not come to readers because nobody thought of them.
+            settings = replace(settings, publish="never")
+        last = self._retried
+        if last is not None and last.publish == "never" and "wap_publish" not in given:
+            # dbt repeats the vars of the run that failed, and knows nothing of its environment.
             settings = replace(settings, publish="never")
         rebuilt = again.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
@@ -241,23 +247,69 @@ class SparkWapAdapter(SparkAdapter):
         return replay.Replay(moment, self.lake.histories, replay.changes(rows))
 
     def _branch(self, settings: GateSettings) -> str:
-        """The audit branch: the user's, that of the run to go on with, or a new one."""
+        """The audit branch: the user's, that of the run that is retried, or one of its own."""
         run_id = get_invocation_id()
-        last = LastRun.read(self._target_path)
         if self._is_retry:
             results = self._retried_results
-            retried = run_of(results)
-            if last is not None and last.run_id == retried:
-                # Whoever named the branch: a publish of that run would be made twice.
-                if last.outcome == "open" or state.is_unfinished(results):
-                    state.require_unpublished(self.lake.ledger, last)
-                if settings.branch is None:
-                    return last.branch
-            run_id = retried or run_id
-        # What a run that died has left half-built tells nothing about its tables.
-        if settings.branch is None and self._command == "test" and last and last.held:
-            return last.branch
+            retried, last = run_of(results), self._retried
+            # Whoever named the branch: a publish of that run would be made twice.
+            if last is not None and (last.outcome == "open" or state.is_unfinished(results)):
+                state.require_unpublished(self.lake.ledger, last)
+            if settings.branch is None and retried is not None:
+                # It may have gone on with the branch of an earlier one.
+                closed = [] if last else self.lake.ledger.of_run("runs", retried)
+                found = [last.branch] if last else [str(row["branch"]) for row in closed]
+                return found[-1] if found else names.audit_branch(retried, None)
         return names.audit_branch(run_id, settings.branch)
+
+    @cached_property
+    def _retried(self) -> LastRun | None:
+        """The run that `dbt retry` repeats, if it is the last one here."""
+        last = LastRun.read(self._target_path) if self._is_retry else None
+        return last if last and last.run_id == run_of(self._retried_results) else None
+
+    def _going_on(self, settings: GateSettings) -> GoingOn:
+        """Which branch of an earlier command this one goes on with by itself."""
+        if settings.branch is not None or self._is_retry or self._command == "clone":
+            return GoingOn()
+        runs = LastRun.waiting(self._target_path, self._target_name)
+        if not runs or self._as_of() is not None:
+            return GoingOn()
+        return state.going_on(
+            self.lake,
+            runs,
+            time.time(),
+            command=self._command,
+            publish=settings.publish,
+            selected=selected_resources.SELECTED_RESOURCES,
+            known=lambda: self._manifest_facts().known(),
+        )
+
+    @property
+    def _target_name(self) -> str:
+        return str(getattr(self.config, "target_name", ""))
+
+    def _hold(self, branch: str) -> lease.Holding:
+        return lease.hold(
+            self.lake.leases, run_id=get_invocation_id(), branch=branch, command=self._command
+        )
+
+    def _on_record(
+        self,
+        run: Run,
+        outcome: Literal["open", "closed", "held", "rejected"],
+        gone: Collection[str] = (),
+    ) -> None:
+        """Put the run on record for the commands that come next."""
+        LastRun(
+            run.run_id,
+            run.branch,
+            outcome,
+            command=self._command,
+            target=self._target_name,
+            at=time.time(),
+            publish="replay" if run.replay else run.settings.publish,
+        ).write(self._target_path, gone)
 
     def _part(self) -> Literal["empty", "sample"] | None:
         """Whether dbt was told to read no rows (``--empty``), or a part of them (``--sample``)."""
@@ -286,34 +338,41 @@ class SparkWapAdapter(SparkAdapter):
         # Now, as no node was run yet: dbt adds to this what nodes call when they are.
         self._calls = facts.calls(self.get_macro_resolver())
         rebuilt = again.rebuilt_branch()
+        going_on, moment = self._going_on(settings), self._as_of()
+        branch = going_on.run.branch if going_on.run else self._branch(settings)
+        self._lease = self._hold(branch)
+        if going_on.run and lease.taken_before(self.lake.leases, self._lease.lease):
+            # Another command here has asked at the same moment, and was first.
+            self._lease.release()
+            going_on, branch = GoingOn(gone=going_on.gone), self._branch(settings)
+            self._lease = self._hold(branch)
         run = Run(
             self.lake,
             run_id=get_invocation_id(),
-            branch=self._branch(settings),
+            branch=branch,
             settings=settings,
             command=self._command,
             project=str(getattr(self.config, "project_name", "")),
-            target_name=str(getattr(self.config, "target_name", "")),
+            target_name=self._target_name,
             rebuild_of=None if rebuilt is None else rebuilt[1],
             # A retried test has vars too, but they need not be those of the build.
             repeats=self._is_retry and self._command != "test",
             part=self._part(),
             # A clone copies tables, whatever code has made them.
             manifest=None if self._command == "clone" else self._packed_manifest,
-            replay=self._as_of(),
+            replay=moment,
         )
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
             self._alerts = alerting.RunAlerts(self, run)
         run.warm_up()
-        self._lease = lease.hold(
-            self.lake.leases, run_id=run.run_id, branch=run.branch, command=run.command
-        )
         run.load_side_schemas()
         run.find_candidates()
         overlay.activate(run.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
-        LastRun(run.run_id, run.branch, "open").write(self._target_path)
+        self._on_record(run, "open", going_on.gone)
+        if going_on.line is not None:
+            _tell([going_on.line])
         return run
 
     def _start_log(self, settings: GateSettings) -> None:
@@ -704,7 +763,7 @@ class SparkWapAdapter(SparkAdapter):
                 run.pin(manifest.outside(selected))
         except DbtRuntimeError:
             # There is nothing on its branch that a later command could go on with.
-            LastRun(run.run_id, run.branch, "closed").write(self._target_path)
+            self._on_record(run, "closed")
             raise
 
     @available.parse(lambda *a, **k: False)
@@ -753,12 +812,13 @@ class SparkWapAdapter(SparkAdapter):
         self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
         reached(steps.RECORDING, **about)
-        outcome = "held" if closing.published < len(closing.nodes) else "closed"
-        LastRun(run.run_id, run.branch, outcome).write(self._target_path)
+        self._on_record(run, closing.left)
         reached(steps.RECORDED, **about)
         facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
         remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
+        if (dropped := manifest.dropped()) is not None:
+            remarks.append(dropped)
         lines = summary.lines(closing, run_id=run.run_id, branch=run.branch, remarks=remarks)
         if self._alerts is not None:
             lines += self._alerts.closed(closing, manifest, results)
@@ -809,7 +869,7 @@ class SparkWapAdapter(SparkAdapter):
             run_id=get_invocation_id(),
             settings=self._settings(),
             project=str(getattr(self.config, "project_name", "")),
-            target_name=str(getattr(self.config, "target_name", "")),
+            target_name=self._target_name,
             tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
             known=lambda: facts.Manifest(self.get_macro_resolver()).known(),
             unfinished=state.unfinished_run(self._target_path),
@@ -1022,6 +1082,7 @@ class SparkWapAdapter(SparkAdapter):
         """Close the run of `dbt clone`, which calls no on-run-end hooks."""
         with _as_dbt_error():
             closing = run.close_copies()
+        self._on_record(run, closing.left)
         _tell(summary.lines(closing, run_id=run.run_id, branch=run.branch))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
