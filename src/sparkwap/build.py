@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ import yaml
 from sparkwap import landing
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.landing import Entry, LandingError, LandingFile
+from sparkwap.settings import UNTIL
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -174,9 +175,8 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     return (
         f"The drop {drop} was not published ({how}); readers of main see the state "
         f"before it.{f' Waiting behind it: {waiting}.' if waiting else ''} Its files:\n{files}\n"
-        "  see why                           dbt run-operation wap_status\n"
-        "  after correcting project or file  dbt retry, and for the rest sparkwap build\n"
-        "  after moving the files away       sparkwap build"
+        "When it is published (dbt's summary says how), or its files are moved away, go on by: "
+        "sparkwap build"
     )
 
 
@@ -197,7 +197,8 @@ def _dates(later: Sequence[Drop]) -> str:
 class DbtCall:
     """How dbt is called: which project and profile, which variables.
 
-    ``build`` holds the arguments that are for ``dbt build`` alone.
+    ``build`` holds the arguments that are for ``dbt build`` alone, ``environment`` the settings of
+    these calls: with other ``--vars`` than the last time dbt parses the whole project anew.
     """
 
     project_dir: Path
@@ -207,17 +208,17 @@ class DbtCall:
     target_path: Path
     variables: Mapping[str, Any]
     build: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, *command: str, until: date | None = None, **more: Any) -> int:
-        """Run dbt on this terminal, with more variables; returns its exit code."""
-        if until is not None:
-            more["landing_until"] = until.isoformat()
-        return _patiently([*_DBT, *self.arguments(*command, **more)])
+    def run(self, *command: str, **environment: str) -> int:
+        """Run dbt on this terminal, with more environment variables; returns its exit code."""
+        given = {**os.environ, **self.environment, **environment}
+        return _patiently([*_DBT, *self.arguments(*command)], given)
 
-    def arguments(self, *command: str, **more: Any) -> list[str]:
-        """What comes behind `dbt` on the command line, with more variables."""
-        variables = {**self.variables, **more}
-        given = ["--vars", json.dumps(variables, default=str)] if variables else []
+    def arguments(self, *command: str) -> list[str]:
+        """What comes behind `dbt` on the command line."""
+        variables = json.dumps(dict(self.variables), default=str)
+        given = ["--vars", variables] if self.variables else []
         return [*command, *self._common(), *given]
 
     def _common(self) -> list[str]:
@@ -274,12 +275,12 @@ class DbtCall:
         return Lake(credentials.catalog_name, dict(settings), profile.target_name)
 
 
-def _patiently(command: Sequence[str]) -> int:
+def _patiently(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command; an interrupt is its own to heed, and is passed on when it has ended.
 
     dbt cancels its statements and gives its lease back, which takes a moment.
     """
-    with subprocess.Popen(command) as child:
+    with subprocess.Popen(command, env=environment) as child:
         try:
             return child.wait()
         except KeyboardInterrupt:
@@ -375,7 +376,8 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         return call.run("build", *call.build)
     for number, drop in enumerate(found, start=1):
         tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
-        code = call.run("build", *call.build, until=drop.load_date)
+        day = drop.load_date
+        code = call.run("build", *call.build, **({UNTIL: day.isoformat()} if day else {}))
         left = {file for one in waiting(lambda _: None) for file in one.files}
         if code or left & set(drop.files):
             tell(stopped(drop, found[number:], code))

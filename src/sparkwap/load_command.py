@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkwap import next_command
 from sparkwap.build import DbtCall, add_dbt_options, call_of, say
 from sparkwap.errors import ConfigError
 
@@ -87,12 +88,12 @@ def told(request: Request, loaded: Loaded) -> list[str]:
     ways = [discard]
     if request.audits.beyond():
         source = ".".join(request.audits.node_id.split(".")[2:])
-        command = f"dbt test --select source:{source} --vars 'wap_branch: {branch}'"
+        command = next_command.dbt(f"test --select source:{source}", branch=branch)
         ways.insert(0, ("run the other tests, and publish", command))
     elif not request.publish:
         ways.insert(0, ("publish it", f"dbt run-operation wap_publish {operation}"))
     elif loaded.beside:
-        test = f"dbt test --vars 'wap_branch: {branch}'"
+        test = next_command.dbt("test", branch=branch)
         ways[:0] = [
             ("see what it waits for", f"dbt run-operation wap_status {operation}"),
             ("audit and publish the branch", test),

@@ -41,6 +41,7 @@ class Node:
             replay as of then; None where there is none.
         replay: whether the run is a replay, see `sparkwap.replay`.
         tell: takes a notice, one line, for the summary at the end of the run.
+        settings: environment variables that are settings of this call.
     """
 
     node_id: str
@@ -51,6 +52,7 @@ class Node:
     tell: Callable[[str], None] = _tell_nobody
     published: Callable[[], str | None] = _nothing
     replay: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def parent_meta(self, name: str) -> Mapping[str, Any] | None:
         """The setting ``name`` in the meta of the first node it reads that has one."""

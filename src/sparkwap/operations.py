@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap import lease as leasing
-from sparkwap import names, summary, undo
+from sparkwap import names, next_command, summary, undo
 from sparkwap.catalog import (
     Identifier,
     Lake,
@@ -29,6 +29,7 @@ from sparkwap.catalog.rollback import Candidate
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.manifests import Packed
+from sparkwap.metrics import exact_rows
 from sparkwap.run import LEFTOVER, Run, TestFact
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, age, published_and_died
@@ -81,6 +82,8 @@ class Operations:
     :param known: ids of what is in the project: the tests of all else are not among ``tests``.
     :param manifest: tells the project's code, which a publish puts on record.
     :param unfinished: the last run of this working copy, if it has not come to its end.
+    :param width: columns that a line of a summary may have; None for no limit.
+    :param next_steps: whether a summary tells the commands that go on.
     """
 
     def __init__(
@@ -95,6 +98,8 @@ class Operations:
         known: Callable[[], Collection[str]],
         unfinished: LastRun | None = None,
         manifest: Callable[[], Packed] | None = None,
+        width: int | None = None,
+        next_steps: bool = True,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
@@ -105,6 +110,8 @@ class Operations:
         self._known = known
         self._unfinished = unfinished
         self._manifest = manifest
+        self._width = width
+        self._next_steps = next_steps
         self._leases: dict[str, tuple[Lease, bool]] = {}
         self.rolled_back: list[LedgerPublish] = []
         """The publishes that this call has undone, for those who want to know."""
@@ -250,11 +257,17 @@ class Operations:
         if all(node.kind == LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
-                "did not come to an end. Nothing has changed. Build it again with "
-                f"--vars 'wap_branch: {one.branch}', or drop it: dbt run-operation wap_discard "
-                f"--args '{{branch: {one.branch}}}'"
+                "did not come to an end. Nothing has changed. Build it again: "
+                f"{next_command.dbt('build', branch=one.branch)}, or drop it: "
+                f"{next_command.operation('wap_discard', one.branch)}"
             )
-        lines = summary.lines(closing, run_id=self._run_id, branch=one.branch)
+        lines = summary.lines(
+            closing,
+            run_id=self._run_id,
+            branch=one.branch,
+            width=self._width,
+            next_steps=self._next_steps,
+        )
         if closing.refused or closing.decision.failed or not closing.published:
             raise NotPublished("\n".join(lines))
         return lines
@@ -384,12 +397,26 @@ class Operations:
             f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "
             "readers of main see again:"
         )
+        longest = max((len(".".join(entry.identifier)) for entry in entries), default=0)
         for entry in entries:
-            before = entry.base if entry.base is not None else entry.base_metadata_location
-            yield f"  {'.'.join(entry.identifier)}   {before or 'not there, as before'}"
+            yield f"  {'.'.join(entry.identifier):<{longest}}   {self._stands(entry.identifier)}"
         if force:
             yield from (f"  undone with it: {_publish_told(one)}" for one in later)
             yield from (f"  lost to readers: {text}" for text in passed)
+
+    def _stands(self, identifier: Identifier) -> str:
+        """What readers of main see of a table now: how many rows, of when."""
+        state = self._lake.state(identifier)
+        if state is None:
+            return "not there, as before"
+        if state.kind == "view":
+            return "the view as before"
+        if state.main is None:
+            return "no rows yet"
+        rows = exact_rows(self._lake.snapshot_summary(identifier, state.main))
+        count = "its rows" if rows is None else f"{rows:,} row{'s' if rows != 1 else ''}"
+        changed = self._lake.last_change(identifier)
+        return f"{count} of {changed:%Y-%m-%d %H:%M:%S} UTC" if changed else count
 
     def _why_not(
         self,
@@ -492,10 +519,9 @@ class Operations:
             f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
             "main see no change."
         )
-        yield f"  Next: audit it again         dbt test --vars 'wap_branch: {done.branch}'"
-        arguments = f"--args '{{branch: {done.branch}}}'"
-        yield f"        publish it as audited  dbt run-operation wap_publish {arguments}"
-        yield f"        drop it                dbt run-operation wap_discard {arguments}"
+        yield f"  Next: audit it again         {next_command.dbt('test', branch=done.branch)}"
+        yield f"        publish it as audited  {next_command.operation('wap_publish', done.branch)}"
+        yield f"        drop it                {next_command.operation('wap_discard', done.branch)}"
 
     def _held_row(
         self, row: Mapping[str, Any], found: Mapping[Identifier, Candidate]
@@ -577,10 +603,7 @@ def _publish_told(publish: LedgerPublish) -> str:
 
 def _step_told(step: moved.Step) -> str:
     what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
-    return (
-        f"snapshot {step.snapshot_id} ({what}), written past the gate at "
-        f"{step.at:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    return f"{what}, written past the gate at {step.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _tables_of(publish: LedgerPublish) -> str:
@@ -606,7 +629,6 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
 
 def _ways_on(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """The commands that go on from a branch; ``nodes`` are its rows in the ledger."""
-    arguments, on_branch = f"--args '{{branch: {branch}}}'", f"--vars 'wap_branch: {branch}'"
     rejected = [
         node["node_id"].split(".", 2)[-1] for node in nodes if node["verdict"] == "rejected"
     ]
@@ -614,13 +636,13 @@ def _ways_on(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
         selected = " ".join(f"+{name}+" for name in rejected[:_SELECTED])
         more = selected if len(rejected) <= _SELECTED else ""
         select = f" --select {more}" if more else ""
-        yield f"    after a fix, build again   dbt build{select} {on_branch}"
+        yield f"    after a fix, build again   {next_command.dbt(f'build{select}', branch=branch)}"
     elif nodes:
-        yield f"    audit again and publish    dbt test {on_branch}"
-        yield f"    publish as audited         dbt run-operation wap_publish {arguments}"
+        yield f"    audit again and publish    {next_command.dbt('test', branch=branch)}"
+        yield f"    publish as audited         {next_command.operation('wap_publish', branch)}"
     else:
-        yield f"    build it again             dbt build {on_branch}"
-    yield f"    drop it                    dbt run-operation wap_discard {arguments}"
+        yield f"    build it again             {next_command.dbt('build', branch=branch)}"
+    yield f"    drop it                    {next_command.operation('wap_discard', branch)}"
 
 
 def _when(milliseconds: int) -> datetime:

@@ -23,6 +23,7 @@ from sparkwap.build import (
     say,
 )
 from sparkwap.errors import ConfigError
+from sparkwap.settings import REPLAY
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -182,7 +183,7 @@ def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None
         tell("no row is in quarantine; nothing to do")
         return 0
     selected = [f"{name}+" for name in names]
-    code = call.run("build", "--select", *selected, landing_replay=True)
+    code = call.run("build", "--select", *selected, **{REPLAY: "true"})
     after = sum(len(bad_rows(lake, model)) for model in models)
     tell(told(sum(waiting.values()), after, code))
     return code

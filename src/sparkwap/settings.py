@@ -20,7 +20,12 @@ DisabledMode = Literal["hold", "publish"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
-_OF_ENVIRONMENT = ("branch", "publish", "warnings", "disabled_tests", "reads")
+_OF_ENVIRONMENT = {
+    f"SPARKWAP_{key.upper()}": f"{_PREFIX}{key}"
+    for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
+}
+UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"
+"""Environment variables that say for one call what `landing_until` and `landing_replay` say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +129,23 @@ class GateSettings:
         return settings
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The vars that environment variables set for one call: ``SPARKWAP_BRANCH``, ...
+def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that are settings of one call, as far as they have a value.
 
     With other ``--vars`` than the last time dbt parses the whole project anew.
+    """
+    return {key: environment[key] for key in (*_OF_ENVIRONMENT, UNTIL, REPLAY)
+            if environment.get(key)}  # fmt: skip
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The vars that environment variables set: ``SPARKWAP_BRANCH`` is `wap_branch`, and so on.
 
     Returns:
         Those of `wap_branch`, `wap_publish`, `wap_warnings`, `wap_disabled_tests` and `wap_reads`
         that have a value.
     """
-    given = {key: environment.get(f"SPARKWAP_{key.upper()}") for key in _OF_ENVIRONMENT}
-    return {f"{_PREFIX}{key}": value for key, value in given.items() if value}
+    return {var: environment[key] for key, var in _OF_ENVIRONMENT.items() if environment.get(key)}
 
 
 class _Reader:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import lease
+from sparkwap import lease, next_command
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import PARTIAL
 from sparkwap.names import is_run_branch, short_run_id
@@ -48,6 +48,8 @@ class LastRun:
         target: dbt's target.
         at: when it was put on record, in seconds since the epoch.
         publish: its mode of publishing; ``replay`` if it read as of an earlier moment.
+        settings: the environment variables that were settings of this call; a retry has them too,
+            as it has the vars.
     """
 
     run_id: str
@@ -57,6 +59,7 @@ class LastRun:
     target: str = ""
     at: float = 0.0
     publish: str = "run"
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -231,7 +234,7 @@ def going_on(
             return GoingOn(run, f"sparkwap  goes on with {told}", tuple(gone))
         line = line or (
             f"sparkwap  does not go on with {told}, which {why}; "
-            f"to do so: SPARKWAP_BRANCH={run.branch} dbt {command}"
+            f"to do so: {next_command.dbt(command, branch=run.branch)}"
         )
     return GoingOn(None, line, tuple(gone))
 

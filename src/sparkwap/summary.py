@@ -1,8 +1,11 @@
 """The text at the end of a run: what was published, held and rejected, why, and what comes next."""
 
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from sparkwap import next_command
 from sparkwap.gate import (
     CHANGED_RULE,
     HELD_WARNING,
@@ -26,6 +29,7 @@ _SELECTED = 3
 _OUTCOMES: tuple[Outcome, ...] = ("published", "rejected", "held")
 _INDENT = "  "
 _LABEL_WIDTH = max(map(len, _OUTCOMES)) + 2
+_NAMES = " " * (len(_INDENT) + _LABEL_WIDTH + 2)
 _UNCHANGED = "readers of main still see the state before this run."
 
 _Row = tuple[Outcome, BuiltNode, Verdict]
@@ -52,7 +56,15 @@ class Closing(Protocol):
     def in_series(self) -> bool: ...
 
 
-def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] = ()) -> list[str]:
+def lines(
+    closing: Closing,
+    *,
+    run_id: str,
+    branch: str,
+    remarks: Sequence[str] = (),
+    width: int | None = None,
+    next_steps: bool = True,
+) -> list[str]:
     """Return the summary of a run, line by line, as plain text.
 
     Args:
@@ -64,26 +76,30 @@ def lines(closing: Closing, *, run_id: str, branch: str, remarks: Sequence[str] 
         run_id: dbt's invocation id.
         branch: The audit branch.
         remarks: What else there is to tell of how it came to this, behind the totals.
+        width: Columns that a line may have; None for no limit. A single word that is longer, such
+            as a quoted argument of a command, stays whole.
+        next_steps: Whether to tell the commands that go on from here.
 
     Returns:
-        One line for each of up to 20 tables of each outcome, up to 20 notices, the totals, and the
-        commands that go on from here. Empty when the run built nothing.
+        One line for each of up to 20 tables of each outcome, those that wait for the same reason
+        together, up to 20 notices, the totals, and the commands that go on from here. Empty when
+        the run built nothing.
     """
     rows = [_row(node, closing) for node in closing.nodes]
     if not rows:
         return []
     shown = {outcome: [row for row in rows if row[0] == outcome] for outcome in _OUTCOMES}
-    width = max(len(row[1].name) for group in shown.values() for row in group[:_ROWS_SHOWN])
+    longest = max(len(row[1].name) for group in shown.values() for row in group[:_ROWS_SHOWN])
     text = [f"sparkwap  run {short_run_id(run_id)} on branch {branch}"]
     for outcome, group in shown.items():
-        text += _group(outcome, group, width)
+        text += _group(outcome, group, longest)
     text += _notices(closing)
     text += _totals(closing, rows)
     if closing.refused is not None:
         text += (f"{_INDENT}{line}" for line in closing.refused.splitlines())
     text += (f"{_INDENT}{line}" for line in remarks)
-    text += _next(_ways_on(rows, branch, closing))
-    return text
+    told = [part for line in text for part in _wrapped(line, width)]
+    return [*told, *(_next(_ways_on(rows, branch, closing), width) if next_steps else ())]
 
 
 def ways(closing: Closing, branch: str) -> list[tuple[str, str]]:
@@ -102,7 +118,7 @@ def not_closed(*, run_id: str, branch: str) -> list[str]:
         f"{_INDENT}Readers of main see no change; what was built waits on its branch.",
         *_next(
             [
-                ("after a fix of the hook", f"dbt build --vars 'wap_branch: {branch}'"),
+                ("after a fix of the hook", next_command.dbt("build", branch=branch)),
                 ("give it up", _discard(branch)),
             ]
         ),
@@ -121,10 +137,24 @@ def _row(node: BuiltNode, closing: Closing) -> _Row:
 
 def _group(outcome: Outcome, group: Sequence[_Row], width: int) -> Iterable[str]:
     label = f"{_INDENT}{outcome:<{_LABEL_WIDTH}}"
-    for _, node, verdict in group[:_ROWS_SHOWN]:
-        first, *others = _details(node, verdict)
-        yield f"{label}{node.name:<{width}}   {first}"
-        yield from (" " * (len(label) + width + 3) + other for other in others)
+    alike: dict[tuple[str, ...], list[_Row]] = {}
+    for number, row in enumerate(group):
+        # What is published has its own number of tests, and mostly nothing else to tell.
+        alike.setdefault(row[2].reasons or (str(number),), []).append(row)
+    left = _ROWS_SHOWN
+    for same in alike.values():
+        if left <= 0:
+            break
+        _, node, verdict = same[0]
+        first, *more = _details(node, verdict)
+        if len(same) == 1:
+            yield f"{label}{node.name:<{width}}   {first}"
+            yield from (" " * (len(label) + width + 3) + text for text in more)
+        else:
+            yield f"{label}{len(same):,} tables: {first}"
+            yield from (f"{' ' * len(label)}{text}" for text in more)
+            yield f"{_NAMES}{', '.join(one.name for _, one, _ in same[:left])}"
+        left -= len(same)
     if len(group) > _ROWS_SHOWN:
         # wap_status tells of open branches, so it knows nothing of what is published.
         hint = "" if outcome == "published" else ": dbt run-operation wap_status"
@@ -194,7 +224,6 @@ def _counted(count: int, noun: str, *, number: bool = True) -> str:
 
 def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[str, str]]:
     """Return the next steps: what it is for, and the command."""
-    on_branch = f"--vars 'wap_branch: {branch}'"
     kept = [row for row in rows if row[0] != "published"]
     if not kept:
         return []
@@ -211,12 +240,13 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
     looked_at = next((node for _, node, _ in rejected if node.candidate), None)
     if looked_at is not None:
         query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
-        ways.append(("look at it as built", f'dbt show --inline "{query}" {on_branch}'))
+        look = f'show --inline "{query}"'
+        ways.append(("look at it as built", next_command.dbt(look, branch=branch)))
     strange = [row for row in kept if not row[1].known and row[1] not in loads]
     if strange:
         # Only its own project knows how it is built and what its tests are.
         rebuilt = any(row[0] == "rejected" for row in strange)
-        command = f"dbt {'build' if rebuilt else 'test'} {on_branch}"
+        command = next_command.dbt("build" if rebuilt else "test", branch=branch)
         ways.append(("in the project that has it", command))
     if rejected:
         # A retry repeats this invocation: if that was only a test, it sees the same rows again.
@@ -227,7 +257,7 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         ways.append(
             (
                 "after a fix" if again else "after a fix upstream",
-                _build(nodes, on_branch, upstream=not again),
+                _build(nodes, branch, upstream=not again),
             )
         )
     elif not stopped and not loads:
@@ -236,44 +266,44 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         # The refused candidates stand on a base that is no more.
         refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
         if refused:
-            ways.append(("build on main as it is", _build(refused, on_branch)))
+            ways.append(("build on main as it is", _build(refused, branch)))
     return [*ways, ("give it up", _discard(branch))]
 
 
 def _discard(branch: str) -> str:
-    return f"dbt run-operation wap_discard --args '{{branch: {branch}}}'"
+    return next_command.operation("wap_discard", branch)
 
 
-def _build(nodes: Sequence[BuiltNode], on_branch: str, *, upstream: bool = False) -> str:
+def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
     """Return the command that builds these nodes, and what is downstream, once more."""
     names = [node.node_id.split(".", 2)[-1] for node in nodes]
     before = "+" if upstream else ""
     few = len(names) <= _SELECTED
     selected = "".join(f" {before}{name}+" for name in names) if few else ""
-    return f"dbt build{' --select' if selected else ''}{selected} {on_branch}"
+    return next_command.dbt(f"build{' --select' if selected else ''}{selected}", branch=branch)
 
 
 def _ways_from_held(kept: Sequence[_Row], branch: str) -> Iterable[tuple[str, str]]:
-    on_branch = f"--vars 'wap_branch: {branch}'"
+    test = next_command.dbt("test", branch=branch)
     reasons = {reason for _, _, verdict in kept for reason in verdict.reasons}
     missing = any(verdict.passed < verdict.expected for _, _, verdict in kept)
     if reasons & set(PARTIAL.values()):
         nodes = [node for _, node, _ in kept if node.status in PARTIAL]
-        yield "build it whole", _build(nodes, on_branch)
+        yield "build it whole", _build(nodes, branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
         # `dbt test` does nothing, hooks included, where no other test is left.
-        publish = f"dbt run-operation wap_publish --args '{{branch: {branch}}}'"
-        yield "enable the test, and run it", f"dbt test {on_branch}"
-        yield "publish without it", f"{publish} --vars 'wap_disabled_tests: publish'"
+        publish = next_command.operation("wap_publish", branch, disabled_tests="publish")
+        yield "enable the test, and run it", test
+        yield "publish without it", publish
     elif missing:
-        yield "run the tests, and publish", f"dbt test {on_branch}"
+        yield "run the tests, and publish", test
     if UNTESTED in reasons:
-        yield "after adding tests", f"dbt test {on_branch}"
+        yield "after adding tests", test
     if any(reason.endswith((HELD_WARNING, CHANGED_RULE)) for reason in reasons):
-        accepted = f"{{wap_branch: {branch}, wap_warnings: publish}}"
-        yield "accept the warnings", f"dbt test --vars '{accepted}'"
+        accepted = next_command.dbt("test", branch=branch, warnings="publish")
+        yield "accept the warnings", accepted
     if PUBLISHING_OFF in reasons and not missing:
-        yield "publish it", f"dbt run-operation wap_publish --args '{{branch: {branch}}}'"
+        yield "publish it", next_command.operation("wap_publish", branch)
 
 
 def _ref(node_id: str) -> str:
@@ -283,8 +313,44 @@ def _ref(node_id: str) -> str:
     return f"ref('{name}', v={version})" if dot else f"ref('{parts[-1]}')"
 
 
-def _next(ways: Sequence[tuple[str, str]]) -> Iterable[str]:
-    width = max((len(purpose) for purpose, _ in ways), default=0)
+def _next(ways: Sequence[tuple[str, str]], width: int | None = None) -> Iterable[str]:
+    longest = max((len(purpose) for purpose, _ in ways), default=0)
     for number, (purpose, command) in enumerate(ways):
-        label = "Next:" if number == 0 else "     "
-        yield f"{_INDENT}{label} {purpose:<{width}}   {command}"
+        label = f"{_INDENT}{'Next:' if number == 0 else '     '} "
+        line = f"{label}{purpose:<{longest}}   {command}"
+        if width is None or len(line) <= width:
+            yield line
+        else:
+            yield f"{label}{purpose}"
+            yield from _continued(command, " " * (len(label) + 2), width)
+
+
+# --- the width of the terminal ------------------------------------------------------------------
+
+_WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+
+
+def _wrapped(line: str, width: int | None) -> Iterable[str]:
+    """Break a line of the summary where it is too long, its rest below where its text begins."""
+    if width is None or len(line) <= width:
+        return [line]
+    text = line.lstrip(" ")
+    row = text.startswith((*_OUTCOMES, "notice ")) or len(line) - len(text) >= len(_NAMES) - 2
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=_NAMES if row else _INDENT * 2,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _continued(command: str, indent: str, width: int) -> Iterable[str]:
+    """Break a command as a shell lets it be broken, never within quotes."""
+    line = indent
+    for word in _WORDS.findall(command):
+        if line.strip() and len(line) + len(word) + 2 > width:
+            yield f"{line.rstrip()} \\"
+            line = indent + "  "
+        line += f"{word} "
+    yield line.rstrip()

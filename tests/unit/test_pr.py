@@ -25,7 +25,7 @@ from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing
 from sparkwap.pr.standing import Standing, standing
 from sparkwap.run import NodeFact, Run
-from sparkwap.settings import GateSettings
+from sparkwap.settings import GateSettings, from_environment
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDERS = ("shop", "orders")
@@ -345,7 +345,7 @@ class World:
         return 0 if self.ok else 1
 
     def dbt(self, call: build.DbtCall, *command: str, **more: Any) -> int:
-        variables = {**call.variables, **more}
+        variables = {**call.variables, **from_environment({**call.environment, **more})}
         self.commands.append(list(command[:2] if command[0] == "run-operation" else command))
         if command[0] == "build":
             state = Path(command[command.index("--state") + 1]) if "--state" in command else None

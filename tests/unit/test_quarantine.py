@@ -10,6 +10,7 @@ from sparkwap import landing, quarantine
 from sparkwap.build import DbtCall, Lake, RawModel, parse_call
 from sparkwap.errors import ConfigError
 from sparkwap.quarantine import BadRow
+from sparkwap.settings import REPLAY
 
 ENTRY = landing.parse_entry(
     {
@@ -93,7 +94,7 @@ def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(DbtCall, "lake", lambda _: Lake("lake", {}))
     monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or 0)
     assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
-    assert calls == [(("build", "--select", "raw_shop__orders+"), {"landing_replay": True})]
+    assert calls == [(("build", "--select", "raw_shop__orders+"), {REPLAY: "true"})]
     assert lines[0].startswith("1 row of 2 brought back")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,7 +135,7 @@ def test_a_refusal_tells_who_moved_the_tables_and_what_force_would_take(lake: La
     assert text.startswith("Nothing was rolled back: tables moved on since the publish of run 111")
     assert "shop.orders: main: expected snapshot" in text
     assert f"then came the publish of run {second} at " in text
-    assert "(append), written past the gate at " in text
+    assert "append, written past the gate at " in text
     assert f"wap_rollback --args '{{run: {second}}}'" in text
     assert f"wap_rollback --args '{{run: {first}, force: true}}'" in text
     assert "none keeps newer rows" in text
@@ -223,6 +224,8 @@ def test_what_was_audited_is_published_again_without_a_new_audit(lake: Lake) -> 
     first = publish(lake, 0, "orders")
     told = call(lake, "wap_rollback", run=first, reopen=True)
     assert told[0].startswith("Rolled back the publish of run 11111111")
+    # What readers see again, in their words: no ids of snapshots.
+    assert re.fullmatch(r"  shop\.orders   1 row of [-0-9]{10} [:0-9]{8} UTC", told[1])
     assert live(lake) == [0]
     call(lake, "wap_publish", branch="dev")
     assert live(lake) == [0, 0]

@@ -190,7 +190,7 @@ def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
     assert (live(lake), live(lake, OTHER.identifier)) == ([1], [1])
     told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
     again = "build" if seen else "test"
-    assert f"in the project that has it   dbt {again} --vars 'wap_branch: dev'" in told
+    assert f"in the project that has it   SPARKWAP_BRANCH=dev dbt {again}" in told
     # Its own project finds it as it has left it.
     (row,) = (r for r in lake.ledger.branch_history("dev").nodes if r["node_id"] == NODE.node_id)
     assert (row["run_id"], row["problem"]) == (FIRST, None)
@@ -234,7 +234,7 @@ def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: La
         later = a_run(lake, SECOND, disabled_tests="publish").close([], tests, [], KNOWN)
         assert later.decision.verdicts[NODE.node_id].reasons == (reason,)
     told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
-    assert "after a fix           dbt build --select orders+ --vars 'wap_branch: dev'" in told
+    assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select orders+" in told
     assert live(lake) == [1]
     # Deleted on purpose, and built again: it has said nothing of these rows.
     build(again := a_run(lake, THIRD, publish="never"), 2)

@@ -1,7 +1,7 @@
 import pytest
 
 from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings
+from sparkwap.settings import GateSettings, from_environment, of_one_call
 from sparkwap.sweep import Limits
 
 
@@ -141,3 +141,20 @@ def test_all_errors_come_at_once() -> None:
         "wap_guard",
         "wap_require_test",
     ]
+
+
+def test_what_is_for_one_call_comes_by_the_environment() -> None:
+    given = {
+        "SPARKWAP_BRANCH": "march",
+        "SPARKWAP_PUBLISH": "never",
+        "SPARKWAP_WARNINGS": "",
+        "SPARKWAP_LANDING_UNTIL": "2024-01-31",
+        "SPARKWAP_JARS": "/jars",
+        "PATH": "/bin",
+    }
+    assert from_environment(given) == {"wap_branch": "march", "wap_publish": "never"}
+    assert set(of_one_call(given)) == {
+        "SPARKWAP_BRANCH",
+        "SPARKWAP_PUBLISH",
+        "SPARKWAP_LANDING_UNTIL",
+    }

@@ -1,8 +1,12 @@
 """The whole text, as people see it."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from textwrap import dedent
+from typing import Any
+
+import pytest
 
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.settings import GateSettings
@@ -43,6 +47,7 @@ def ended(
     refused: str | None = None,
     earlier: frozenset[str] = frozenset(),
     notices: Mapping[str, tuple[str, ...]] | None = None,
+    **shown: Any,
 ) -> str:
     """Return the summary; `statuses` has the results of each table's tests, None for no result."""
     tests, results = [], []
@@ -58,7 +63,7 @@ def ended(
     decision = decide(nodes, tests, results, gate or GateSettings())
     live = 0 if refused else len(decision.publish)
     closing = Ended(decision, tuple(nodes), live, refused, earlier=earlier, notices=notices or {})
-    return "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
+    return "\n".join(lines(closing, run_id=RUN, branch=BRANCH, **shown))
 
 
 def golden(text: str) -> str:
@@ -95,9 +100,9 @@ def test_a_rejected_run() -> None:
           held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
           held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
           Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
-          Next: look at it as built    dbt show --inline "select * from {{ ref('stg_policies') }}" --vars 'wap_branch: wap_1a2b3c4d'
+          Next: look at it as built    SPARKWAP_BRANCH=wap_1a2b3c4d dbt show --inline "select * from {{ ref('stg_policies') }}"
                 after a fix of it      dbt retry
-                after a fix upstream   dbt build --select +stg_policies+ --vars 'wap_branch: wap_1a2b3c4d'
+                after a fix upstream   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +stg_policies+
                 give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
@@ -113,7 +118,7 @@ def test_a_part_published() -> None:
           rejected   insurance.b   build failed
           Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, out of readers' sight.
           Next: after a fix of it      dbt retry
-                after a fix upstream   dbt build --select +b+ --vars 'wap_branch: wap_1a2b3c4d'
+                after a fix upstream   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +b+
                 give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
@@ -125,7 +130,7 @@ def test_held_as_no_test_has_run() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           held       insurance.a   tests check_a_0, check_a_1 did not run
           Nothing was published (1 held); readers of main still see the state before this run.
-          Next: run the tests, and publish   dbt test --vars 'wap_branch: wap_1a2b3c4d'
+          Next: run the tests, and publish   SPARKWAP_BRANCH=wap_1a2b3c4d dbt test
                 give it up                   dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
@@ -140,7 +145,7 @@ def test_each_way_of_being_held_has_its_command() -> None:
     strict = GateSettings(require_tests=True, warnings="hold")
     assert "after adding tests" in ended([node("a")], {}, strict)
     warned = ended([node("a")], {"a": ["warn"]}, strict)
-    assert "dbt test --vars '{wap_branch: wap_1a2b3c4d, wap_warnings: publish}'" in warned
+    assert "SPARKWAP_BRANCH=wap_1a2b3c4d SPARKWAP_WARNINGS=publish dbt test" in warned
     off = ended([node("a")], {"a": ["pass"]}, GateSettings(publish="never"))
     assert "dbt run-operation wap_publish --args '{branch: wap_1a2b3c4d}'" in off
     for text in (warned, off):
@@ -154,7 +159,7 @@ def test_a_refused_publish() -> None:
           held       insurance.a   the catalog refused the publish
           The catalog refused the publish, so nothing was published; readers of main still see the state before this run.
           main moved
-          Next: build on main as it is   dbt build --select a+ --vars 'wap_branch: wap_1a2b3c4d'
+          Next: build on main as it is   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select a+
                 give it up               dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
@@ -169,7 +174,38 @@ def test_long_lists_are_cut() -> None:
         "  Published 150 tables in one transaction (0.05 s).",
     ]
     text = ended(nodes, {}, GateSettings(publish="never")).splitlines()
-    assert text[21] == "  held       and 130 more: dbt run-operation wap_status"
+    assert text[1] == "  held       150 tables: publishing is off (wap_publish: never)"
+    assert text[2].startswith("               insurance.t000, insurance.t001")
+    assert text[2].count("insurance.") == 20
+    assert text[3] == "  held       and 130 more: dbt run-operation wap_status"
+
+
+def test_what_waits_for_the_same_reason_is_told_once() -> None:
+    nodes = [node(name) for name in ("raw", "a", "b")]
+    text = ended(nodes, {"raw": ["fail"], "a": ["pass"]}).splitlines()
+    assert text[2:4] == [
+        "  held       2 tables: waits for the run: 1 of 3 tables rejected (insurance.raw)",
+        "               insurance.a, insurance.b",
+    ]
+
+
+@pytest.mark.parametrize("width", [50, 70, 90])
+def test_no_line_is_longer_than_the_terminal(width: int) -> None:
+    nodes = [node(f"table_{number}") for number in range(9)]
+    nodes += [node("later", "table_0", status="skipped"), node("a_table_with_a_long_name")]
+    warned = {nodes[1].node_id: ("a.csv: a new column 'vat' was added at its end as a text",)}
+    whole = ended(nodes, {"table_0": ["fail", "error"]}, notices=warned)
+    text = ended(nodes, {"table_0": ["fail", "error"]}, notices=warned, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\\\n", "").split() == whole.split()
+    # A shell takes the command as it stands.
+    look = text[text.index("SPARKWAP_BRANCH") :].split("after a fix of it")[0].replace("\\\n", "")
+    assert shlex.split(look)[:4] == [f"SPARKWAP_BRANCH={BRANCH}", "dbt", "show", "--inline"]
+    assert shlex.split(look)[4] == "select * from {{ ref('table_0') }}"
+
+
+def test_who_has_next_steps_of_its_own_leaves_these_out() -> None:
+    assert "Next:" not in ended([node("a")], {"a": ["fail"]}, next_steps=False)
 
 
 def test_many_reasons_are_cut() -> None:
@@ -193,10 +229,10 @@ def test_a_run_that_built_nothing_says_nothing() -> None:
 def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
     nodes = [node(name) for name in ("a", "b", "c", "d")]
     few = ended(nodes, {"a": ["fail"]}, earlier=frozenset({nodes[0].node_id}))
-    assert f"after a fix           dbt build --select a+ --vars 'wap_branch: {BRANCH}'" in few
+    assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build --select a+" in few
     bad: dict[str, list[str | None]] = {name: ["fail"] for name in ("a", "b", "c", "d")}
     all_of_them = ended(nodes, bad, earlier=frozenset(n.node_id for n in nodes))
-    assert f"after a fix           dbt build --vars 'wap_branch: {BRANCH}'" in all_of_them
+    assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build" in all_of_them
 
 
 def test_what_builds_had_to_tell_is_told() -> None:
@@ -225,16 +261,16 @@ def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
 def test_what_was_built_empty_has_to_be_built_whole() -> None:
     text = ended([node("a", status="empty")], {"a": ["empty"]})
     assert "held       insurance.a   it was built with --empty, without its rows" in text
-    assert "Next: build it whole   dbt build --select a+ --vars 'wap_branch: " in text
+    assert "Next: build it whole   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select a+" in text
     assert "dbt test" not in text
 
 
 def test_a_disabled_test_is_enabled_or_accepted() -> None:
     text = ended([node("a")], {"a": ["disabled"]})
     assert "test check_a_0 is disabled" in text
-    assert "enable the test, and run it   dbt test" in text
-    accepted = "--args '{branch: wap_1a2b3c4d}' --vars 'wap_disabled_tests: publish'"
-    assert f"publish without it            dbt run-operation wap_publish {accepted}" in text
+    assert "enable the test, and run it   SPARKWAP_BRANCH=wap_1a2b3c4d dbt test" in text
+    publish = "dbt run-operation wap_publish --args '{branch: wap_1a2b3c4d}'"
+    assert f"publish without it            SPARKWAP_DISABLED_TESTS=publish {publish}" in text
 
 
 def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
@@ -249,12 +285,12 @@ def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
         assert "dbt retry" not in text
     held = ended(nodes, {"drop": [None]})
     assert "sparkwap load" not in held
-    assert f"dbt test --vars 'wap_branch: {BRANCH}'" in held
+    assert f"SPARKWAP_BRANCH={BRANCH} dbt test" in held
 
 
 def test_what_another_project_has_built_is_tested_and_built_there() -> None:
     nodes = [replace(node("orders"), known=False), node("items")]
-    there = "Next: in the project that has it   dbt {} --vars 'wap_branch: wap_1a2b3c4d'\n"
+    there = "Next: in the project that has it   SPARKWAP_BRANCH=wap_1a2b3c4d dbt {}\n"
     held = ended(nodes, {"items": ["pass"]})
     assert "insurance.orders   its tests are not known to this command, which does not" in held
     assert there.format("test") in held
@@ -269,7 +305,7 @@ def test_a_run_of_which_the_gate_was_not_asked() -> None:
         "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
         "  A hook failed before the gate was asked, so nothing was published.",
         "  Readers of main see no change; what was built waits on its branch.",
-        "  Next: after a fix of the hook   dbt build --vars 'wap_branch: wap_1a2b3c4d'",
+        "  Next: after a fix of the hook   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build",
         "        give it up                "
         "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from sparkwap import next_command
 from sparkwap.alerts.model import Command, Event, FailedTest, Kind, Sample
 from sparkwap.alerts.project import Project, trouble
 from sparkwap.gate import PUBLISHING_OFF, BuiltNode, Decision
@@ -17,9 +18,9 @@ from sparkwap.sweep import words
 UNCHANGED = "Readers of main see the state before this run."
 _REASONS = 3
 _GO_ON: Mapping[Kind, tuple[str, str]] = {
-    "rejected": ("dbt build", "after a fix"),
-    "refused": ("dbt build", "build on main as it is"),
-    "held": ("dbt test", "audit and publish"),
+    "rejected": ("build", "after a fix"),
+    "refused": ("build", "build on main as it is"),
+    "held": ("test", "audit and publish"),
 }
 
 
@@ -231,9 +232,8 @@ def of_branch(
         project: Owners and personal columns.
     """
     there = set(standing)
-    arguments, on_branch = f"--args '{{branch: {branch}}}'", f"--vars 'wap_branch: {branch}'"
-    see = Command("see why", f"dbt run-operation wap_status {arguments}")
-    drop = Command("give it up", f"dbt run-operation wap_discard {arguments}")
+    see = Command("see why", next_command.operation("wap_status", branch))
+    drop = Command("give it up", next_command.operation("wap_discard", branch))
     found = []
     for row in rows:
         name, verdict = f"{row['schema']}.{row['name']}", row["verdict"]
@@ -256,7 +256,7 @@ def of_branch(
                 owners=project.owners([row["node_id"]]),
                 reasons=(*reason, f"{verdict} for {words(age)}"),
                 branch=branch,
-                commands=(see, Command(purpose, f"{verb} {on_branch}"), drop),
+                commands=(see, Command(purpose, next_command.dbt(verb, branch=branch)), drop),
                 state="Readers of main do not see it.",
                 key=trouble([given]) if kind == "rejected" else "",
             )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparkwap import names, steps
+from sparkwap import names, next_command, steps
 from sparkwap.catalog import branches, reads, sameness, sparksql, views
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
@@ -572,7 +572,7 @@ class Lake:
             raise CatalogError(
                 "Tables and views that were new or changed cannot be put beside the live ones "
                 "again on this catalog, which writes its metadata itself. Nothing was changed. "
-                f"Build them again: dbt build --vars 'wap_branch: {branch}'"
+                f"Build them again: {next_command.dbt('build', branch=branch)}"
             )
         schemas = {names.side_schema(schema, branch) for schema in beside}
         for schema in schemas:

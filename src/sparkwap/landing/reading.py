@@ -24,6 +24,7 @@ from sparkwap.landing.files import (
     root_of,
 )
 from sparkwap.landing.sql import text
+from sparkwap.settings import REPLAY, UNTIL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,8 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
 
     The node's meta has ``landing``, the entry (see `sparkwap.landing.entry`), and ``drop``:
     ``root``, the landing folder (relative to the project), ``until``, the last load date to read
-    or an empty text, and ``replay``, true to read the quarantined rows again and no new files.
+    or an empty text, and ``replay``, true to read the quarantined rows again and no new files;
+    ``SPARKWAP_LANDING_UNTIL`` and ``SPARKWAP_LANDING_REPLAY`` say so for one call.
     In a run with ``as_of`` the log is what it was then, and no file is read.
 
     Args:
@@ -96,10 +98,11 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
     reader = Reader(session, entry, known, here)
-    if _is_true(drop.get("replay")):
+    if _is_true(here.settings.get(REPLAY) or drop.get("replay")):
         return reader.nothing() if table is None else reader.replay(table)
     new = pending(list_files(root, entry), known.files)
-    return reader.read(choose(new, entry.kind, parse_until(drop.get("until"))))
+    until = here.settings.get(UNTIL) or drop.get("until")
+    return reader.read(choose(new, entry.kind, parse_until(until)))
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:

@@ -166,7 +166,7 @@ def draw_branches(page: Page) -> None:
     if not page.branches:
         st.success("No audit branch is open: all that was built is published or discarded.")
         st.caption("A run that is held or rejected leaves its branch here, as this one does:")
-        st.code("dbt build --vars 'wap_publish: never'", language="shell")
+        st.code("SPARKWAP_PUBLISH=never dbt build", language="shell")
         return
     st.caption(
         "What is on a branch, readers of main do not see. It was held or rejected, or its run is "

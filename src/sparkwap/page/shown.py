@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
+from sparkwap import next_command
 from sparkwap.diff.model import SchemaChange
 from sparkwap.names import short_run_id
 
@@ -333,15 +334,14 @@ def _metric_name(row: Row) -> str:
 
 def commands(branch: str, verdicts: Collection[str]) -> list[tuple[str, str]]:
     """The commands that go on from an open branch: what each does, and how it is typed."""
-    arguments, variables = f"--args '{{branch: {branch}}}'", f"--vars 'wap_branch: {branch}'"
     found = []
     if "rejected" in verdicts or not verdicts:
-        found.append(("after a fix, build again", f"dbt build {variables}"))
+        found.append(("after a fix, build again", next_command.dbt("build", branch=branch)))
     if verdicts:
-        found.append(("audit again and publish", f"dbt test {variables}"))
-        found.append(("publish as audited", f"dbt run-operation wap_publish {arguments}"))
-    found.append(("every row that differs", f"dbt run-operation wap_diff {arguments}"))
-    found.append(("drop it", f"dbt run-operation wap_discard {arguments}"))
+        found.append(("audit again and publish", next_command.dbt("test", branch=branch)))
+        found.append(("publish as audited", next_command.operation("wap_publish", branch)))
+    found.append(("every row that differs", next_command.operation("wap_diff", branch)))
+    found.append(("drop it", next_command.operation("wap_discard", branch)))
     return found
 
 

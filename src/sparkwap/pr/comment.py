@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkwap import next_command
 from sparkwap.gate import PUBLISHING_OFF
 from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import Outcome, Row, Standing
@@ -132,10 +133,8 @@ def ways_on(standing: Standing) -> list[tuple[str, str]]:
         return [("when it is merged", publish), close]
     if standing.outcome == "rejected":
         built = next((row for row in standing.rejected if row["status"] == "built"), None)
-        look = (
-            f"dbt show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\"" if built else ""
-        )
-        looks = [("look at it", f"{look} --vars 'wap_branch: {branch}'")] if built else []
+        look = f"show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\""
+        looks = [("look at it", next_command.dbt(look, branch=branch))] if built else []
         return [*looks, ("after a fix", audit), close]
     if standing.outcome == "held":
         return [status, ("after that", audit), close]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkwap import next_command
 from sparkwap.build import DbtCall
 from sparkwap.errors import SparkwapError
 from sparkwap.manifests import unpack
@@ -22,6 +23,7 @@ from sparkwap.pr.base import Base
 from sparkwap.pr.code import digests
 from sparkwap.pr.merging import Differing, differing
 from sparkwap.pr.standing import Standing, standing
+from sparkwap.settings import of_one_call
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Lake
@@ -55,15 +57,18 @@ class PullRequest:
         tell: Callable[[str], None],
     ) -> None:
         self.branch = branch
-        # The same for all commands: with other variables dbt parses the project anew.
+        own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,
-            variables={
+            variables={k: v for k, v in call.variables.items() if k not in own},
+            environment={
+                **call.environment,
                 # A publish without a rebuild needs that what was read has not moved either.
-                "wap_reads": "strict",
-                **call.variables,
-                "wap_publish": "never",
-                "wap_branch": branch,
+                "SPARKWAP_READS": "strict",
+                "SPARKWAP_PUBLISH": "never",
+                "SPARKWAP_BRANCH": branch,
+                # The next steps of a pull request are told at its end, once.
+                next_command.VARIABLE: next_command.OFF,
             },
         )
         self._wanted = wanted
@@ -205,7 +210,7 @@ class PullRequest:
                     self._tell(f"to let the newest push win: {again}")
                 return code
         arguments = ["build", *self._selection(found), *self._more]
-        return self._dbt(*arguments, **({"wap_publish": "run"} if publish else {}))
+        return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
 
     def _selection(self, found: Base | None) -> list[str]:
         if found is None:
@@ -241,9 +246,11 @@ class PullRequest:
         given = json.dumps({"branch": self.branch, **arguments})
         return self._dbt("run-operation", name, "--args", given)
 
-    def _dbt(self, *command: str, **variables: Any) -> int:
-        self._tell(f"$ dbt {shlex.join(self._call.arguments(*command, **variables))}")
-        return self._call.run(*command, **variables)
+    def _dbt(self, *command: str, **environment: str) -> int:
+        settings = of_one_call({**self._call.environment, **environment})
+        given = "".join(f"{key}={value} " for key, value in settings.items())
+        self._tell(f"$ {given}dbt {shlex.join(self._call.arguments(*command))}")
+        return self._call.run(*command, **environment)
 
     def _require_audited(self, found: Standing) -> None:
         lake = self.lake
@@ -302,7 +309,7 @@ def diff_section(branch: str, call: DbtCall, limit: int) -> str:
     # Here, as it brings PyArrow along, which no other command needs.
     from sparkwap import diff
 
-    # Beside what the audit has parsed, which has other variables.
+    # Beside what dbt has written of the audit.
     given = replace(call, target_path=call.target_path / FOLDER)
     return diff.comment(
         branch, project_dir=call.project_dir, limit=limit, dbt_arguments=given.arguments()

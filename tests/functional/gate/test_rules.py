@@ -101,7 +101,7 @@ class TestRunThenTest:
         assert shop.new() == set()
         assert held.verdict("orders") == "held"
         assert held.reason("orders") == "tests orders_have_ids, orders_have_customers did not run"
-        assert f"dbt test --vars 'wap_branch: {held.branch}'" in held.text
+        assert f"SPARKWAP_BRANCH={held.branch} dbt test" in held.text
         done = shop.dbt("test").succeeded()
         assert done.branch == held.branch
         assert done.run_id != held.run_id
@@ -180,7 +180,7 @@ class TestRetry:
         held = shop.dbt("run").succeeded()
         failed = shop.dbt("test").failed()
         # `dbt retry` would repeat the test on the same rows.
-        command = f"dbt build --select orders+ --vars 'wap_branch: {held.branch}'"
+        command = f"SPARKWAP_BRANCH={held.branch} dbt build --select orders+"
         assert f"after a fix           {command}" in failed.text
         assert shop.new() == set()
         good = (
@@ -324,7 +324,7 @@ class TestOtherWriters:
         }
         assert 99 in now["orders"].values("id")
         # The way on that the summary names: the new base, the same branch.
-        assert f"build on main as it is   dbt build --vars 'wap_branch: {held.branch}'" in done.text
+        assert f"build on main as it is   SPARKWAP_BRANCH={held.branch} dbt build" in done.text
         again = shop.dbt("build", wap_branch=held.branch).succeeded()
         assert {v for v, _ in again.verdicts.values()} == {"published"}
         assert shop.look()["orders"].values("id") == [1, 2, 3]

@@ -89,7 +89,7 @@ def test_a_hook_that_fails_before_the_gate(make_project: MakeProject, reader: Re
     failed = project.dbt("build", ids="1", fails=True).failed()
     assert "A hook failed before the gate was asked, so nothing was published." in failed.text
     assert reader.look(project.schema) == {}
-    assert f"dbt build --vars 'wap_branch: {failed.branch}'" in failed.text
+    assert f"SPARKWAP_BRANCH={failed.branch} dbt build" in failed.text
     project.dbt("build", ids="1", wap_branch=failed.branch).succeeded()
     assert reader.table(project.schema, "orders").values("id") == [1]
 

@@ -62,7 +62,7 @@ def test_files_are_loaded_by_the_tests_of_their_source(
     for ids, published in (((4,), True), ((400,), False)):
         code, text = load(*ids)
         assert (code, live()) == (STAYS, [1, 2]), text
-        branch = re.search(r"dbt test --select source:web.events --vars 'wap_branch: (\w+)'", text)
+        branch = re.search(r"SPARKWAP_BRANCH=(\w+) dbt test --select source:web.events", text)
         assert branch is not None, text
         done = project.dbt("test", "--select", "source:web.events", wap_branch=branch[1])
         assert done.ok == published, done.text

@@ -19,6 +19,8 @@ from dbt.cli.main import dbtRunner
 from dbt_common.events.base_types import EventLevel, EventMsg
 
 VERDICT = re.compile(r"^ +(published|rejected|held) +(\S+) +(.*)$")
+ALIKE = re.compile(r"^ +(published|rejected|held) +[\d,]+ tables: (.*)$")
+NAMES = re.compile(r"^ {15}(\S+\.\S+(?:, \S+\.\S+)*)$")
 SHOWN = (EventLevel.INFO, EventLevel.WARN, EventLevel.ERROR)
 
 
@@ -69,6 +71,20 @@ class Outcome:
         """Itself, or a failure if dbt took the command for a success."""
         assert not self.ok, f"a non-zero exit was expected:\n{self.text}"
         return self
+
+
+def verdicts(text: str) -> dict[str, tuple[str, str]]:
+    """Verdict and first reason of each table that a summary tells of, by ``schema.name``."""
+    found: dict[str, tuple[str, str]] = {}
+    told = ("", "")
+    for line in text.splitlines():
+        if alike := ALIKE.match(line):
+            told = (alike[1], alike[2])
+        elif one := VERDICT.match(line):
+            found[one[2]] = (one[1], one[3])
+        elif names := NAMES.match(line):
+            found |= dict.fromkeys(names[1].split(", "), told)
+    return found
 
 
 @dataclass
@@ -131,7 +147,6 @@ class Project:
             lines.append(str(ended.exception))
         # The summary is logged line by line, with the time of dbt's own lines left out.
         text = "\n".join(lines)
-        found = [VERDICT.match(line) for line in text.splitlines()]
         return Outcome(
             ok=ended.success,
             run_id=events[0].info.invocation_id if events else "",
@@ -141,7 +156,7 @@ class Project:
                 for result in getattr(ended.result, "results", None) or []
                 if hasattr(result, "node")
             },
-            verdicts={m[2]: (m[1], m[3]) for m in found if m is not None},
+            verdicts=verdicts(text),
         )
 
     @property

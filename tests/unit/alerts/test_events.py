@@ -169,7 +169,7 @@ class TestBranches:
         (one,) = of_branch(row("orders", "held", 24, "tests a did not run"))
         assert (one.kind, one.owners, one.branch) == ("held", ("jane",), BRANCH)
         assert one.reasons == ("tests a did not run", "held for 1 day")
-        assert [c.command for c in one.commands][1] == f"dbt test --vars 'wap_branch: {BRANCH}'"
+        assert [c.command for c in one.commands][1] == f"SPARKWAP_BRANCH={BRANCH} dbt test"
 
     @pytest.mark.parametrize(
         "told",

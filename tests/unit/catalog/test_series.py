@@ -290,7 +290,7 @@ def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench
         "Rolled back in part",
         "\n  s.a\n",
         "s.b: main: expected snapshot",
-        "(append), written past the gate",
+        "append, written past the gate",
         f"wap_rollback --args '{{run: {receipt.publish_id}, force: true}}'",
     ):
         assert text in str(torn.value)

@@ -351,7 +351,7 @@ def test_a_test_that_only_dbt_can_run_holds_it(world: World) -> None:
     done = load(world.lake, request)
     assert (done.outcome, world.live()) == ("held", [1])
     text = "\n".join(told(request, done))
-    assert f"dbt test --select source:web.events --vars 'wap_branch: {done.branch}'" in text
+    assert f"SPARKWAP_BRANCH={done.branch} dbt test --select source:web.events" in text
 
 
 def test_a_warning_lets_it_through_unless_told_otherwise(world: World) -> None:

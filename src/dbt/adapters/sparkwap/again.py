@@ -82,12 +82,14 @@ def build(
     run_id: str,
     target_path: Path,
     limit: float | None,
+    settings: Mapping[str, str],
 ) -> Ended:
     """Run the `dbt build` and wait for its end, or end it.
 
     :param config: dbt's configuration of the run that it is for.
     :param target_path: dbt's target folder of that run; the build's is in it.
     :param limit: seconds that it may take; None for as long as it likes.
+    :param settings: environment variables that are settings of that run.
     """
     target_path = target_path.resolve()
     folder = target_path / FOLDER
@@ -96,6 +98,7 @@ def build(
     command = [*_DBT, *arguments(given, selected, folder)]
     environment = {
         **{key: value for key, value in os.environ.items() if key not in _SCOPE_VARIABLES},
+        **settings,
         BRANCH_VARIABLE: branch,
         RUN_VARIABLE: run_id,
         # All tests that read what is built, whatever the project's default is.

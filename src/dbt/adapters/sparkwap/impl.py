@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -44,6 +45,7 @@ from sparkwap import (
     lease,
     manifests,
     names,
+    next_command,
     overlay,
     rebuilding,
     replay,
@@ -62,7 +64,7 @@ from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
 from sparkwap.redaction import redact
 from sparkwap.run import Closing, Run, overlay_of
-from sparkwap.settings import GateSettings, from_environment
+from sparkwap.settings import GateSettings, from_environment, of_one_call
 from sparkwap.spark_types import widens, wider
 from sparkwap.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
@@ -82,6 +84,8 @@ _T = TypeVar("_T")
 # Commands that write or audit, and so open a run. All others read `main`, or the branch that
 # `wap_branch` names.
 RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
+_DBTS_CLOCK = len("12:34:56  ")
+_NARROWEST = 40
 LOOKING = frozenset({"show", "compile"})
 """Commands that compile nodes and open no run."""
 
@@ -205,17 +209,22 @@ class SparkWapAdapter(SparkAdapter):
             k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
         }
         own = variables.get(getattr(self.config, "project_name", ""), {})
-        given = {**from_environment(os.environ), **self._given_vars()}
+        given = {**from_environment(self._environment), **self._given_vars()}
         settings = GateSettings.from_vars({**scoped, **own, **given})
         if given.get(replay.VARIABLE) and "wap_publish" not in given:
             # An earlier state must not come to readers because nobody thought of them.
             settings = replace(settings, publish="never")
-        last = self._retried
-        if last is not None and last.publish == "never" and "wap_publish" not in given:
-            # dbt repeats the vars of the run that failed, and knows nothing of its environment.
-            settings = replace(settings, publish="never")
         rebuilt = again.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
+
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        """The environment variables that are settings of this call.
+
+        dbt retries with the vars of the run that failed, and knows nothing of its environment.
+        """
+        before = self._retried.settings if self._retried else {}
+        return {**before, **of_one_call(os.environ)}
 
     def _given_vars(self) -> Mapping[str, Any]:
         """The vars of the command line."""
@@ -309,6 +318,7 @@ class SparkWapAdapter(SparkAdapter):
             target=self._target_name,
             at=time.time(),
             publish="replay" if run.replay else run.settings.publish,
+            settings=self._environment,
         ).write(self._target_path, gone)
 
     def _part(self) -> Literal["empty", "sample"] | None:
@@ -518,7 +528,7 @@ class SparkWapAdapter(SparkAdapter):
             raise DbtRuntimeError(
                 f"`dbt {self._command}` reads the present, whatever {replay.VARIABLE} says, so "
                 f"nothing was run. To look at a replay: dbt build --vars '{replay.VARIABLE}: ...', "
-                f"then dbt {self._command} --vars 'wap_branch: <its branch>'."
+                f"then {next_command.dbt(self._command, branch='<its branch>')}."
             )
 
     def _manifest_facts(self) -> facts.Manifest:
@@ -734,6 +744,7 @@ class SparkWapAdapter(SparkAdapter):
                 self.Relation.create(schema=model["schema"], identifier=model["alias"])
             ),
             replay=self._as_of() is not None,
+            settings=self._environment,
         )
 
     # -- opening and closing ---------------------------------------------------------------------
@@ -819,7 +830,14 @@ class SparkWapAdapter(SparkAdapter):
         remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
         if (dropped := manifest.dropped()) is not None:
             remarks.append(dropped)
-        lines = summary.lines(closing, run_id=run.run_id, branch=run.branch, remarks=remarks)
+        lines = summary.lines(
+            closing,
+            run_id=run.run_id,
+            branch=run.branch,
+            remarks=remarks,
+            width=_width(),
+            next_steps=_tells_next(),
+        )
         if self._alerts is not None:
             lines += self._alerts.closed(closing, manifest, results)
         return {
@@ -846,6 +864,7 @@ class SparkWapAdapter(SparkAdapter):
                 run_id=run.run_id,
                 target_path=self._target_path,
                 limit=limit,
+                settings=self._environment,
             )
 
         with _as_dbt_error():
@@ -874,6 +893,8 @@ class SparkWapAdapter(SparkAdapter):
             known=lambda: facts.Manifest(self.get_macro_resolver()).known(),
             unfinished=state.unfinished_run(self._target_path),
             manifest=self._packed_manifest,
+            width=_width(),
+            next_steps=_tells_next(),
         )
         with _as_dbt_error():
             lines = operations.call(name, arguments)
@@ -1083,7 +1104,7 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             closing = run.close_copies()
         self._on_record(run, closing.left)
-        _tell(summary.lines(closing, run_id=run.run_id, branch=run.branch))
+        _tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=_width()))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
 
@@ -1178,6 +1199,17 @@ def _as_dbt_error() -> Iterator[None]:
         yield
     except SparkwapError as error:
         raise DbtRuntimeError(str(error)) from error
+
+
+def _width() -> int | None:
+    """The columns that dbt leaves to a line of the terminal; None where there is no terminal."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return max(columns - _DBTS_CLOCK, _NARROWEST) if columns else None
+
+
+def _tells_next() -> bool:
+    """Whether the summary says what comes next; else the command does so that has called dbt."""
+    return os.environ.get(next_command.VARIABLE) != next_command.OFF
 
 
 def _tell(lines: Iterable[str]) -> None:
