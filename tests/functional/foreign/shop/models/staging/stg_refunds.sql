@@ -1,0 +1,2 @@
+{{ config(enabled=false) }}
+select order_id from {{ ref('stg_orders') }}

@@ -1,0 +1,1 @@
+select 'EUR' as currency, 1.0 as rate
