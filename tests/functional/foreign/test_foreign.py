@@ -1,4 +1,9 @@
-"""A dbt-spark project that knows nothing of sparkwap is gated by the wheel and its profile."""
+"""dbt-spark projects that know nothing of sparkwap are gated by the wheel and their profiles.
+
+The class: whatever a project has (disabled models, a package, leftovers, tests on sources) and in
+whatever commands it is driven, readers get the tables that plain dbt would have made, and nothing of
+what a test has not passed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,10 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from vocabulary import Reader
 
@@ -52,16 +58,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Foreign:
-    """The project in a folder of its own."""
+    """A project in a folder of its own."""
 
     folder: Path
     python: Path
     schema: str
     port: int
+    environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         environment |= {"SPARK_PORT": str(self.port), "SPARK_SCHEMA": self.schema}
+        environment |= self.environment
         return subprocess.run(
             [str(self.python), *command],
             cwd=self.folder,
@@ -79,7 +87,12 @@ class Foreign:
 @pytest.fixture(scope="module")
 def foreign(python: Path, lake_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     folder = tmp_path_factory.mktemp("foreign") / "project"
-    shutil.copytree(HERE / "project", folder)
+    return copy("project", folder, python, lake_dir)
+
+
+def copy(project: str, folder: Path, python: Path, lake_dir: Path) -> Foreign:
+    """A copy of a project, with its profile changed."""
+    shutil.copytree(HERE / project, folder)
     profile = folder / "profiles.yml"
     # All that changes: the type, and where the catalog is that the Spark server uses.
     place = f"uri: 'sqlite:///{lake_dir}/catalog.db', warehouse: 'file://{lake_dir}/warehouse'"
@@ -132,6 +145,65 @@ def test_foreign_project_is_gated(foreign: Foreign, reader: Reader) -> None:
     assert now["fct_payments"].values("payment_id") == [1, 2, 3, 4]
     assert now["payments_by_method"].values("method") == ["card", "coupon", "transfer"]
     assert len(now["payments_history"].rows) == 4
+
+
+MAY_3 = "12,1,4990,2024-05-03 08:00:00\n"
+FIRST = {"orders": [10, 11], "customers": [(1, 1), (2, 1)], "history": ["Ada", "Grace"]}
+SECOND = {
+    "orders": [10, 11, 12],
+    "customers": [(1, 2), (2, 1)],
+    "history": ["Ada", "Ada L.", "Grace"],
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("seed run snapshot test", "build"),
+        ("build", "seed run test:orders,customers snapshot test"),
+        ("seed run:+stg_customers,+stg_orders snapshot run:marts test", "seed build"),
+    ],
+)
+def test_any_order_of_commands_makes_the_tables_of_a_shop(
+    python: Path, lake_dir: Path, reader: Reader, tmp_path: Path, first: str, second: str
+) -> None:
+    shop = copy("shop", tmp_path / "shop", python, lake_dir)
+    shop.environment["WEB_SCHEMA"] = f"{shop.schema}_web"
+    reader.catalog.create_namespace(f"{shop.schema}_web")
+    visits = pa.table({"customer_id": pa.array([1, 1, 2], "int64")})
+    reader.catalog.create_table((f"{shop.schema}_web", "visits"), visits.schema).append(visits)
+    assert shop.dbt("deps").returncode == 0
+
+    drive(shop, first)
+    assert made(reader, shop.schema) == FIRST
+    orders = shop.folder / "seeds/raw_orders.csv"
+    orders.write_text(orders.read_text() + MAY_3)
+    customers = shop.folder / "seeds/raw_customers.csv"
+    customers.write_text(customers.read_text().replace("Ada", "Ada L."))
+    drive(shop, second)
+    assert made(reader, shop.schema) == SECOND
+
+
+def drive(project: Foreign, steps: str) -> None:
+    """Run `seed run:a,b test` as three commands, each of which succeeds."""
+    for step in steps.split():
+        command, _, chosen = step.partition(":")
+        done = project.dbt(command, *(("--select", *chosen.split(",")) if chosen else ()))
+        assert done.returncode == 0, done.stdout
+
+
+def made(reader: Reader, schema: str) -> dict[str, object]:
+    """What a reader of `main` sees of the shop."""
+    found = reader.look(schema)
+    assert set(found) == {
+        *("raw_customers", "raw_orders", "stg_customers", "stg_orders"),
+        *("orders", "customers", "customers_history"),
+    }
+    return {
+        "orders": found["orders"].values("order_id"),
+        "customers": found["customers"].values("customer_id", "orders"),
+        "history": found["customers_history"].values("first_name"),
+    }
 
 
 def seen(reader: Reader, schema: str) -> dict[str, tuple[object, ...]]:
