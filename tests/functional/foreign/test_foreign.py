@@ -1,8 +1,8 @@
 """dbt-spark projects that know nothing of sparkwap are gated by the wheel and their profiles.
 
 The class: whatever a project has (disabled models, a package, leftovers, tests on sources) and in
-whatever commands it is driven, readers get the tables that plain dbt would have made, and nothing of
-what a test has not passed.
+whatever commands it is driven, readers get the tables that plain dbt would have made, and nothing
+of what a test has not passed.
 """
 
 from __future__ import annotations
