@@ -279,7 +279,7 @@ class TestVanishedTests:
                     data_tests:
                       - unique
                       - relationships: {arguments: {to: ref('customers'), field: id}}
-              - name: off
+              - name: switched_off
                 config: {enabled: false}
                 columns:
                   - name: id
@@ -290,7 +290,7 @@ class TestVanishedTests:
         shop.project.write(
             {
                 "models/leftover.yml": leftover,
-                "models/off.sql": "select id from {{ ref('orders') }}",
+                "models/switched_off.sql": "select id from {{ ref('orders') }}",
                 "tests/alone.sql": "select * from {{ ref('gone') }}",
             }
         )
