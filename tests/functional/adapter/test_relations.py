@@ -88,12 +88,10 @@ class TestDropSchemaNamed(BaseDropSchemaNamed):
 
 
 class TestClonePossible(BaseClonePossible):
-    one_branch = True
+    pass
 
 
 class TestCloneSameTargetAndState(BaseCloneSameTargetAndState):
-    one_branch = True
-
     def test_clone_same_target_and_state(self, project, unique_schema, other_schema):
         # As in the base class, where views on themselves then fail: here nothing is left to do.
         project.create_test_schema(other_schema)

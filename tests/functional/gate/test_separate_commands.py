@@ -8,6 +8,8 @@ checkout, or is published or discarded already.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -240,3 +242,24 @@ def test_another_target_or_checkout_opens_its_own_branch(small: Small) -> None:
     # Neither took anything away from the first one.
     assert small.dbt("build").succeeded().branch == seed.branch
     assert small.seen() == [small.before + 1] * 2
+
+
+def test_dbt_counts_in_one_way_what_was_rejected(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class: a number of errors in one line of the console, and another one elsewhere."""
+    monkeypatch.setenv("APART_SQL", "+ null")
+    both = SMALL["models/properties.yml"].replace(
+        "{not_null: {name: made_known}}",
+        "{not_null: {name: made_known}}, {unique: {name: made_once}}",
+    )
+    small.project.write({"models/properties.yml": both})
+    done = small.dbt("build", "--select", "made").failed()
+    # made, and its failing test; the other one passed, on rows that are to be built again.
+    assert "Completed with 2 errors" in done.text
+    assert re.search(r"ERROR=2 SKIP=1 ", done.text), done.text
+    assert "1 test passed above on rows that are rejected now" in done.text
+    record = json.loads((small.project.folder / "target/run_results.json").read_text())
+    counted = Counter(one["status"] for one in record["results"])
+    assert (counted["error"] + counted["fail"], counted["skipped"]) == (2, 1)
+    assert small.seen() == [small.before] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
-from dbt.adapters.sparkwap.facts import Manifest, deferred, mark_rejected, one_line
+from dbt.adapters.sparkwap.facts import Manifest, audited_again, deferred, mark_rejected, one_line
 
 
 def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
@@ -38,7 +38,12 @@ def manifest(*nodes: Any, disabled: tuple[Any, ...] = ()) -> Manifest:
 
 def result(of: Any, status: Any, message: str | None = None) -> SimpleNamespace:
     return SimpleNamespace(
-        node=of, status=status, message=message, failures=None, execution_time=None
+        node=of,
+        status=status,
+        message=message,
+        failures=None,
+        execution_time=None,
+        adapter_response={},
     )
 
 
@@ -178,7 +183,13 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
         result(bad, TestStatus.Fail),
         result(other, TestStatus.Pass),
     ]
-    mark_rejected(results, {"model.p.orders": "test bad failed"}, manifest(TABLE, good, bad, other))
+    tests = manifest(TABLE, good, bad, other)
+    assert mark_rejected(results, {"model.p.orders": "test bad failed"}, tests) == 1
+    # dbt counts what was skipped with a message as an error in one place and as skipped in another.
+    assert results[1].message is None
+    assert results[1].adapter_response == {"audited": "pass"}
+    assert str(audited_again(1)).startswith("1 test passed above on rows that are rejected now")
+    assert audited_again(0) is None
     assert [str(r.status) for r in results] == ["error", "skipped", "fail", "pass"]
     assert results[0].message == "Not published: test bad failed"
 

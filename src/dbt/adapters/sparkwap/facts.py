@@ -346,15 +346,18 @@ def _tested(unit_test: Any) -> str:
     return str(unit_test.depends_on.nodes[0])
 
 
-def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Manifest) -> None:
+def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Manifest) -> int:
     """Make dbt's own record say what the gate said, so that ``dbt retry`` does the right thing.
 
     dbt retries what did not succeed. A rejected table was built without an error, so to dbt only
     its test failed, and a retry would audit the same rows again. Here the table becomes an error,
-    and its other tests are skipped: they have to see the rows that a retry will build.
+    and its other tests are skipped: they have to see the rows that a retry will build. They have
+    no message, as dbt counts what was skipped with one among the errors, and elsewhere not.
 
     :param rejected: reason by node id.
+    :return: how many tests had passed and are skipped now.
     """
+    again = 0
     reads = {test.test_id: test.reads for test in tests.tests()}
     for result in results:
         node_id = result.node.unique_id
@@ -362,8 +365,22 @@ def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Ma
             result.status = RunStatus.Error
             result.message = f"Not published: {rejected[node_id]}"
         elif reads.get(node_id, frozenset()) & rejected.keys() and str(result.status) in PASSED:
-            result.message = f"Passed ({result.status}), on rows that the gate rejected"
+            result.adapter_response = {**result.adapter_response, "audited": str(result.status)}
+            result.message = None
             result.status = TestStatus.Skipped
+            again += 1
+    return again
+
+
+def audited_again(count: int) -> str | None:
+    """A line on the tests that :func:`mark_rejected` has skipped; None if it has skipped none."""
+    if not count:
+        return None
+    tests, them = ("test", "it") if count == 1 else ("tests", "them")
+    return (
+        f"{count:,} {tests} passed above on rows that are rejected now: dbt counts {them} as "
+        "skipped, to be run again on the rows that a retry builds."
+    )
 
 
 def dbt_failed(results: Iterable[Any]) -> bool:

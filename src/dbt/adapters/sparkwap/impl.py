@@ -825,11 +825,10 @@ class SparkWapAdapter(SparkAdapter):
         reached(steps.RECORDING, **about)
         self._on_record(run, closing.left)
         reached(steps.RECORDED, **about)
-        facts.mark_rejected(results, closing.rejected(), manifest)
+        skipped = facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
         remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
-        if (dropped := manifest.dropped()) is not None:
-            remarks.append(dropped)
+        remarks += filter(None, (manifest.dropped(), facts.audited_again(skipped)))
         lines = summary.lines(
             closing,
             run_id=run.run_id,
