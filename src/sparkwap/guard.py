@@ -7,7 +7,7 @@ so a large INSERT costs no more than a small one.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from sparkwap.errors import GateError
 
@@ -59,13 +59,38 @@ def session_changes(sql: str) -> str | None:
     """Return the statement that undoes what `sql` changes in its session.
 
     Returns:
-        None where nothing has to be undone; `END_SESSION` where only a new session helps (`use`,
-        `reset`, `add jar`); else SQL. Note that `reset <key>` goes back to the server's default,
-        so settings that a session was opened with have to be set again after it.
+        None where nothing has to be undone; SQL for what can be; `END_SESSION` where only a new
+        session helps (`use`, `reset`, `add jar`), and for every statement that is not known.
     """
     head = _Head(sql)
-    undo = _UNDOS.get(head.next())
-    return undo(head) if undo is not None else None
+    verb = head.next()
+    if verb in _UNDOS:
+        return _UNDOS[verb](head)
+    return None if verb in _STATELESS else END_SESSION
+
+
+def undoing(changes: Iterable[str], settings: Mapping[str, str]) -> list[str]:
+    """Return the statements that undo changes of a session, in their order.
+
+    Args:
+        changes: What `session_changes` has returned, in the order of the statements.
+        settings: What the session was opened with. `reset` goes back to the server's default, so
+            these have to be set again.
+    """
+    undo: list[str] = []
+    for change in dict.fromkeys(reversed(list(changes))):
+        key = change.removeprefix("reset ").strip("`")
+        if change == END_SESSION:
+            continue
+        if key != change and key in settings:
+            undo.append(f"set `{key}`={settings[key]}")
+            continue
+        if change.startswith(_DROP_VIEW) and not change.startswith(_DROP_VIEW + "global_temp."):
+            # The node may have dropped it, and then the name means a view that others read.
+            view = change.removeprefix(_DROP_VIEW)
+            undo.append(f"create or replace temporary view {view} as select 1 as nothing")
+        undo.append(change)
+    return undo
 
 
 # --- the rules ----------------------------------------------------------------------------------
@@ -341,7 +366,7 @@ def _undo_create(head: "_Head") -> str | None:
     name = head.name_as_written()
     if kind == "function":
         return f"drop temporary function if exists {name}"
-    return f"drop view if exists {scope}{name}"
+    return f"{_DROP_VIEW}{scope}{name}"
 
 
 def _undo_declare(head: "_Head") -> str | None:
@@ -359,6 +384,15 @@ def _undo_by_new_session(head: "_Head") -> str | None:
     return END_SESSION
 
 
+_DROP_VIEW = "drop view if exists "
+# Statements that leave their session as it is. The empty one is a comment.
+_STATELESS = frozenset(
+    """
+    ( alter analyze call comment delete desc describe drop explain from grant insert list map merge
+    msck optimize reduce refresh repair replace select show table truncate uncache update values
+    with
+    """.split()  # noqa: SIM905 - a page of one word a line
+) | {""}
 _UNDOS: dict[str, Callable[["_Head"], str | None]] = {
     "add": _undo_by_new_session,
     "cache": _undo_cache,

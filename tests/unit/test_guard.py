@@ -3,7 +3,7 @@ import time
 import pytest
 
 from sparkwap.errors import GateError
-from sparkwap.guard import END_SESSION, check, session_changes
+from sparkwap.guard import END_SESSION, check, session_changes, undoing
 
 LIVE = {"s.t", "lake.s.t", "t", "s.v"}
 
@@ -221,12 +221,38 @@ def test_large_statements_are_read_fast(sql: str) -> None:
         ("declare x = 1", "drop temporary variable if exists x"),
         ("cache lazy table c as select 1", "uncache table if exists c"),
         ("select 'set a = 1'", None),
+        ("with a as (select 1) select * from a", None),
+        ("(select 1)", None),
         ("insert into t values (1)", None),
+        ("execute immediate 'set a = 1'", END_SESSION),
+        ("begin set spark.a = 1; end", END_SESSION),
+        ("clear cache", END_SESSION),
+        ("something Spark learns next year", END_SESSION),
         ("", None),
     ],
 )
 def test_what_a_session_must_undo(sql: str, undo: str | None) -> None:
     assert session_changes(sql) == undo
+
+
+def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
+    view = "drop view if exists v"
+    changes = [
+        "reset a",
+        view,
+        END_SESSION,
+        "reset `b-c`",
+        view,
+        "drop view if exists global_temp.g",
+    ]
+    assert undoing(changes, {"b-c": "1", "view": "2"}) == [
+        "drop view if exists global_temp.g",
+        # Where the node has dropped its view itself, the name may mean one that others read.
+        "create or replace temporary view v as select 1 as nothing",
+        view,
+        "set `b-c`=1",
+        "reset a",
+    ]
 
 
 @pytest.mark.parametrize(

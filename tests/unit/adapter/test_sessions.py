@@ -138,7 +138,12 @@ def test_what_a_node_sets_is_undone(pool: SessionPool, opened: list[Session]) ->
     for sql in ("set b = 2", "set a = 9", "create temporary view v as select 1"):
         handle.execute(sql)
     handle.close()
-    assert opened[0].sent[3:] == ["drop view if exists v", "set `a`=1", "reset b"]
+    assert opened[0].sent[3:] == [
+        "create or replace temporary view v as select 1 as nothing",
+        "drop view if exists v",
+        "set `a`=1",
+        "reset b",
+    ]
 
 
 def test_what_cannot_be_undone_ends_the_session(pool: SessionPool, opened: list[Session]) -> None:

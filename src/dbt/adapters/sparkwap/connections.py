@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
     from dbt.adapters.contracts.connection import AdapterRequiredConfig
-    from pyspark.sql import SparkSession
+
+    from dbt.adapters.sparkwap.connect import GuardedSession
 
 # Four tries of a lost Connect call, within five seconds.
 CONNECT_RETRIES = 4
@@ -54,6 +55,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         self.session_settings: Callable[[], Mapping[str, str]] = dict
         self.pool = SessionPool(self.open_sql, self.open_connect, lambda: self.session_settings())
         self.check_statement: Callable[[str], None] = lambda sql: None
+        self.check_request: Callable[[Any], None] = lambda request: None
         self.watch_statement: Watch = watch_nothing
 
     @property
@@ -66,7 +68,9 @@ class SparkWapConnectionManager(SparkConnectionManager):
         """Lend ``connection`` a session of the pool."""
         if connection.state == ConnectionState.OPEN:
             return connection
-        connection.handle = self.pool.borrow(self.check_statement, self.watch_statement)
+        connection.handle = self.pool.borrow(
+            self.check_statement, self.watch_statement, self.check_request
+        )
         connection.state = ConnectionState.OPEN
         return connection
 
@@ -87,7 +91,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         super().cleanup_all()
         self.pool.close()
 
-    def connect_session(self) -> SparkSession:
+    def connect_session(self) -> GuardedSession:
         """The Spark Connect session of the node that this thread works on."""
         handle = self.get_thread_connection().handle
         return cast(PooledHandle, handle).connect_session()
@@ -113,7 +117,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             wrapper: SparkConnectionWrapper = self._open_embedded(settings)
         else:
             wrapper = self._open_remote(settings)
-        logger.debug(f"session opened with {settings}")
+        logger.debug(f"session opened with settings of {', '.join(settings)}")
         return wrapper
 
     def _open_embedded(self, settings: Mapping[str, str]) -> ThriftSession:
@@ -165,12 +169,13 @@ class SparkWapConnectionManager(SparkConnectionManager):
             query_retries=0,
         )
 
-    def open_connect(self, settings: Mapping[str, str]) -> SparkSession:
+    def open_connect(self, settings: Mapping[str, str]) -> GuardedSession:
         """A new Spark Connect session, with these settings."""
         # Without this, functions of pyspark.sql want a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
-        from pyspark.sql import SparkSession
         from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        from dbt.adapters.sparkwap.connect import GuardedSession
 
         creds = self.credentials
         url = self.endpoint().connect_url if creds.embedded else creds.connect_url
@@ -179,15 +184,15 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "Python models run through Spark Connect, and the profile names no endpoint. "
                 "Set `connect_url: sc://host:port` beside `host`."
             )
-        # PySpark's annotations are those of a classic session.
-        spark: Any = SparkSession.builder.remote(url).create()
+        spark = GuardedSession(url)
         # The client's own patience with a server that died is ten minutes, per call.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
-        for key, value in settings.items():
-            try:
-                spark.conf.set(key, value)
-            except Exception as error:
-                if "CANNOT_MODIFY" not in str(error):
-                    raise
-                logger.debug(f"{key} is fixed when Spark starts: {error}")
-        return cast("SparkSession", spark)
+        with spark.gatekeeper.trusting():
+            for key, value in settings.items():
+                try:
+                    spark.conf.set(key, value)
+                except Exception as error:
+                    if "CANNOT_MODIFY" not in str(error):
+                        raise
+                    logger.debug(f"{key} is fixed when Spark starts")
+        return spark

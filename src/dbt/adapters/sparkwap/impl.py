@@ -41,6 +41,7 @@ from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap import (
+    connect_guard,
     guard,
     lease,
     manifests,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.connection import AdapterResponse
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
+    from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
 
@@ -158,6 +160,7 @@ class SparkWapAdapter(SparkAdapter):
         )
         self.connections.session_settings = self._session_settings
         self.connections.check_statement = self._check_statement
+        self.connections.check_request = self._check_request
         self.connections.watch_statement = self._watch_statement
         overlay.activate(None)
 
@@ -456,6 +459,13 @@ class SparkWapAdapter(SparkAdapter):
             elif self._closed_run is not None and self._closed_run.settings.guard:
                 guard.check(sql, self._is_gated, self._is_gated, closed=True)
 
+    def _check_request(self, request: connect_guard.Message) -> None:
+        """Check what a Python model asks by Spark Connect."""
+        run = self._run or self._closed_run
+        if run is None or run.settings.guard:
+            with _as_dbt_error():
+                connect_guard.check(request, self._check_statement)
+
     def _watch_statement(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
         table = guard.written_table(sql)
@@ -725,7 +735,8 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: "")
     def wap_python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
         """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
-        spark = self.connections.connect_session()
+        # PySpark's annotations are those of a classic session.
+        spark = cast("SparkSession", self.connections.connect_session())
         with building(self._node(model)):
             frame = model_frame(spark, model, code, self._project_root)
         frame.createOrReplaceTempView(name)

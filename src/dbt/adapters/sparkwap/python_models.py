@@ -13,6 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
+from sparkwap.errors import SparkwapError
 from sparkwap.redaction import redact
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
     if isinstance(result, DataFrame):
+        if result.sparkSession is not spark:
+            raise DbtRuntimeError(
+                f"{path}: model() returned a frame of another Spark session than the one it was "
+                "called with, which knows nothing of this run, so nothing was written. Make the "
+                "frame with `session`."
+            )
         return result
     if hasattr(result, "to_spark"):
         return result.to_spark()  # type: ignore[no-any-return]
@@ -110,6 +117,7 @@ def _located(path: str) -> Iterator[None]:
         line = f"\n    {own[-1].line}" if own and own[-1].line else ""
         # What is behind it comes to dbt's log, too.
         clean = redact(f"{error}{line}") == f"{error}{line}"
-        raise DbtRuntimeError(
-            f"{where}: {type(error).__name__}: {short_error(str(error))}{redact(line)}"
-        ) from (error if clean else None)
+        kind = "" if isinstance(error, SparkwapError) else f"{type(error).__name__}: "
+        raise DbtRuntimeError(f"{where}: {kind}{short_error(str(error))}{redact(line)}") from (
+            error if clean else None
+        )

@@ -29,7 +29,7 @@ from sparkwap.redaction import redact
 from sparkwap.steps import reached
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from dbt.adapters.sparkwap.connect import GuardedSession
 
 
 class _Logger(AdapterLogger):
@@ -104,12 +104,14 @@ def short_error(message: str) -> str:
 class ConnectCursor:
     """Runs SQL in a Spark Connect session, in the shape of a DB-API cursor."""
 
-    def __init__(self, spark: SparkSession | None) -> None:
+    def __init__(self, spark: GuardedSession | None) -> None:
         self._spark: Any = spark
         self._frame: Any = None
 
     def execute(self, sql: str) -> None:
-        self._frame = self._spark.sql(sql)
+        """Send a statement that has been checked."""
+        with self._spark.gatekeeper.trusting():
+            self._frame = self._spark.sql(sql)
 
     @property
     def description(self) -> Sequence[tuple[Any, ...]]:
@@ -144,8 +146,9 @@ def watch_nothing(sql: str) -> Callable[[], transient.Fate]:
 class PooledHandle(SparkConnectionWrapper):
     """What dbt holds while a node runs: a borrowed session, given back by :meth:`close`.
 
-    ``check`` is called with each statement before it is sent and may refuse it; ``watch`` is called
-    with it too, and returns what tells its fate after an error.
+    ``check`` is called with each statement before it is sent and may refuse it, ``check_request``
+    likewise with what a Python model asks by Spark Connect; ``watch`` is called with a statement
+    too, and returns what tells its fate after an error.
     """
 
     def __init__(
@@ -153,24 +156,28 @@ class PooledHandle(SparkConnectionWrapper):
         pool: SessionPool,
         check: Callable[[str], None],
         watch: Watch,
+        check_request: Callable[[Any], None],
     ) -> None:
         self._pool = pool
         self._sql, self._age = pool.take()
         self._check = check
         self._watch = watch
+        self._check_request = check_request
+        # What undoes the changes of the session for SQL; the other one's gatekeeper keeps its own.
         self._undo: list[str] = []
-        self._connect: SparkSession | None = None
+        self._connect: GuardedSession | None = None
         self._cursor: Any = None
         self._broken = False
         self._cancelled = False
 
     # -- Spark Connect ---------------------------------------------------------------------------
 
-    def connect_session(self) -> SparkSession:
+    def connect_session(self) -> GuardedSession:
         """The Spark Connect session of this node; from now on its SQL runs there too."""
         self._renew()
         if self._connect is None:
             self._connect = self._pool.borrow_connect()
+            self._connect.gatekeeper.check = self._check_request
         return self._connect
 
     # -- dbt-spark's connection wrapper ----------------------------------------------------------
@@ -240,10 +247,9 @@ class PooledHandle(SparkConnectionWrapper):
             raise
         finally:
             change = guard.session_changes(sql)
-            if change == guard.END_SESSION:
-                self._broken = True
-            elif change is not None:
-                self._undo.append(change)
+            if change is not None:
+                here = self._undo if self._connect is None else self._connect.gatekeeper.changes
+                here.append(change)
 
     def fetchall(self) -> list[Any]:
         rows = self._cursor.fetchall()
@@ -278,30 +284,27 @@ class PooledHandle(SparkConnectionWrapper):
 
     def close(self) -> None:
         """Give the sessions back, without what the node has set in them."""
-        if self._age != self._pool.age:
-            self._broken = True
-            self._undo.clear()
+        usable = not self._broken and self._age == self._pool.age
+        spark, self._connect = self._connect, None
+        if spark is not None:
+            keeper = spark.gatekeeper
+            changes, keeper.check, keeper.changes = keeper.changes, None, []
+            with keeper.trusting():
+                kept = usable and self._as_opened(spark.sql, changes)
+            self._pool.give_back_connect(spark, reusable=kept)
+        changes, self._undo = self._undo, []
+        kept = usable and self._as_opened(lambda sql: self._sql.cursor().execute(sql), changes)
+        self._pool.give_back(self._sql, reusable=kept)
+
+    def _as_opened(self, send: Callable[[str], object], changes: list[str]) -> bool:
+        """Undo what a node has changed in a session; whether it is now as it was opened."""
         try:
-            for statement in reversed(self._undo):
-                self._undo_one(statement)
+            for statement in guard.undoing(changes, self._pool.settings):
+                send(statement)
         except Exception as error:
             logger.debug(f"session not reused: {error}")
-            self._broken = True
-        self._undo.clear()
-        if self._connect is not None:
-            self._pool.give_back_connect(self._connect, reusable=not self._broken)
-            self._connect = None
-        self._pool.give_back(self._sql, reusable=not self._broken)
-
-    def _undo_one(self, statement: str) -> None:
-        # A reset goes back to the server's default; some settings are the session's own.
-        key = statement.removeprefix("reset ").strip().strip("`")
-        if key in self._pool.settings:
-            statement = f"set `{key}`={self._pool.settings[key]}"
-        if self._connect is not None:
-            self._connect.sql(statement)
-        else:
-            self._sql.cursor().execute(statement)
+            return False
+        return guard.END_SESSION not in changes
 
 
 class TurnTaking:
@@ -387,14 +390,14 @@ class SessionPool:
     def __init__(
         self,
         open_sql: Callable[[Mapping[str, str]], SparkConnectionWrapper],
-        open_connect: Callable[[Mapping[str, str]], SparkSession],
+        open_connect: Callable[[Mapping[str, str]], GuardedSession],
         settings: Callable[[], Mapping[str, str]],
     ) -> None:
         self._open_sql = open_sql
         self._open_connect = open_connect
         self._ask_settings = settings
         self._idle: list[SparkConnectionWrapper] = []
-        self._idle_connect: list[SparkSession] = []
+        self._idle_connect: list[GuardedSession] = []
         self._lock = threading.Lock()
         # How often the settings have changed; a session of another age is not used again.
         self.age = 0
@@ -404,8 +407,13 @@ class SessionPool:
         """What every session of this invocation is opened with."""
         return dict(self._ask_settings())
 
-    def borrow(self, check: Callable[[str], None], watch: Watch = watch_nothing) -> PooledHandle:
-        return PooledHandle(self, check, watch)
+    def borrow(
+        self,
+        check: Callable[[str], None],
+        watch: Watch = watch_nothing,
+        check_request: Callable[[Any], None] = lambda request: None,
+    ) -> PooledHandle:
+        return PooledHandle(self, check, watch, check_request)
 
     def take(self) -> tuple[SparkConnectionWrapper, int]:
         """A session, idle or new, and its age."""
@@ -429,12 +437,12 @@ class SessionPool:
         except Exception as error:
             logger.debug(f"broken session not closed: {error}")
 
-    def borrow_connect(self) -> SparkSession:
+    def borrow_connect(self) -> GuardedSession:
         with self._lock:
             session = self._idle_connect.pop() if self._idle_connect else None
         return session or self._open_connect(self.settings)
 
-    def give_back_connect(self, session: SparkSession, *, reusable: bool) -> None:
+    def give_back_connect(self, session: GuardedSession, *, reusable: bool) -> None:
         if reusable:
             with self._lock:
                 self._idle_connect.append(session)
@@ -457,7 +465,7 @@ class SessionPool:
             _stop(spark)
 
 
-def _stop(session: SparkSession) -> None:
+def _stop(session: GuardedSession) -> None:
     try:
         session.stop()
     except Exception as error:

@@ -1,0 +1,55 @@
+"""The settings that a project may set in its Spark sessions.
+
+A list of what is allowed: what is not on it may move a write, change what a name means, or take the
+session off its audit branch. The profile's `server_side_parameters` set anything, for all sessions.
+"""
+
+_KEYS = frozenset(
+    {
+        "spark.job.description",
+        "spark.scheduler.pool",
+        "spark.sql.autoBroadcastJoinThreshold",
+        "spark.sql.broadcastTimeout",
+        "spark.sql.constraintPropagation.enabled",
+        "spark.sql.crossJoin.enabled",
+        "spark.sql.iceberg.distribution-mode",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.mapKeyDedupPolicy",
+        "spark.sql.maxPlanStringLength",
+        "spark.sql.session.timeZone",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.storeAssignmentPolicy",
+        "spark.sql.timestampType",
+    }
+)
+
+_FAMILIES = (
+    "spark.sql.adaptive.",
+    "spark.sql.ansi.",
+    "spark.sql.cbo.",
+    "spark.sql.codegen.",
+    "spark.sql.csv.",
+    "spark.sql.decimalOperations.",
+    "spark.sql.execution.",
+    "spark.sql.files.",
+    "spark.sql.iceberg.locality.",
+    "spark.sql.iceberg.planning.",
+    "spark.sql.iceberg.vectorization.",
+    "spark.sql.inMemoryColumnarStorage.",
+    "spark.sql.join.",
+    "spark.sql.json.",
+    "spark.sql.optimizer.",
+    "spark.sql.orc.",
+    "spark.sql.parquet.",
+    "spark.sql.pyspark.",
+    "spark.sql.repl.",
+    "spark.sql.statistics.",
+)
+
+
+def settable(key: str) -> bool:
+    """Whether a statement of a project, or a Python model, may set this key in its session.
+
+    Keys are Spark's, which tells upper from lower case in them.
+    """
+    return key in _KEYS or key.startswith(_FAMILIES)
