@@ -187,10 +187,10 @@ def test_the_guard_is_not_to_be_turned_off_for_the_sake_of_a_branch() -> None:
     ],
 )
 def test_large_statements_are_read_fast(sql: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # not the clock: other processes may have the machine
     check(sql, LIVE.__contains__)
     session_changes(sql)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
