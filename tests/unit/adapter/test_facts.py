@@ -168,6 +168,16 @@ def test_a_test_of_a_missing_model_counts_against_no_table_that_it_also_reads() 
     assert manifest(TABLE).dropped() is None
 
 
+def test_a_test_of_a_missing_model_is_none_that_somebody_has_switched_off() -> None:
+    # dbt puts it among the disabled ones when a file that it refers to has changed.
+    test = node("test", "t", "orders", refs=["gone", "orders"], enabled=False)
+    assert [one.disabled for one in manifest(TABLE, disabled=(test,)).tests()] == [True]
+    test.file_key_name = "models.gone"
+    facts = manifest(TABLE, disabled=(test,))
+    assert facts.tests() == []
+    assert str(facts.dropped()).endswith("against no table: t")
+
+
 def test_a_dropped_test_counts_against_what_its_unresolved_refs_name() -> None:
     test = node("test", "t", refs=["orders"], enabled=False)
     (fact,) = manifest(TABLE, VIEW, test).tests()

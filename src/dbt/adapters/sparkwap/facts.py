@@ -151,7 +151,10 @@ class Manifest:
         return [*data, *unit, *self._disabled_tests()]
 
     def _disabled_tests(self) -> list[TestFact]:
-        """The tests that are switched off, with what they would have read."""
+        """The tests that are switched off, with what they would have read.
+
+        Among them are those of disabled or missing models that dbt has parsed once more.
+        """
         return [
             TestFact(
                 test.unique_id,
@@ -162,7 +165,7 @@ class Manifest:
                 disabled=True,
             )
             for test in self._disabled_nodes
-            if str(test.resource_type) in TEST_TYPES
+            if str(test.resource_type) in TEST_TYPES and self._has_owner(test)
         ]
 
     def _named(self, disabled: Any) -> set[str]:
@@ -217,13 +220,10 @@ class Manifest:
 
         They belong to a model that is disabled or missing, or read nothing else.
         """
-        names = sorted(
-            node.name
-            for node in self._nodes.values()
-            if str(node.resource_type) == "test"
-            and not node.config.enabled
-            and not self._is_dropped(node)
-        )
+        off = [node for node in self._nodes.values() if not node.config.enabled]
+        lost = [node for node in off if not self._is_dropped(node)]
+        lost += [node for node in self._disabled_nodes if not self._has_owner(node)]
+        names = sorted(node.name for node in lost if str(node.resource_type) == "test")
         if not names:
             return None
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -239,14 +239,16 @@ class Manifest:
         # switched off, or not there, goes with it.
         if str(node.resource_type) != "test" or node.config.enabled:
             return False
-        of, _, owner = (getattr(node, "file_key_name", None) or "").partition(".")
-        if of in _OWNERS and owner not in self._known:
-            return False
-        if not self._tested(node):
+        if not self._has_owner(node) or not self._tested(node):
             return False
         gone = [ref.name for ref in node.refs if ref.name not in self._known]
         gone += [source[-1] for source in node.sources]
         return not gone or any(name not in self._disabled for name in gone)
+
+    def _has_owner(self, test: Any) -> bool:
+        """Whether what a test belongs to is in the project, as far as it belongs to one node."""
+        of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
+        return of not in _OWNERS or owner in self._known
 
     def _parents(self, node: Any) -> frozenset[str]:
         parents: set[str] = set()
