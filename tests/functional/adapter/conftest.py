@@ -168,8 +168,8 @@ def dbt_project_yml(
 ) -> dict[str, Any]:
     """The project's file, with what the class says in ``changes`` beside what its base says.
 
-    Classes that run seeds, models and tests by several commands say ``one_branch``: each command
-    goes on where the last one left off, until the tests, which come last, publish all of it.
+    Classes whose tests fail on purpose say ``one_branch``: nothing of theirs is published, and they
+    look at what stays on the branch.
     """
     given = project_config_update
     config = {
