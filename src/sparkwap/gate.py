@@ -329,7 +329,7 @@ def _name_causes(
     nodes: Mapping[str, BuiltNode], verdicts: Mapping[str, Verdict]
 ) -> dict[str, Verdict]:
     """Give the skipped nodes their reason: the nearest rejected node upstream of them."""
-    causes = _nearest_upstream(nodes, _with_outcome(verdicts, "rejected"))
+    causes = nearest_upstream(nodes, _with_outcome(verdicts, "rejected"))
     named = dict(verdicts)
     for key, verdict in verdicts.items():
         if not verdict.reasons and nodes[key].status == "skipped":
@@ -454,7 +454,7 @@ def _closed(
     while verdicts != before:
         before = dict(verdicts)
         kept = [key for key, verdict in verdicts.items() if _is_kept(verdict)]
-        for key, cause in _nearest_upstream(nodes, kept).items():
+        for key, cause in nearest_upstream(nodes, kept).items():
             if not _is_kept(verdicts[key]):
                 blocking = f"{nodes[cause].name}, which is {verdicts[cause].outcome}"
                 verdicts[key] = _held(own[key], f"waits for upstream {blocking}")
@@ -495,7 +495,7 @@ def _stored_failures(node: BuiltNode, *, complete: bool, settings: GateSettings)
     return Verdict("published")
 
 
-def _nearest_upstream(nodes: Mapping[str, BuiltNode], sources: Iterable[str]) -> dict[str, str]:
+def nearest_upstream(nodes: Mapping[str, BuiltNode], sources: Iterable[str]) -> dict[str, str]:
     """Return, for each node downstream of `sources`, the nearest of them; a breadth-first walk."""
     children: defaultdict[str, list[str]] = defaultdict(list)
     for key, node in nodes.items():

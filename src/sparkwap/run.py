@@ -6,11 +6,15 @@ module, macros write the data, and the catalog is reached without a JVM.
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -32,13 +36,23 @@ from sparkwap.catalog import (
     TableState,
 )
 from sparkwap.errors import SparkwapError
-from sparkwap.gate import NOT_RUN, AuditTest, BuiltNode, Decision, TestResult, decide, rejects
+from sparkwap.gate import (
+    NOT_RUN,
+    AuditTest,
+    BuiltNode,
+    Decision,
+    TestResult,
+    decide,
+    nearest_upstream,
+    rejects,
+)
 from sparkwap.ledger import BranchHistory, Ledger
 from sparkwap.manifests import Packed
 from sparkwap.metrics import Baselines, Measured, exact_rows
 from sparkwap.plan import Desired, decide_build
 from sparkwap.replay import Outside, Replay
 from sparkwap.settings import GateSettings
+from sparkwap.sqllex import ANY_RELATION
 from sparkwap.steps import reached
 from sparkwap.transient import Fate, fate
 
@@ -51,6 +65,10 @@ REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
 
 
+_READ_TOO_EARLY = (
+    "it read {} before this run had built that, as dbt does not know that it does; name it by "
+    "ref(), which gives the order, or build this one again"
+)
 UNGATED = (
     "somebody took the property write.wap.enabled off the table, without which writes go straight "
     "to main; build it again, which puts the property back"
@@ -105,6 +123,15 @@ class NodeFact:
     message: str | None
     parents: frozenset[str]
     seconds: float | None = None
+
+
+@dataclass(slots=True)
+class _Named:
+    """What the statements of a node or test have named, and when the first and last of them was."""
+
+    first: int
+    last: int = 0
+    relations: set[Identifier] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +217,11 @@ class Closing:
         """The nodes that have to be built again, with the reason in words."""
         verdicts = self.decision.verdicts
         bad = {n: "; ".join(v.reasons) for n, v in verdicts.items() if v.outcome == "rejected"}
+        # What was built on their rows would stay as it is when they are built again.
+        nodes = {node.node_id: node for node in self.nodes if node.kind != "failures"}
+        for node_id, cause in nearest_upstream(nodes, bad).items():
+            if nodes[node_id].candidate is not None and node_id not in bad:
+                bad[node_id] = f"it was built on {nodes[cause].name}, which was rejected"
         if self.refused is not None:
             bad |= dict.fromkeys(self.decision.publish, "the catalog refused the publish")
         return bad
@@ -256,7 +288,10 @@ class Run:
         self.overlay = overlay.Overlay()
         self._targets: dict[Identifier, Target] = {}
         self._built: dict[str, Identifier] = {}
-        self._begun: set[str] = set()
+        self._steps = itertools.count(1)
+        self._begun: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        self._named: dict[str, _Named] = {}
         self._notices: dict[str, list[str]] = {}
         self._measured: dict[str, Measured] = {}
         self._findings: dict[str, str] = {}
@@ -316,7 +351,7 @@ class Run:
         """
         with self._lock:
             first = node_id not in self._begun
-            self._begun.add(node_id)
+            self._begun.setdefault(node_id, next(self._steps))
         if not first:
             return False
         with self._place(identifier):
@@ -348,6 +383,18 @@ class Run:
             tokens = {".".join(one.identifier): one.token for one in self.lake.read(outside)}
             with self._lock:
                 self._reads[reader] = tokens
+
+    def named(self, reader: str, relations: AbstractSet[Identifier]) -> None:
+        """Record what a statement of a node or test names, whether dbt knows of it or not.
+
+        :param reader: the node's or test's id.
+        :param relations: see :func:`sparkwap.sqllex.relation_names`.
+        """
+        with self._lock:
+            step = next(self._steps)
+            named = self._named.setdefault(reader, _Named(first=step))
+            named.last = step
+            named.relations |= relations
 
     def pin(self, outside: Iterable[Outside]) -> None:
         """Read what this run does not build as of its replay's moment, from now on.
@@ -619,6 +666,7 @@ class Run:
         done = self._checked(target, must_write=must_write)
         with self._lock:
             self._built[node_id] = _key(identifier)
+            self._done[node_id] = next(self._steps)
         self._keep(done)
         self._reached(steps.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
@@ -722,6 +770,7 @@ class Run:
         earlier = BranchHistory((), ()) if own else ledger.branch_history(self.branch)
         mine = frozenset(self._built)
         built = self._all_nodes(nodes, earlier.nodes, known)
+        built, tests = self._by_name(built, tests)
         settings = self.settings
         leftovers = [] if own else self._leftovers(built)
         strange = leftovers or not all(node.known for node in built)
@@ -766,6 +815,71 @@ class Run:
             earlier=frozenset(n.node_id for n in [*built, *leftovers]) - now,
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def _by_name(
+        self, nodes: Sequence[BuiltNode], tests: Sequence[TestFact]
+    ) -> tuple[list[BuiltNode], list[TestFact]]:
+        """Nodes and tests with what their statements have read and dbt knows nothing of.
+
+        By a source that names a model of the same run, by a name in the text, through a view: what
+        such a statement has read was the candidate if that was begun before it.
+        """
+        of_name = {node.name.lower(): node.node_id for node in nodes}
+        name_of = {node.node_id: node.name for node in nodes}
+        schemas = {schema.lower(): schema for schema in self.lake.schemas()} if self._named else {}
+
+        @cache
+        def views(schema: str) -> dict[str, str]:
+            kinds = self.lake.relations(schemas[schema]) if schema in schemas else {}
+            return {name.lower(): name for name, kind in kinds.items() if kind == "view"}
+
+        @cache
+        def behind(one: Identifier) -> frozenset[Identifier]:
+            for schema in (names.side_schema(one[0], self.branch), one[0]):
+                name = views(schema).get(one[1])
+                if name is not None:
+                    return self.lake.view_reads((schemas[schema], name))
+            return frozenset()
+
+        def read_by(reader: str) -> set[str]:
+            seen: set[Identifier] = set()
+            todo = set(self._named[reader].relations)
+            while todo:
+                schema, name = todo.pop()
+                one = (names.split_side_schema(schema, self.branch) or schema, name)
+                if one not in seen and (one == ANY_RELATION or one[0] in schemas):
+                    seen.add(one)
+                    todo |= behind(one)
+            found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
+            return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
+
+        def with_parents(node: BuiltNode) -> BuiltNode:
+            told = self._named.get(node.node_id)
+            if told is None:
+                return node
+            found = read_by(node.node_id) - node.parents
+            # One that was begun later, and had left nothing here before, was read from main.
+            found = {
+                one for one in found if one in self._found or self._begun.get(one, 0) < told.last
+            }
+            early = sorted(one for one in found if self._finished(one) > told.first)
+            problem = node.problem
+            if early and problem is None and node.status == "built":
+                problem = _READ_TOO_EARLY.format(", ".join(name_of[one] for one in early))
+            return replace(node, parents=node.parents | found, problem=problem)
+
+        def with_reads(test: TestFact) -> TestFact:
+            told = self._named.get(test.test_id)
+            if told is None:
+                return test
+            found = {one for one in read_by(test.test_id) if self._finished(one) < told.first}
+            return replace(test, reads=test.reads | found)
+
+        return [with_parents(node) for node in nodes], [with_reads(test) for test in tests]
+
+    def _finished(self, node_id: str) -> float:
+        """When this run had built a node: never if it only began, before all if not even that."""
+        return self._done.get(node_id, math.inf if node_id in self._begun else 0)
 
     def _leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
         """What a run that did not come to its end has left on the branch, and nobody built since.

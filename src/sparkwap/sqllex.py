@@ -8,9 +8,10 @@ and quotes are doubled inside quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 TokenKind = Literal["word", "quoted", "string", "symbol", "unclosed"]
@@ -104,9 +105,13 @@ def dotted_names(sql: str) -> Iterator[tuple[Token, ...]]:
 
     Not only tables: columns, functions and keywords too, and the digits of a decimal.
     """
+    return _dotted(tokens(sql))
+
+
+def _dotted(found: Iterable[Token]) -> Iterator[tuple[Token, ...]]:
     parts: list[Token] = []
     dotted = False
-    for token in tokens(sql):
+    for token in found:
         if token.is_name and (dotted or not parts):
             parts.append(token)
         elif token.text == "." and parts and not dotted:
@@ -118,6 +123,39 @@ def dotted_names(sql: str) -> Iterator[tuple[Token, ...]]:
         dotted = False
     if parts:
         yield tuple(parts)
+
+
+def identifier_clauses(found: Sequence[Token]) -> Iterator[Token | None]:
+    """What stands in each `identifier(...)`: its one literal; None for anything else."""
+    for at, token in enumerate(found):
+        if token.is_word("identifier") and [one.text for one in found[at + 1 : at + 2]] == ["("]:
+            inner, end = [*found[at + 2 : at + 4], None, None][:2]
+            literal = inner is not None and inner.kind == "string" and "$" not in inner.value
+            yield inner if literal and end is not None and end.text == ")" else None
+
+
+ANY_RELATION = ("*", "*")
+"""Stands for what only Spark knows: the name in an `identifier(...)` that is no literal."""
+
+
+def relation_names(sql: str, schema: str = "default") -> frozenset[tuple[str, str]]:
+    """Schema and name, in lower case, of all that may be a table or view in a text.
+
+    Too many rather than one too few: `a.b` may be a column of a table, and any word an alias. Who
+    asks compares them with the tables that there are.
+
+    Args:
+        sql: SQL of any kind.
+        schema: Where names without a schema are looked up.
+    """
+    found = list(tokens(sql))
+    names: set[tuple[str, str]] = set()
+    for name in _dotted(found):
+        parts = [part.value.lower() for part in name]
+        names |= {(schema.lower(), parts[0]), *pairwise(parts)}
+    for literal in identifier_clauses(found):
+        names |= {ANY_RELATION} if literal is None else relation_names(literal.value, schema)
+    return frozenset(names)
 
 
 def _comment_end(sql: str, start: int) -> int | None:

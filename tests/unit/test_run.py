@@ -17,6 +17,7 @@ from sparkwap.plan import Desired
 from sparkwap.replay import Moment, Outside, Replay
 from sparkwap.run import NodeFact, Run, TestFact, TestSeen
 from sparkwap.settings import GateSettings
+from sparkwap.sqllex import relation_names
 from sparkwap.state import LastRun, require_unpublished
 from sparkwap.summary import lines
 
@@ -707,3 +708,52 @@ def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> N
     later = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in later.rejected()[NODE.node_id]
     assert live(lake) == [7]
+
+
+def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:
+    """OTHER reads NODE's table by a name of which dbt knows nothing; NODE's test fails."""
+    run = a_run(lake, publish="lineage")
+    if reads_first:
+        run.begin(OTHER.node_id, OTHER.identifier)
+        run.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    build(run, 2)
+    run.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    another_table(run, 3)
+    return run
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["shop.orders", "lake.`SHOP`. /* */ Orders x", "identifier('shop.orders')", "identifier(?)"],
+)
+def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
+    closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
+    verdict = closing.decision.verdicts[OTHER.node_id]
+    assert (verdict.outcome, closing.published) == ("held", 0)
+    assert "upstream shop.orders" in verdict.reasons[0]
+    # A retry has to build both: the rows of the one are in the other.
+    assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
+    (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
+    assert row["parents"] == [NODE.node_id]
+
+
+def test_what_is_read_by_name_while_it_is_built_is_a_problem(lake: Lake) -> None:
+    closing = two_by_name(lake, reads_first=True).close([NODE, OTHER], [TEST], [PASSED])
+    assert "dbt does not know" in closing.rejected()[OTHER.node_id]
+
+
+def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) -> None:
+    run = a_run(lake, publish="lineage")
+    run.named(OTHER.node_id, relation_names("select * from shop.orders"))
+    another_table(run, 3)
+    build(run, 2)
+    closing = run.close([NODE, OTHER], [TEST], [FAILED])
+    assert closing.decision.publish == (OTHER.node_id,)
+
+
+def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
+    closing = run.close([NODE], [replace(TEST, reads=frozenset())], [FAILED])
+    assert set(closing.rejected()) == {NODE.node_id}

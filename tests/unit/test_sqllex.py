@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkwap.sqllex import dotted_names, tokens
+from sparkwap.sqllex import ANY_RELATION, dotted_names, relation_names, tokens
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,25 @@ def test_dotted_names(sql: str, found: list[str]) -> None:
 def test_who_needs_the_head_does_not_pay_for_the_rest() -> None:
     endless = tokens("insert into t values " + "(1)," * 1_000_000)
     assert [next(endless).text for _ in range(3)] == ["insert", "into", "t"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("select * from s.t", ("s", "t")),
+        ("select * from lake.`S` . /* */ T.branch_x", ("s", "t")),
+        ("select * from t", ("default", "t")),
+        ("select * from identifier('s.`t`')", ("s", "t")),
+        ("select * from identifier('s.' || 't')", ANY_RELATION),
+        ("select * from identifier('s.' 't')", ANY_RELATION),
+        ("select * from identifier(:x)", ANY_RELATION),
+        ("select * from identifier('${x}')", ANY_RELATION),
+    ],
+)
+def test_relation_names(sql: str, name: tuple[str, str]) -> None:
+    assert name in relation_names(sql)
+
+
+def test_what_no_text_names_is_not_read() -> None:
+    assert relation_names("-- s.t\n's.t'") == frozenset()
+    assert ANY_RELATION not in relation_names("select identifier, `identifier`('a') from s.t")

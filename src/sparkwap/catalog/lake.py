@@ -241,6 +241,13 @@ class Lake:
 
     # Schemas
 
+    def view_reads(self, identifier: Identifier) -> frozenset[Identifier]:
+        """What a view's text may read, in lower case; nothing if no view stands there."""
+        row = self._store.rows.get(identifier)
+        if row is None or row.kind != "view":
+            return frozenset()
+        return views.reads(self._store.load(row.location))
+
     def view_problem(self, identifier: Identifier, branch: str) -> str | None:
         """How a view in a side schema would lead readers past the gate once it is published.
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from sparkwap.catalog.metadata import Document
-from sparkwap.sqllex import Token, dotted_names, tokens
+from sparkwap.catalog.model import Identifier
+from sparkwap.sqllex import Token, dotted_names, identifier_clauses, relation_names, tokens
 from sparkwap.sqltext import quote
 
 
@@ -85,6 +86,15 @@ def reads_unaudited(document: Document, sides: Collection[str], branch: str) -> 
     return next((told for sql in texts if (told := _unaudited(sql, pattern, branch))), None)
 
 
+def reads(document: Document) -> frozenset[Identifier]:
+    """Schema and name, in lower case, of all that a view may read; see `relation_names`."""
+    current = document["current-version-id"]
+    version = next(one for one in document["versions"] if one["version-id"] == current)
+    schema = ".".join(version.get("default-namespace", ())) or "default"
+    texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
+    return frozenset().union(*(relation_names(sql, schema) for sql in texts))
+
+
 def _whole(sides: Iterable[str]) -> re.Pattern[str]:
     longest = sorted(sides, key=len, reverse=True)
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
@@ -97,15 +107,13 @@ def _unaudited(sql: str, sides: re.Pattern[str] | None, branch: str) -> str | No
         side = sides.search(value) if sides else None
         if side is not None or token.kind == "unclosed":
             return f"names the side schema {side[0]}" if side else "does not come to its end"
-        after, before = found[at + 1 : at + 4], found[max(at - 1, 0) : at]
-        if token.is_word("identifier") and [one.text for one in after[:1]] == ["("]:
-            kinds = [one.kind for one in after[1:]]
-            if kinds != ["string", "symbol"] or after[2].text != ")" or "$" in after[1].value:
-                return "puts a name together in identifier(...)"
+        before = found[max(at - 1, 0) : at]
         if token.is_name and value == f"branch_{branch}" and before and before[0].text == ".":
             return f"reads the audit branch {branch}"
         if token.kind == "string" and value == branch and before and before[0].is_word("of"):
             return f"reads the audit branch {branch}"
+    if None in identifier_clauses(found):
+        return "puts a name together in identifier(...)"
     return None
 
 

@@ -35,7 +35,7 @@ from dbt.adapters.sparkwap import again, alerting, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.python_models import model_frame
+from dbt.adapters.sparkwap.python_models import model_frame, named_in
 from dbt.adapters.sparkwap.record import to_retry, write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
@@ -50,6 +50,7 @@ from sparkwap import (
     overlay,
     rebuilding,
     replay,
+    sqllex,
     sqltext,
     state,
     steplog,
@@ -135,6 +136,7 @@ class SparkWapAdapter(SparkAdapter):
     def __init__(self, config: Any, mp_context: SpawnContext) -> None:
         super().__init__(config, mp_context)
         self._lock = threading.RLock()
+        self._reading = threading.local()
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._lease: lease.Holding | None = None
@@ -453,6 +455,9 @@ class SparkWapAdapter(SparkAdapter):
         if self._refusal is not None:
             raise DbtRuntimeError(self._refusal)
         run = self._run
+        reader = getattr(self._reading, "node_id", None)
+        if run is not None and reader is not None:
+            run.named(reader, sqllex.relation_names(sql))
         with _as_dbt_error():
             if run is not None and run.settings.guard:
                 guard.check(sql, self._is_live, self._is_stray)
@@ -530,7 +535,14 @@ class SparkWapAdapter(SparkAdapter):
                     branch=self._run.branch,
                     node_id=query_header_context.unique_id,
                 )
-            yield
+            # A seed reads no table, and its rows would be searched for names.
+            outer = getattr(self._reading, "node_id", None)
+            if kind in facts.READING_TYPES and kind != "seed":
+                self._reading.node_id = query_header_context.unique_id
+            try:
+                yield
+            finally:
+                self._reading.node_id = outer
 
     def _require_no_replay(self) -> None:
         """What only looks opens no run, so that nothing would be read as of an earlier moment."""
@@ -735,6 +747,9 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: "")
     def wap_python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
         """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
+        run = self.current_run()
+        if run is not None:
+            run.named(str(model["unique_id"]), named_in(code))
         # PySpark's annotations are those of a classic session.
         spark = cast("SparkSession", self.connections.connect_session())
         with building(self._node(model)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import sys
 import traceback
@@ -15,6 +16,7 @@ from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
 from sparkwap.errors import SparkwapError
 from sparkwap.redaction import redact
+from sparkwap.sqllex import relation_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +50,16 @@ def model_frame(
         if "model" not in module:
             raise DbtRuntimeError(f"{path}: a Python model defines `def model(dbt, session)`.")
         return _as_frame(spark, module["model"](dbt, spark), path)
+
+
+def named_in(code: str) -> frozenset[tuple[str, str]]:
+    """The tables that a Python model may read, as far as its texts name them.
+
+    :param code: its compiled code, in which dbt has put the names of its refs and sources.
+    :return: see :func:`sparkwap.sqllex.relation_names`.
+    """
+    texts = (one.value for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Constant))
+    return frozenset().union(*(relation_names(one) for one in texts if isinstance(one, str)))
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:
