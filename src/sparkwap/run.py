@@ -862,7 +862,9 @@ class Run:
             found = {
                 one for one in found if one in self._found or self._begun.get(one, 0) < told.last
             }
-            early = sorted(one for one in found if self._finished(one) > told.first)
+            # What only Spark knows may be any of them, and is most likely none.
+            named = found if ANY_RELATION not in told.relations else set()
+            early = sorted(one for one in named if self._finished(one) > told.first)
             problem = node.problem
             if early and problem is None and node.status == "built":
                 problem = _READ_TOO_EARLY.format(", ".join(name_of[one] for one in early))
