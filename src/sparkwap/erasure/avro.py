@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 MAGIC = b"Obj\x01"
 _SYNC = 16
 
@@ -103,6 +105,62 @@ def long_bytes(value: int) -> bytes:
     return bytes(out)
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of a data file in Avro.
+
+    Attributes:
+        name: Its name in the file.
+        field: The same as a field of Arrow, with its id as Parquet's has it.
+    """
+
+    name: str
+    field: pa.Field
+
+
+def columns(file: AvroFile) -> list[Column]:
+    """The columns of a data file that hold a plain value; those that nest are in `records` alone.
+
+    Raises:
+        AvroError: A column is of a type whose values are not read.
+    """
+    if "partition-spec" in file.header or "snapshot-id" in file.header:
+        return []  # a manifest, or a list of them
+    found = []
+    for one in json.loads(file.header["avro.schema"]).get("fields", ()):
+        kind = _arrow_type(one["type"])
+        if kind is not None:
+            number = {"PARQUET:field_id": str(one["field-id"])} if "field-id" in one else None
+            found.append(Column(one["name"], pa.field(one["name"], kind, metadata=number)))
+    return found
+
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "timestamp-micros": pa.timestamp("us"),
+    "timestamp-millis": pa.timestamp("ms"),
+}
+
+
+def _arrow_type(schema: Any) -> pa.DataType | None:
+    if isinstance(schema, list):
+        kinds = [one for one in schema if one != "null"]
+        return _arrow_type(kinds[0]) if len(kinds) == 1 else None
+    if isinstance(schema, str):
+        return _ARROW.get(schema)
+    logical = schema.get("logicalType")
+    if logical is None or logical in _ARROW:
+        return _ARROW.get(logical or schema["type"]) if isinstance(schema["type"], str) else None
+    raise AvroError(f"values of type {logical} are not read")
+
+
 def _header(stream: BinaryIO) -> dict[str, bytes]:
     return {_text(stream): _bytes(stream, _long(stream)) for _ in _items(stream)}
 
@@ -113,8 +171,6 @@ def _unpack(block: bytes, codec: str) -> bytes:
     if codec == "deflate":
         return zlib.decompress(block, -15)
     try:
-        import pyarrow as pa
-
         if codec == "snappy":
             raise AvroError("snappy blocks are not read")
         stream = pa.input_stream(pa.BufferReader(block), compression={"zstandard": "zstd"}[codec])

@@ -17,6 +17,7 @@ from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
 from sparkwap.erasure.search import Search
 
 _PARQUET = ".parquet"
+_DATA = (_PARQUET, ".orc", ".avro")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class LakeFiles:
                 return {}  # gone meanwhile; or the scan tells that it cannot be read
 
         together: dict[str, set[Any]] = {}
-        data_files = [path for path in paths if path.endswith(_PARQUET)]
+        data_files = [path for path in paths if path.endswith(_DATA)]
         for found in self.lake.store.map(one, data_files):
             for name, those in found.items():
                 together.setdefault(name, set()).update(those)

@@ -16,6 +16,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -218,6 +220,16 @@ def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
 # -- conditions ----------------------------------------------------------------------------------
 
 
+_SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+# In a literal of Spark a backslash stands for itself if it is doubled.
+_SPACES_SQL = _SPACES.replace("\\", "\\\\")
+
+
+def _forms(text: str) -> set[str]:
+    """The forms of Unicode in which a text may stand; SQL has no function that brings it to one."""
+    return {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC"))}
+
+
 @dataclass(frozen=True)
 class Conditions:
     """SQL that finds rows by hashes, so that no statement, log or history of a server has a value.
@@ -230,11 +242,13 @@ class Conditions:
 
     def digest(self, text: str) -> str:
         """What `hashed` gives for a text."""
-        return hashlib.sha256(f"{self.salt}:{text}".encode()).hexdigest()
+        plain = re.sub(_SPACES, " ", text).strip(" ")
+        return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
 
     def hashed(self, column: str) -> str:
         """The hash of a column's text."""
-        return f"sha2(concat('{self.salt}:', trim(cast({quote(column)} as string))), 256)"
+        text = f"trim(regexp_replace(cast({quote(column)} as string), '{_SPACES_SQL}', ' '))"
+        return f"sha2(concat('{self.salt}:', {text}), 256)"
 
     def spelled(self, column: str, keys: Iterable[str]) -> str:
         """Whether a text is one of the keys, or the same whole number in another spelling."""
@@ -244,7 +258,7 @@ class Conditions:
 
     def is_in(self, column: str, texts: Iterable[str]) -> str:
         """Whether a column is one of the texts; never null."""
-        digests = sorted(self.digest(text) for text in texts)
+        digests = sorted({self.digest(form) for text in texts for form in _forms(text)})
         if not digests:
             return "false"
         listed = ", ".join(f"'{digest}'" for digest in digests)

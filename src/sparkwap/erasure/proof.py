@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
@@ -29,6 +31,7 @@ from sparkwap.erasure.search import Search, bound_text, text_of
 PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _FIELD_ID = b"PARQUET:field_id"
+_ORC_FIELD_ID = b"iceberg.id"
 _BATCH_ROWS = 65_536
 
 Data = bytes | mmap.mmap
@@ -64,7 +67,8 @@ class Scanned:
 
     Attributes:
         path: Where it is.
-        format: ``parquet``, ``avro``, ``json``, ``gzip json`` or ``bytes``.
+        format: ``parquet``, ``orc``, ``avro``, ``json``, ``gzip json`` or ``bytes``; ``unreadable``
+            for what is none of these, or not what its name says.
         size: Bytes.
         table: The table in whose folder it is; None for none.
         found: Where in it the subject is: ``column email``, ``bound of column email``. Never a
@@ -113,17 +117,20 @@ class Scanner:
         A file that cannot be read counts as one that holds the subject.
         """
         owner = self.owner(path)
-        kind, content = _kind(path, data)
         look = _Look(self, owner, self._wanted(owner))
+        kind = "unreadable"
         try:
+            kind, content = _kind(path, data)
             found = {
                 "parquet": look.parquet,
+                "orc": look.orc,
                 "avro": look.avro,
                 "json": look.json,
                 "gzip json": look.json,
                 "bytes": look.plain,
             }[kind](content)
-            if self.search.in_text(path) or self.search.in_pairs(path, look.wanted):
+            named = self.search.in_text(path) or self.search.in_text(unquote(path))
+            if named or self.search.in_pairs(path, look.wanted):
                 found = [*found, "its path"]
         except Exception as error:
             found = [f"cannot be read ({type(error).__name__}), so it may hold the subject"]
@@ -188,21 +195,21 @@ class Scanner:
     ) -> Iterator[tuple[list[bool], list[tuple[str, list[Any]]]]]:
         """Portions of rows: whether each is the subject's, and its personal columns."""
         place = owner.place
-        if place is None or _kind(path, data)[0] != "parquet":
+        if place is None:
             return
-        file = pq.ParquetFile(pa.BufferReader(data))
-        present = {_name(f, owner): f.name for f in file.schema_arrow}
-        keys = [present[k.lower()] for k in place.keys if k.lower() in present]
-        personal = {p.lower(): present[p.lower()] for p in place.personal if p.lower() in present}
-        if not keys or not personal:
-            return
-        for batch in file.iter_batches(_BATCH_ROWS, columns=[*keys, *personal.values()]):
-            columns = {name: batch.column(name).to_pylist() for name in {*keys, *personal.values()}}
-            mine = [
-                any(text_of(value) in self.search.keys for value in row)
-                for row in zip(*(columns[key] for key in keys), strict=True)
-            ]
-            yield mine, [(name, columns[column]) for name, column in personal.items()]
+        for schema, batches in _rows(_kind(path, data)[0], data):
+            present = {_name(f, owner): index for index, f in enumerate(schema)}
+            keys = [present[k.lower()] for k in place.keys if k.lower() in present]
+            personal = [(p.lower(), present[p.lower()]) for p in place.personal
+                        if p.lower() in present]  # fmt: skip
+            if not keys or not personal:
+                return
+            for batch in batches:
+                mine = [
+                    any(text_of(value) in self.search.keys for value in row)
+                    for row in zip(*(batch.column(key).to_pylist() for key in keys), strict=True)
+                ]
+                yield mine, [(name, batch.column(at).to_pylist()) for name, at in personal]
 
 
 @dataclass(frozen=True)
@@ -219,21 +226,28 @@ class _Look:
 
     def parquet(self, data: Data) -> list[str]:
         file = pq.ParquetFile(pa.BufferReader(data))
-        found = [f"column {n}" for n in self._cells(file)]
+        found = [f"column {n}" for n in self._cells("parquet", data)]
         found += [f"statistics of column {n}" for n in self._statistics(file)]
         for name, value in (file.metadata.metadata or {}).items():
             if self.search.in_text(value.decode("utf-8", "replace")):
                 found.append(f"footer entry {name.decode('utf-8', 'replace')}")
         return found
 
-    def _cells(self, file: pq.ParquetFile) -> Iterator[str]:
+    def orc(self, data: Data) -> list[str]:
+        found = [f"column {name}" for name in self._cells("orc", data)]
+        for name, value in (orc.ORCFile(pa.BufferReader(data)).metadata or {}).items():
+            if self.search.in_text(value.decode("utf-8", "replace")):
+                found.append(f"footer entry {name.decode('utf-8', 'replace')}")
+        return found
+
+    def _cells(self, kind: str, data: Data) -> Iterator[str]:
         names: set[str] = set()
-        fields = list(file.schema_arrow)
-        for batch in file.iter_batches(_BATCH_ROWS):
-            for field_, column in zip(fields, batch.columns, strict=True):
-                name = _name(field_, self.owner)
-                if name not in names and self._any(column, name):
-                    names.add(name)
+        for fields, batches in _rows(kind, data):
+            for batch in batches:
+                for field_, column in zip(fields, batch.columns, strict=True):
+                    name = _name(field_, self.owner)
+                    if name not in names and self._any(column, name):
+                        names.add(name)
         yield from sorted(names)
 
     def _any(self, column: pa.Array, name: str) -> bool:
@@ -289,7 +303,8 @@ class _Look:
     def avro(self, data: Data) -> list[str]:
         file = avro.read(bytes(data))
         fields = _iceberg_fields(file.header)
-        found: list[str] = []
+        # A table's rows, by the present names of its columns; else a list of its files.
+        found = [f"column {name}" for name in self._cells("avro", data)]
         for record in file.records:
             found.extend(self._record(record, fields))
         for name, value in file.header.items():
@@ -367,24 +382,80 @@ class _Look:
         return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
 
     def plain(self, data: Data) -> list[str]:
-        return ["its bytes"] if self.search.in_text(bytes(data).decode("utf-8", "replace")) else []
+        found = any(self.search.in_text(text) for text in _texts(bytes(data)))
+        return ["its bytes"] if found else []
 
 
 def _kind(path: str, data: Data) -> tuple[str, Data]:
-    """What a file is, by its content, and its content unpacked."""
-    if data[:4] == PARQUET_MAGIC:
-        return "parquet", data
-    if data[:4] == avro.MAGIC:
-        return "avro", data
-    if data[:2] == _GZIP_MAGIC:
+    """What a file is, by its content, and its content unpacked.
+
+    Raises:
+        ValueError: It is not what its name says, or packed in a way that is not known here: its
+            plain bytes would show nothing of what it holds.
+    """
+    magic = bytes(data[:6])
+    claims = path.rpartition(".")[2].lower()
+    for kind, (mark, ending) in _FORMATS.items():
+        if magic.startswith(mark):
+            return kind, data
+        if claims == ending and len(data):
+            raise ValueError(f"no {kind} file")
+    if magic.startswith(_GZIP_MAGIC):
         content = gzip.decompress(data)
         return ("gzip json", content) if path.endswith(".json") else ("bytes", content)
+    for mark, codec in _PACKED.items():
+        if magic.startswith(mark):
+            with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+                return "bytes", stream.read()
+    if magic.startswith(_CLOSED):
+        raise ValueError("an archive")
     return ("json", data) if path.endswith(".json") else ("bytes", data)
+
+
+_FORMATS = {
+    "parquet": (PARQUET_MAGIC, "parquet"),
+    "orc": (b"ORC", "orc"),
+    "avro": (avro.MAGIC, "avro"),
+}
+_PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+# zip, xz, 7z, and Parquet whose footer is encrypted
+_CLOSED = (b"PK\x03\x04", b"\xfd7zXZ", b"7z\xbc\xaf", b"PARE")
+
+
+def _rows(kind: str, data: Data) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """The rows of a data file, in portions; nothing for files of another kind."""
+    if kind == "parquet":
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        yield parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
+    elif kind == "orc":
+        stripes = orc.ORCFile(pa.BufferReader(data))
+        yield stripes.schema, (stripes.read_stripe(at) for at in range(stripes.nstripes))
+    elif kind == "avro":
+        file = avro.read(bytes(data))
+        columns = avro.columns(file)
+        if columns:
+            schema = pa.schema([one.field for one in columns])
+            arrays = [pa.array([record[one.name] for record in file.records], one.field.type)
+                      for one in columns]  # fmt: skip
+            yield schema, iter([pa.record_batch(arrays, schema)])
+
+
+def _texts(data: bytes) -> Iterator[str]:
+    """What bytes may say, in the encodings of those who deliver files."""
+    yield data.decode("utf-8", "replace")
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        yield data.decode("latin-1")
+    if b"\x00" in data:
+        yield data.decode("utf-16-le", "replace")
+        yield data.decode("utf-16-be", "replace")
 
 
 def _name(field_: pa.Field, owner: Owned | None) -> str:
     """The name under which a file's column is known today, in lower case."""
-    number = (field_.metadata or {}).get(_FIELD_ID)
+    metadata = field_.metadata or {}
+    number = metadata.get(_FIELD_ID) or metadata.get(_ORC_FIELD_ID)
     if owner is not None and number is not None:
         return owner.fields.get(int(number), str(field_.name)).lower()
     return str(field_.name).lower()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import struct
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 WORD_LENGTH = 5
 NUMBER_LENGTH = 7
@@ -25,6 +27,15 @@ _SPACES = frozenset("bfnrt")
 _TRUNCATED = 16
 
 
+def canonical(text: str) -> str:
+    """A text as all of its spellings are compared: by Unicode's forms, with single spaces.
+
+    A name may be written with an accent as one character or as two, and with spaces that do not
+    break or that are doubled; to its bearer it is one name.
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
 def text_of(value: Any) -> str | None:
     """A value as the text by which it is compared; None for null and for nested values."""
     if value is None or isinstance(value, dict | list | tuple):
@@ -32,12 +43,12 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace").strip()
+        return canonical(value.decode("utf-8", "replace"))
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ")
     if isinstance(value, Decimal):
         return format(value, "f")
-    return str(value).strip()
+    return canonical(str(value))
 
 
 def distinctive(text: str) -> bool:
@@ -82,9 +93,9 @@ class Search:
             texts: Those of the values that are texts: numbers and days are never looked for
                 elsewhere.
         """
-        keys = frozenset(keys)
-        words = {w for w in (*keys, *texts) if distinctive(w)}
-        by_column = {name.lower(): frozenset(found) for name, found in values.items()}
+        keys = frozenset(map(canonical, keys))
+        words = {w for w in (*keys, *map(canonical, texts)) if distinctive(w)}
+        by_column = {name.lower(): frozenset(map(canonical, v)) for name, v in values.items()}
         return cls(keys, by_column, frozenset(words))
 
     @cached_property
@@ -126,28 +137,31 @@ class Search:
     def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
         """Whether a path or a summary says ``column=value`` of a wanted column."""
         return any(
-            value in wanted.get(name.lower(), frozenset()) for name, value in _PAIR.findall(text)
+            canonical(unquote(value)) in wanted.get(name.lower(), frozenset())
+            for name, value in _PAIR.findall(text)
         )
 
     def in_bound(self, text: str | None, wanted: frozenset[str]) -> bool:
         """Whether a column's lower or upper bound is one of the values, or the beginning of one."""
         if text is None:
             return False
-        if text in wanted or self.in_text(text):
+        if canonical(text) in wanted or self.in_text(text):
             return True
         if len(text) < _TRUNCATED:
             return False
-        # The last character of an upper bound is counted up.
-        start = text[: _TRUNCATED - 1]
+        # The last character of an upper bound is counted up, and what was cut off may have been
+        # the accent of the one before it.
+        start = canonical(text[: _TRUNCATED - 1])
+        start = start if start.isascii() else start[:-1]
         return any(value.startswith(start) for value in (*wanted, *self.words))
 
 
 def _in(pattern: re.Pattern[str] | None, text: str) -> bool:
     if pattern is None:
         return False
-    if pattern.search(text):
+    if pattern.search(canonical(text)):
         return True
-    return "\\" in text and pattern.search(unescaped(text)) is not None
+    return "\\" in text and pattern.search(canonical(unescaped(text))) is not None
 
 
 def bound_text(kind: str, data: bytes) -> str | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import unicodedata
+from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from sparkwap.catalog import Lake
 from sparkwap.erasure import avro
@@ -175,3 +179,106 @@ def test_one_file_is_enough_to_spoil_the_proof(tmp_path: Path) -> None:
     assert not proof.clean
     assert [file.path for file in proof.holding] == [paths[1]]
     assert len(proof.files) == 3
+
+
+ROWS = {"cust": [41, 42], "email": ["x@y.example", EMAIL], "born": [date(1990, 1, 2)] * 2}
+
+
+def orc_file(**columns: Any) -> bytes:
+    number = pa.field("cust", pa.int64(), metadata={"iceberg.id": "1"})
+    table = pa.table(columns)
+    fields = [number if field.name == "cust" else field for field in table.schema]
+    sink = pa.BufferOutputStream()
+    orc.write_table(table.cast(pa.schema(fields)), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def avro_file(cust: list[Any], email: list[Any], born: list[date]) -> bytes:
+    day = {"type": "int", "logicalType": "date"}
+    fields = [
+        {"name": "cust", "type": ["null", "long"], "field-id": 1},
+        {"name": "email", "type": "string", "field-id": 2},
+        {"name": "born", "type": day, "field-id": 4},
+    ]
+    schema = json.dumps({"type": "record", "name": "table", "fields": fields})
+    epoch = date(1970, 1, 1)
+    raw = (
+        avro.long_bytes(1) + avro.long_bytes(key) + avro.text_bytes(mail)
+        + avro.long_bytes((day - epoch).days)
+        for key, mail, day in zip(cust, email, born, strict=True)
+    )  # fmt: skip
+    return avro.write({"avro.schema": schema}, raw)
+
+
+@pytest.mark.parametrize(("ending", "write"), [("orc", orc_file), ("avro", avro_file)])
+def test_data_files_of_each_format_are_read_and_learned_from(ending: str, write: Any) -> None:
+    place = Place(("s", "people"), ("customer_id",), ("email", "born"))
+    path, data = f"/w/s/people/data/x.{ending}", write(**ROWS)
+    found = scanner(place=place).scan(path, data)
+    assert found.format == ending
+    assert {"column email", "column customer_id"} <= set(found.found)
+    assert scanner(place=place).collect(path, data) == {
+        "email": {(EMAIL, True)},
+        "born": {("1990-01-02", False)},
+    }
+    own = {"born": frozenset({"1990-01-02"})}
+    assert scanner(place=place).shared(path, data, own) == {"born": {"1990-01-02"}}
+    clean = write(cust=[41], email=["x@y.example"], born=[date(1990, 1, 3)])
+    assert scanner(place=place).scan(path, clean).found == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.orc", b"ORC torn"),
+        ("x.orc", b"no orc"),
+        ("x.parquet", b"no parquet"),
+        ("x.avro", b"no avro"),
+        ("x.parquet", b"PARE encrypted"),
+        ("x.zip", b"PK\x03\x04 packed"),
+        ("x.csv.xz", b"\xfd7zXZ packed"),
+        ("x.csv.zst", b"\x28\xb5\x2f\xfd torn"),
+    ],
+)
+def test_what_cannot_be_read_for_what_it_is_may_hold_the_subject(name: str, data: bytes) -> None:
+    (found,) = scanner().scan(f"/w/s/people/data/{name}", data).found
+    assert "cannot be read" in found
+
+
+@pytest.mark.parametrize("codec", ["zstd", "bz2", "gzip"])
+def test_what_is_packed_is_unpacked(codec: str) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as out:
+        out.write(f"1,{EMAIL}".encode())
+    assert scanner().scan("/landing/x.csv", sink.getvalue().to_pybytes()).found == ("its bytes",)
+
+
+NAME = "Jörg  von\u00a0Ähren"
+SPELLINGS = ["Jörg von Ähren", NAME, unicodedata.normalize("NFD", NAME), "JÖRG VON ÄHREN"]
+
+
+@pytest.mark.parametrize("known", SPELLINGS[:3])
+@pytest.mark.parametrize("stands", SPELLINGS)
+def test_all_spellings_of_a_name_are_one(known: str, stands: str) -> None:
+    search = Search.of(["42"], {"name": [known]}, [known])
+    tables = [Owned(("s", "people"), "/w/s/people", PLACE, FIELDS)]
+    look = Scanner(search, tables)
+    rows = parquet(pa.table({"remark": [f"to {stands}!"]}))
+    assert look.scan("/w/s/people/data/x.parquet", rows).found
+    assert look.scan("/landing/x.csv", f"1;{stands};2".encode()).found
+    assert look.scan("/w/a.json", json.dumps({"to": stands}).encode()).found
+    assert look.scan(f"/w/name={quote(stands)}/x", b"").found
+
+
+@pytest.mark.parametrize(
+    "stands", ["Jörg  von\u00a0Ähren-Österreich", "Jo\u0308rg von A\u0308hren"]
+)
+def test_the_beginning_of_a_name_is_found_in_all_spellings(stands: str) -> None:
+    search = Search.of([], {}, ["Jörg von Ähren-Österreich"])
+    assert search.in_bound(stands[:15] + "\uffff", frozenset())
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_texts_of_other_encodings_are_read(encoding: str) -> None:
+    look = Scanner(Search.of([], {}, [NAME]), [])
+    assert look.scan("/landing/x.csv", f"1;{NAME};2".encode(encoding)).found
