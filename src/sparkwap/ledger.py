@@ -28,7 +28,7 @@ from sparkwap.catalog import journal
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.leases import NAMESPACE
-from sparkwap.catalog.model import How, LedgerRows, PublishedEntry, merge_rows
+from sparkwap.catalog.model import How, Identifier, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.errors import CatalogError
@@ -259,6 +259,8 @@ _WRITTEN = {
 }
 # PyIceberg's expressions take a column's name and a value, but are not typed so.
 _ex: Any = expressions
+LOADED = "load."
+"""What the ids of tables begin with that `sparkwap load` has filled and no dbt project knows."""
 _ID_LENGTH = 8
 _JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
 
@@ -425,6 +427,25 @@ class Ledger:
             )
         ]
         return {r["test_id"]: r["severity"] for r in _latest(counted, "test_id", "executed_at")}
+
+    def builder(self, identifier: Identifier) -> tuple[str, str] | None:
+        """The node that was last published under a name, and its project; None for none.
+
+        Files that were loaded for a table which no project has are none.
+        """
+        schema, name = identifier
+        wanted = _ex.And(
+            _ex.EqualTo("schema", schema),
+            _ex.EqualTo("name", name),
+            _ex.EqualTo("verdict", "published"),
+        )
+        rows = [row for row in self._read("nodes", wanted)
+                if not row["node_id"].startswith(LOADED)]  # fmt: skip
+        if not rows:
+            return None
+        last = max(rows, key=lambda row: _time(row["built_at"]))
+        runs = self._read("runs", _ex.EqualTo("run_id", last["run_id"]))
+        return last["node_id"], next((row["project"] for row in runs), "")
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Rows of ``runs``, newest first, of one audit branch or of all."""

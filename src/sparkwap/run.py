@@ -46,7 +46,7 @@ from sparkwap.gate import (
     nearest_upstream,
     rejects,
 )
-from sparkwap.ledger import BranchHistory, Ledger
+from sparkwap.ledger import LOADED, BranchHistory, Ledger
 from sparkwap.manifests import Packed
 from sparkwap.metrics import Baselines, Measured, exact_rows
 from sparkwap.plan import Desired, decide_build
@@ -58,8 +58,6 @@ from sparkwap.transient import Fate, fate
 
 LEFTOVER = "leftover"
 LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
-LOADED = "load."
-"""What the ids of tables begin with that `sparkwap load` has filled and no dbt project knows."""
 DAY_MS = 24 * 60 * 60 * 1000
 REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
@@ -113,7 +111,8 @@ class NodeFact:
 
     ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
     ``parents`` are the upstream nodes, ephemeral models replaced by theirs; ``seconds`` is what its
-    build took, as far as known.
+    build took, as far as known; ``tests_of`` names who has tests of it that the caller does not
+    know, None for nobody.
     """
 
     node_id: str
@@ -123,6 +122,7 @@ class NodeFact:
     message: str | None
     parents: frozenset[str]
     seconds: float | None = None
+    tests_of: str | None = None
 
 
 @dataclass(slots=True)
@@ -951,13 +951,24 @@ class Run:
                     target.candidate,
                     target.problem,
                     frozenset(row["parents"] or ()),
-                    _is_known(row, known),
+                    self._is_known(row, known),
                 )
             elif row["resource_type"] != "failures":
                 # What a run of this branch could not build holds up the branch until it is built.
                 gone = built.candidate is not None
-                now[node_id] = _not_there(row, gone=gone, known=_is_known(row, known))
+                now[node_id] = _not_there(row, gone=gone, known=self._is_known(row, known))
         return list(now.values())
+
+    def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
+        """Whether a command knows all tests of what an earlier run on the branch has left.
+
+        Stored failures have none. The audits of a load that no project knows have run with it, and
+        what they rejected is marked; what a project has published before has its tests, too.
+        """
+        node_id: str = row["node_id"]
+        if node_id.startswith(LOADED):
+            return self.lake.ledger.builder((row["schema"], row["name"])) is None
+        return row["resource_type"] == "failures" or node_id in known
 
     def _still_there(self, target: Target) -> Target | None:
         """A target of an earlier run as it is now; None if it was discarded meanwhile."""
@@ -995,6 +1006,7 @@ class Run:
             target.candidate if target else None,
             problem,
             fact.parents,
+            known=fact.tests_of is None,
         )
 
     def _failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:
@@ -1181,7 +1193,7 @@ class Run:
                     self._node_row(decision, node, now)
                     for node in nodes
                     # What its own project has said of a node is not for another one to change.
-                    if node.kind != LEFTOVER and node.known
+                    if node.kind != LEFTOVER and (node.known or node.node_id in self._begun)
                 ],
             ),
             LedgerRows(
@@ -1334,16 +1346,6 @@ def _failed_before(
         if nodes and rejects(row["status"]):
             found.append(AuditTest(row["test_id"], row["test_name"], frozenset(nodes), known=False))
     return found
-
-
-def _is_known(row: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Whether a command knows all tests of what an earlier run on the branch has left.
-
-    Stored failures have none. The audits of a load that no project knows have run with it, and
-    what they rejected is marked.
-    """
-    node_id: str = row["node_id"]
-    return row["resource_type"] == "failures" or node_id.startswith(LOADED) or node_id in known
 
 
 def _view_problem(found: str | None) -> str | None:

@@ -227,7 +227,8 @@ _SPACES_SQL = _SPACES.replace("\\", "\\\\")
 
 def _forms(text: str) -> set[str]:
     """The forms of Unicode in which a text may stand; SQL has no function that brings it to one."""
-    return {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC"))}
+    normalize = unicodedata.normalize
+    return {text, normalize("NFC", text), normalize("NFD", text), normalize("NFKC", text)}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkwap.catalog.model import Identifier
+from sparkwap.ledger import LOADED
 from sparkwap.load.errors import LoadError
-from sparkwap.run import LOADED, TestFact
+from sparkwap.run import TestFact
 
 Kind = Literal["not_null", "unique", "accepted_values", "accepted_range"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -164,12 +164,29 @@ def _require_fit(lake: Lake, request: Request) -> None:
             f"{request.drop.path} does not fit {request.name}:{listed}\nNothing was loaded. "
             "Correct the file; columns of a table are changed by who builds it."
         )
+    stranger = _tests_of(lake, request)
+    if request.publish and stranger is not None:
+        raise LoadError(
+            f"{request.name} is built by {stranger}, whose tests are not known here, so it is not "
+            "published. Nothing was loaded. Load the file from that project, or leave --publish "
+            "out: it then stays on a branch, where it can be looked at."
+        )
     if request.publish and not request.audits.tests:
         raise LoadError(
             f"No audit looks at {request.name}, so it is not published. Nothing was loaded. Say "
             "what has to hold (--not-null, --unique, --accepted, --between, --audits), or leave "
             "--publish out: it then stays on a branch."
         )
+
+
+def _tests_of(lake: Lake, request: Request) -> str | None:
+    """Who builds the table, if it is nobody whose tests this project has."""
+    builder = lake.ledger.builder(request.table)
+    if builder is None or builder[0] == request.audits.node_id:
+        return None
+    node_id, project = builder
+    # A project that has left its model off and loads the table knows what it does.
+    return None if project and project == request.project else f"{node_id} of project {project}"
 
 
 def _columns(lake: Lake, request: Request) -> pa.Schema | None:
@@ -280,7 +297,10 @@ def _close(run: Run, request: Request, target: Target, tallies: Sequence[Tally])
         run.fault(request.table, "; ".join(_failure(one) for one in failed))
     head = _table(run, target).metadata.refs[_ref(run, target)].snapshot_id
     run.record(LedgerRows("loads", [_row(run, request, head)]))
-    node = NodeFact(node_id, request.table, COMMAND, "success", None, frozenset())
+    stranger = _tests_of(run.lake, request)
+    node = NodeFact(
+        node_id, request.table, COMMAND, "success", None, frozenset(), tests_of=stranger
+    )
     return run.close([node], request.audits.tests, [_seen(one) for one in tallies])
 
 

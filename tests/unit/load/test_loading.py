@@ -488,3 +488,54 @@ def test_errors_of_writing_say_that_main_is_as_it_was(
     monkeypatch.setattr(Table, "append", refuse)
     with pytest.raises(SparkwapError, match=r"could not write web\.events: no such partitions"):
         load(world.lake, world.request(2))
+
+
+def built_by_a_model(world: World) -> None:
+    """The table is published by a model of the project shop, which tests it."""
+    run = Run(
+        world.lake,
+        run_id=RUN,
+        branch="wap_2b3c4d5e",
+        settings=GateSettings(),
+        command="build",
+        project="shop",
+        target_name="dev",
+    )
+    run.begin("model.shop.events", EVENTS)
+    run.place_table(EVENTS, Desired())
+    world.lake.catalog.load_table(EVENTS).append(rows(5), branch=run.branch)
+    run.built("model.shop.events", EVENTS, must_write=True)
+    node = NodeFact("model.shop.events", EVENTS, "model", "success", None, frozenset())
+    test = TestFact("test.a", "a", "data", frozenset({node.node_id}), "error")
+    assert run.close([node], [test], [TestSeen("test.a", "pass", 0, None)]).published == 1
+
+
+def test_a_table_that_another_project_builds_is_not_published(world: World) -> None:
+    built_by_a_model(world)
+    with pytest.raises(LoadError, match=r"model\.shop\.events of project shop"):
+        load(world.lake, world.request(2, project="other"))
+    held = load(world.lake, world.request(2, project="other", publish=False))
+    assert (held.outcome, world.live()) == ("held", [1, 5])
+    # Nor by a command that does not know the model's tests, whatever the load has audited.
+    closing = Run(
+        world.lake,
+        run_id=str(uuid.uuid4()),
+        branch=held.branch,
+        settings=GateSettings(),
+        command="test",
+        project="other",
+        target_name="dev",
+    ).close([], [], [], frozenset())
+    assert (closing.published, world.live()) == (0, [1, 5])
+    assert "tests are not known" in str(closing.decision.verdicts)
+
+
+def test_the_project_that_builds_a_table_loads_it(world: World) -> None:
+    built_by_a_model(world)
+    audits = from_arguments(EVENTS, ["id"])
+    own = world.request(2, audits=Audits("model.shop.events").also(audits), project="shop")
+    assert load(world.lake, own).outcome == "published"
+    # It may have left its model off since.
+    later = world.request(3, name="later", project="shop")
+    assert load(world.lake, later).outcome == "published"
+    assert world.live() == [1, 2, 3, 5]
