@@ -27,6 +27,7 @@ import yaml
 from sparkwap import landing
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.landing import Entry, LandingError, LandingFile
+from sparkwap.redaction import redact
 from sparkwap.settings import UNTIL
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class DbtCall:
     project_dir: Path
     target: str | None
     profile: str | None
-    profiles_dir: Path | None
+    profiles_dir: Path
     target_path: Path
     variables: Mapping[str, Any]
     build: tuple[str, ...]
@@ -247,30 +248,46 @@ class DbtCall:
         found: Mapping[str, Any] = json.loads(path.read_text())
         return found
 
-    def lake(self) -> Lake:
-        """The lake that the profile names, as dbt finds and renders it.
+    def read_profile(self) -> Any:
+        """The profile (dbt's object), rendered by dbt, with credentials of this adapter.
 
         Raises:
-            ConfigError: the profile is for another adapter.
+            ConfigError: the profile cannot be read, or is for another adapter.
         """
-        # Only dbt knows how to find and render a profile; nothing else here needs dbt.
+        # Only dbt knows how to render a profile; nothing else here needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
         from dbt_common.context import set_invocation_context
 
-        # The default is dbt's own rule: the environment, the project's folder, the home folder.
-        arguments = {"PROFILES_DIR": str(self.profiles_dir)} if self.profiles_dir else {}
-        set_from_args(argparse.Namespace(**arguments), None)
-        set_invocation_context(os.environ)  # what env_var() reads
-        profile = load_profile(
-            str(self.project_dir), dict(self.variables), self.profile, self.target
-        )
-        credentials: Any = profile.credentials
+        folders = {"PROFILES_DIR": str(self.profiles_dir), "PROJECT_DIR": str(self.project_dir)}
+        try:
+            set_invocation_context(os.environ)  # what env_var() reads
+            set_from_args(argparse.Namespace(**folders), None)
+            profile = load_profile(
+                str(self.project_dir), dict(self.variables), self.profile, self.target
+            )
+        except Exception as error:
+            raise ConfigError(
+                f"The profile cannot be read: {redact(str(error)).strip()}. Nothing was read or "
+                f"built. The project is {self.project_dir}, and profiles.yml was looked for in "
+                f"{self.profiles_dir}; name others with --project-dir and --profiles-dir."
+            ) from error
         if profile.credentials.type != "sparkwap":
             raise ConfigError(
                 f"The profile's target '{profile.target_name}' has type "
-                f"'{profile.credentials.type}'; this command needs type 'sparkwap'."
+                f"'{profile.credentials.type}'; this command needs type 'sparkwap'. Name another "
+                "one with --target."
             )
+        return profile
+
+    def lake(self) -> Lake:
+        """The lake that the profile names.
+
+        Raises:
+            ConfigError: the profile cannot be read, or is for another adapter.
+        """
+        profile = self.read_profile()
+        credentials = profile.credentials
         settings = credentials.catalog_settings(str(self.project_dir))
         return Lake(credentials.catalog_name, dict(settings), profile.target_name)
 
@@ -393,8 +410,8 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
         ConfigError: ``--vars`` is not a YAML mapping.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--project-dir", type=Path, default=_env_path("DBT_PROJECT_DIR", "."))
-    parser.add_argument("--profiles-dir", type=Path, default=_env_path("DBT_PROFILES_DIR"))
+    parser.add_argument("--project-dir", type=Path)
+    parser.add_argument("--profiles-dir", type=Path)
     parser.add_argument("--target-path", type=Path, default=_env_path("DBT_TARGET_PATH", "target"))
     parser.add_argument("--profile")
     parser.add_argument("--target", "-t")
@@ -406,21 +423,59 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
         raise ConfigError(f"--vars is not YAML: {error}. Nothing was built.") from error
     if not isinstance(variables, dict):
         raise ConfigError(f"--vars is '{own.vars}'; it is a YAML mapping such as '{{key: value}}'.")
+    project_dir = find_project(own.project_dir)
     return DbtCall(
-        project_dir=own.project_dir.resolve(),
+        project_dir=project_dir,
         target=own.target,
         profile=own.profile,
-        profiles_dir=own.profiles_dir.resolve() if own.profiles_dir else None,
+        profiles_dir=find_profiles(own.profiles_dir, project_dir),
         target_path=own.target_path,
         variables=variables,
         build=tuple(rest),
     )
 
 
+def find_project(given: Path | None = None) -> Path:
+    """The project's folder, as dbt finds it.
+
+    Args:
+        given: ``--project-dir``; else ``DBT_PROJECT_DIR``, else the nearest folder from here upward
+            with a ``dbt_project.yml``, else the working folder.
+    """
+    named = given or _env_path("DBT_PROJECT_DIR")
+    if named is not None:
+        return named.resolve()
+    here = Path.cwd()
+    return next((f for f in (here, *here.parents) if (f / "dbt_project.yml").exists()), here)
+
+
+def find_profiles(given: Path | None, project_dir: Path) -> Path:
+    """The folder of ``profiles.yml``: wherever dbt finds one, else the project's own folder.
+
+    Args:
+        given: ``--profiles-dir``; else ``DBT_PROFILES_DIR``, else the working folder, else
+            ``~/.dbt``, else, where dbt would find none, the project's folder.
+        project_dir: the project's folder.
+    """
+    named = given or _env_path("DBT_PROFILES_DIR")
+    if named is not None:
+        return named.resolve()
+    usual = Path.home() / ".dbt"
+    folders = (Path.cwd(), usual, project_dir)
+    return next((f for f in folders if (f / "profiles.yml").exists()), usual)
+
+
 def add_dbt_options(parser: argparse.ArgumentParser) -> None:
     """Give a command the options that say which project and profile dbt is called with."""
     for option in _DBT_OPTIONS:
-        parser.add_argument(f"--{option}", help="as for dbt")
+        short = ["-t"] if option == "target" else []
+        parser.add_argument(f"--{option}", *short, help="as for dbt")
+
+
+def given_options(parsed: argparse.Namespace) -> list[str]:
+    """Those options of `add_dbt_options` that were given, as they were."""
+    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
+    return [a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))]
 
 
 def call_of(parsed: argparse.Namespace) -> DbtCall:
@@ -429,8 +484,7 @@ def call_of(parsed: argparse.Namespace) -> DbtCall:
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
     """
-    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    return parse_call([a for k, v in given.items() if v is not None for a in (f"--{k}", v)])
+    return parse_call(given_options(parsed))
 
 
 def say(line: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
 from sparkwap.alerts.command import register_alerts
-from sparkwap.build import register_build, say
+from sparkwap.build import add_dbt_options, call_of, register_build, say
 from sparkwap.errors import SparkwapError
 from sparkwap.load_command import register_load
 from sparkwap.page.command import register_page
@@ -98,11 +98,7 @@ def register_doctor(commands: Commands) -> None:
     """``sparkwap doctor``."""
     text = "look whether the gate's promises hold with a target's server and catalog"
     parser = commands.add_parser("doctor", help=text, description=text)
-    parser.add_argument("--target", "-t", help="the target (default: that of the profile)")
-    parser.add_argument(
-        "--project-dir", type=Path, default=Path(), help="the dbt project (default: this folder)"
-    )
-    parser.add_argument("--profiles-dir", type=Path, help="where profiles.yml is (default: dbt's)")
+    add_dbt_options(parser)
     parser.set_defaults(handler=_doctor)
 
 
@@ -173,7 +169,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from dbt.adapters.sparkwap.probing import look
     from sparkwap import doctor
 
-    facts = look(arguments.project_dir.resolve(), arguments.profiles_dir, arguments.target)
+    call = call_of(arguments)
+    facts = look(call.read_profile(), call.project_dir)
     findings = doctor.examine(facts)
     for line in doctor.lines(findings):
         print(line)

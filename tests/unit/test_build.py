@@ -1,14 +1,15 @@
 """``sparkwap build``: which drops are built, in which order, and where it stops."""
 
+import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparkwap import build
+from sparkwap import build, cli
 from sparkwap.build import DbtCall, RawModel
 from sparkwap.cli import main
 from sparkwap.errors import ConfigError, SparkwapError
@@ -226,3 +227,83 @@ def test_a_raw_model_without_a_landing_folder_is_told_so(
     with pytest.raises(ConfigError, match="model raw_a has a landing entry, but no landing folder"):
         lake.build()
     assert lake.builds == [], "nothing was built"
+
+
+# ---------------------------------------------------------------- project and profile
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with models below it, a home, and an environment that names neither."""
+    for name in ("project/models", "home/.dbt", "named", "given"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "project/dbt_project.yml").write_text("{name: shop, profile: shop}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("DBT_PROFILES_DIR", "DBT_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path / "project/models")
+    return tmp_path
+
+
+PROFILE = """
+shop:
+  target: "{{ env_var('WHICH') }}"
+  outputs:
+    one: {type: sparkwap, lake: .lake, schema: s}
+    two: {type: other, schema: s}
+"""
+
+
+def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
+    from dbt.cli.resolvers import default_profiles_dir, default_project_dir
+
+    assert build.find_project() == default_project_dir() == folders / "project"
+    (folders / "project/profiles.yml").write_text(PROFILE)
+    # Where dbt finds none, the project's own.
+    assert build.find_profiles(None, build.find_project()) == folders / "project"
+    for place in ("home/.dbt", "project/models"):
+        (folders / place / "profiles.yml").write_text(PROFILE)
+        found = build.find_profiles(None, build.find_project())
+        assert found == default_profiles_dir() == folders / place
+
+
+def test_the_option_stands_above_the_variable(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBT_PROFILES_DIR", str(folders / "named"))
+    monkeypatch.setenv("DBT_PROJECT_DIR", str(folders / "project"))
+    monkeypatch.chdir(folders)
+    call = build.parse_call([])
+    assert (call.project_dir, call.profiles_dir) == (folders / "project", folders / "named")
+    assert build.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
+
+
+def test_a_profile_with_variables_of_the_environment_is_read(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "home/.dbt/profiles.yml").write_text(PROFILE)
+    monkeypatch.setenv("WHICH", "one")
+    assert build.parse_call([]).lake().target == "one"
+    monkeypatch.setenv("WHICH", "two")
+    with pytest.raises(ConfigError, match=r"cannot be read|has type"):
+        build.parse_call([]).lake()
+    monkeypatch.delenv("WHICH")
+    with pytest.raises(ConfigError, match=rf"(?s)provided: 'WHICH'.*looked for in {folders}/home"):
+        build.parse_call([]).lake()
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for one in below:
+        for each in one.choices.values():
+            yield from _leaves(each)
+    if not below:
+        yield parser
+
+
+def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
+    """A command with some of dbt's options has all of them, by `add_dbt_options`."""
+    for parser in _leaves(cli._parser()):
+        given = {o for action in parser._actions for o in action.option_strings}
+        if "--profiles-dir" in given or "--target" in given:
+            assert {f"--{o}" for o in build._DBT_OPTIONS} <= given, parser.prog

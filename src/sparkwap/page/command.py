@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkwap.build import DbtCall, parse_call
+from sparkwap.build import DbtCall, add_dbt_options, given_options, parse_call
 from sparkwap.errors import ConfigError
 from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
 
@@ -28,7 +28,6 @@ FOLDER = "page"
 
 _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 5.0
-_DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
 def register_page(commands: Commands) -> None:
@@ -38,16 +37,14 @@ def register_page(commands: Commands) -> None:
     parser.add_argument(
         "--port", type=int, help=f"the port (default: {PORT}, or a free one if that is taken)"
     )
-    for option in _DBT_OPTIONS:
-        parser.add_argument(f"--{option}", help="as for dbt")
+    add_dbt_options(parser)
     parser.set_defaults(handler=page)
 
 
 def page(parsed: argparse.Namespace) -> int:
     """Serve the page until it is interrupted; returns Streamlit's exit code."""
     _require_streamlit()
-    given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
-    arguments = [a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))]
+    arguments = given_options(parsed)
     call = parse_call(arguments)
     call.lake()  # a profile that cannot be used is told here, and not in the browser
     settings = Settings(new_token(os.environ), tuple(arguments))

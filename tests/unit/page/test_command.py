@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sparkwap import build
 from sparkwap.build import DbtCall
 from sparkwap.cli import main
 from sparkwap.errors import ConfigError
@@ -79,7 +80,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, **more: Any) -> int:
-    names = [option.replace("-", "_") for option in command._DBT_OPTIONS]
+    names = [option.replace("-", "_") for option in build._DBT_OPTIONS]
     given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), **more}
     return command.page(argparse.Namespace(**given))
 

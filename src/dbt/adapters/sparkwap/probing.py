@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -20,7 +18,7 @@ from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import Lake, LedgerRows
 from sparkwap.catalog.rest import RestTables
 from sparkwap.doctor import Atomicity, Facts
-from sparkwap.errors import CatalogError, ConfigError
+from sparkwap.errors import CatalogError
 from sparkwap.ledger import NAMESPACE
 from sparkwap.probe import DAYS, Probe, problem, refusal
 
@@ -84,12 +82,10 @@ def run_probe(
             execute(f"drop table if exists `{probe.catalog}`.`{NAMESPACE}`.`{probe.table[1]}`")
 
 
-def look(project_dir: Path, profiles_dir: Path | None, target: str | None) -> Facts:
-    """Look at the server and the catalog that a profile names.
-
-    :raises ConfigError: the profile cannot be read, or is not sparkwap's.
-    """
-    creds, connections = _profile(project_dir, profiles_dir, target)
+def look(profile: Any, project_dir: Path) -> Facts:
+    """Look at the server and the catalog that a profile (dbt's object) of sparkwap's names."""
+    creds: SparkWapCredentials = profile.credentials
+    connections = _connections(profile, project_dir)
     facts = Facts(embedded=creds.embedded, dbt=version("dbt-core"))
     lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
     run_id = str(uuid.uuid4())
@@ -212,38 +208,10 @@ def _look_at_connect(
         return replace(facts, connect_error=_words(error))
 
 
-def _profile(
-    project_dir: Path, profiles_dir: Path | None, target: str | None
-) -> tuple[SparkWapCredentials, SparkWapConnectionManager]:
-    from dbt.config.runtime import load_profile
-    from dbt.flags import set_from_args
-
-    folder = profiles_dir or _profiles_dir(project_dir)
-    arguments = Namespace(PROFILES_DIR=str(folder), PROJECT_DIR=str(project_dir), which="debug")
-    set_from_args(arguments, {})
-    try:
-        profile: Any = load_profile(str(project_dir), {}, None, target)
-    except Exception as error:
-        raise ConfigError(
-            f"The profile cannot be read: {_words(error)}. Nothing was looked at. Run it in the "
-            "project's folder, or name it: sparkwap doctor --project-dir ... --profiles-dir ..."
-        ) from error
-    if not isinstance(profile.credentials, SparkWapCredentials):
-        raise ConfigError(
-            f"The target {profile.target_name!r} is of type {profile.credentials.type!r}, not "
-            "sparkwap. Nothing was looked at. Name another one with --target."
-        )
+def _connections(profile: Any, project_dir: Path) -> SparkWapConnectionManager:
     connections = SparkWapConnectionManager(profile, get_context("spawn"))
     connections.project_root = str(project_dir)
-    return profile.credentials, connections
-
-
-def _profiles_dir(project_dir: Path) -> Path:
-    """Where dbt looks for profiles.yml, in its order."""
-    named = os.environ.get("DBT_PROFILES_DIR")
-    if named:
-        return Path(named)
-    return project_dir if (project_dir / "profiles.yml").exists() else Path.home() / ".dbt"
+    return connections
 
 
 def _server(creds: SparkWapCredentials) -> str:
