@@ -46,6 +46,11 @@ def wider(kind: str) -> str | None:
     return None if int(digits[1]) == _MOST_DIGITS else f"decimal({_MOST_DIGITS},{digits[2]})"
 
 
+def family(kind: str) -> str:
+    """A type without size, precision and scale: ``array<decimal(4,2)>`` -> ``array<decimal>``."""
+    return re.sub(r"\s*\(\s*\d+\s*(,\s*\d+\s*)?\)", "", kind)
+
+
 def decimal_digits(kind: str) -> tuple[int, int] | None:
     """Precision and scale of a decimal type; None for another type."""
     digits = _DECIMAL.fullmatch(kind)

@@ -1,6 +1,6 @@
 import pytest
 
-from sparkwap.spark_types import normal, widens, wider
+from sparkwap.spark_types import family, normal, widens, wider
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,9 @@ def test_a_narrow_type_has_a_wider_one() -> None:
     assert wider("int") == "bigint"
     assert wider("decimal(12,4)") == "decimal(38,4)"
     assert wider("bigint") is None
+
+
+def test_a_family_has_no_size_precision_or_scale() -> None:
+    assert family("decimal(4,2)") == family("decimal (38, 0)") == family("decimal") == "decimal"
+    nested = "struct<a:array<decimal(4,2)>,b:map<string,varchar(3)>,c:timestamp>"
+    assert family(nested) == "struct<a:array<decimal>,b:map<string,varchar>,c:timestamp>"

@@ -3,6 +3,34 @@
     {{ return(adapter.get_columns_in_relation(relation)) }}
 {% endmacro %}
 
+{#-
+    What a contract compares of a column. As dbt documents it, that is a type without size, precision
+    and scale, unless the model's `contract_types` is `exact`.
+-#}
+{% macro sparkwap__format_column(column) %}
+    {%- set type = column.dtype if config.get("contract_types") == "exact"
+        else adapter.wap_type_family(column.dtype) -%}
+    {{ return({
+        "name": column.name, "data_type": type, "formatted": column.column.lower() ~ " " ~ type}) }}
+{% endmacro %}
+
+{#-
+    A query without rows that has the columns of a contract. dbt's own warns of a decimal without a
+    precision, which rounds where the contract's type is the table's; here the query's is.
+-#}
+{% macro sparkwap__get_empty_schema_sql(columns) %}
+    {%- set untyped = columns.values() | rejectattr("data_type") | map(attribute="name") | list -%}
+    {%- if untyped -%}
+        {%- do exceptions.column_type_missing(column_names=untyped) -%}
+    {%- endif -%}
+    select
+        {%- for column in columns.values() %}
+        cast(null as {{ column["data_type"] }}) as
+            {{ adapter.quote(column["name"]) if column.get("quote") else column["name"] }}
+            {{- "," if not loop.last }}
+        {%- endfor %}
+{% endmacro %}
+
 {#- Without the model's header: it ran in this session before, and is a statement of its own. -#}
 {% macro sparkwap__get_empty_subquery_sql(select_sql, select_sql_header=none) %}
     select * from (

@@ -6,6 +6,11 @@
             "file_format is '" ~ format ~ "', and sparkwap writes Iceberg tables only, as other "
             ~ "formats have no branches. Remove the config, or set it to 'iceberg'.") -%}
     {%- endif -%}
+    {%- if config.get("contract_types", "family") not in ("family", "exact") -%}
+        {%- do exceptions.raise_compiler_error(
+            "contract_types is '" ~ config.get("contract_types") ~ "'; it is 'family' (a contract "
+            ~ "compares types without size, precision and scale) or 'exact'.") -%}
+    {%- endif -%}
     {%- if config.get("grants") -%}
         {%- do exceptions.raise_compiler_error(
             "Open-source Spark has no GRANT, so `grants` cannot be applied. Remove the config, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 import pytest
@@ -56,7 +57,7 @@ class _SparkTypes:
             ["array(1, 2)", "array<int>", "array<int>"],
             ["cast('2019-01-01' as date)", "date", "date"],
             ["cast('2019-01-01' as timestamp)", "timestamp", "timestamp"],
-            ["cast(1.0 as decimal(4, 2))", "decimal(4,2)", "decimal(4,2)"],
+            ["cast(1.0 as decimal(4, 2))", "decimal(4,2)", "decimal"],
             ["named_struct('a', 1)", "struct<a:int>", "struct<a:int>"],
         ]
 
@@ -200,3 +201,35 @@ class TestGrants:
         assert len(results) == 1
         assert "Open-source Spark has no GRANT" in log
         assert run_dbt(["run", "--exclude", "granted"]) is not None
+
+
+class TestContractTypes:
+    """As dbt documents it, a contract compares types without size, precision and scale."""
+
+    @pytest.fixture(scope="class")
+    def models(self):
+        amounts = "select cast(1.2345 as decimal(18, 4)) as amount, array(1.25) as shares"
+        types = {"amount": "decimal", "shares": "array<decimal(9,1)>"}
+        columns = [{"name": n, "data_type": t} for n, t in types.items()]
+        contract = {"contract": {"enforced": True}}
+        named = {"family": {}, "exact": {"contract_types": "exact"}, "odd": {"contract_types": "x"}}
+        yaml = [
+            {"name": n, "config": {**contract, **more}, "columns": columns}
+            for n, more in named.items()
+        ]
+        sql = {f"{name}.sql": amounts for name in named}
+        return {**sql, "schema.yml": json.dumps({"models": yaml})}
+
+    def test_a_decimal_takes_any_precision_and_is_not_rounded(self, project):
+        run_dbt(["--warn-error", "build", "--select", "family"])
+        sql = f"select amount, typeof(amount), shares from {project.test_schema}.family"
+        amount, kind, shares = project.run_sql(sql, fetch="one")
+        assert (str(amount), kind) == ("1.2345", "decimal(18,4)")
+        assert "1.25" in str(shares)
+
+    def test_exactness_is_a_setting(self, project):
+        _, log = run_dbt_and_capture(["build", "--select", "exact"], expect_pass=False)
+        assert "decimal(18,4)" in log
+        assert "decimal(10,0)" in log
+        _, log = run_dbt_and_capture(["build", "--select", "odd"], expect_pass=False)
+        assert "contract_types is 'x'" in log

@@ -67,7 +67,7 @@ from sparkwap.plan import Desired, in_place
 from sparkwap.redaction import redact
 from sparkwap.run import Closing, Run, overlay_of
 from sparkwap.settings import GateSettings, from_environment, of_one_call
-from sparkwap.spark_types import widens, wider
+from sparkwap.spark_types import family, widens, wider
 from sparkwap.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
 from sparkwap.transient import Fate
@@ -101,12 +101,15 @@ class SparkWapConfig(SparkConfig):
     format_version: Iceberg's table format version.
     hard_deletes_at: for snapshots, an aggregate over the source rows that says when a row found
         missing was deleted; the time of the run if absent.
+    contract_types: what a contract compares: ``family``, a type without size, precision and scale,
+        as dbt documents it; or ``exact``.
     """
 
     file_format: str = "iceberg"
     sort_by: list[str] | str | None = None
     format_version: int | None = None
     hard_deletes_at: str | None = None
+    contract_types: str = "family"
 
 
 class SparkWapAdapter(SparkAdapter):
@@ -1190,6 +1193,11 @@ class SparkWapAdapter(SparkAdapter):
     def wap_wider(self, column_type: str) -> str | None:
         """The type of the same family that takes more values; None where there is none."""
         return wider(column_type)
+
+    @available
+    def wap_type_family(self, column_type: str) -> str:
+        """A type without the size, precision and scale of its parts."""
+        return family(column_type)
 
     @available
     def wap_checked_cast(self, value: str, column_type: str, column: str) -> str:
