@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sparkwap.errors import SparkwapError
@@ -40,6 +41,7 @@ class Node:
         published: gives SQL for a from clause, the published state of the node's own table: in a
             replay as of then; None where there is none.
         replay: whether the run is a replay, see `sparkwap.replay`.
+        project: the project's folder.
         tell: takes a notice, one line, for the summary at the end of the run.
         settings: environment variables that are settings of this call.
     """
@@ -53,6 +55,7 @@ class Node:
     published: Callable[[], str | None] = _nothing
     replay: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    project: Path = Path()
 
     def parent_meta(self, name: str) -> Mapping[str, Any] | None:
         """The setting ``name`` in the meta of the first node it reads that has one."""

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sparkwap import landing
 from sparkwap.landing import LandingError, drift
 from sparkwap.landing.contents import Contents
-from sparkwap.landing.guessing import read_sample
+from sparkwap.landing.guessing import read_samples
 
 ENTRY: dict[str, Any] = {
     "entity": "t",
@@ -335,7 +335,7 @@ def test_limits_are_whole_numbers(name: str, value: object) -> None:
 def test_a_sample_that_cannot_serve(tmp_path: Path, content: bytes, name: str, told: str) -> None:
     csv.field_size_limit(131_072)
     with pytest.raises(LandingError, match=told) as error:
-        read_sample(written(tmp_path, content, name))
+        read_samples([written(tmp_path, content, name)])
     assert "Nothing was written" in str(error.value)
 
 
@@ -345,4 +345,4 @@ def test_of_a_sample_without_end_a_part_is_looked_at(tmp_path: Path) -> None:
         file.write(HEADER)
         for _ in range(64):
             file.write(b"1,aaaaaaaaaaaaa\n" * (1 << 16))
-    assert read_sample(bomb).rows[0] == {"id": "1", "name": "aaaaaaaaaaaaa"}
+    assert read_samples([bomb])[0].rows[0] == {"id": "1", "name": "aaaaaaaaaaaaa"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import yaml
 from sparkwap.cli import main
 from sparkwap.errors import ConfigError
 from sparkwap.landing import LandingError, parse_entry
-from sparkwap.landing.guessing import guess, read_sample, text_kind
+from sparkwap.landing.guessing import Answers, guess, read_samples, text_kind
 
 
 def sample(folder: Path, name: str, content: str) -> Path:
@@ -25,8 +26,8 @@ def sample(folder: Path, name: str, content: str) -> Path:
     return path
 
 
-def entry(path: Path, *key: str) -> dict[str, Any]:
-    found = guess(read_sample(path), "things", key).entry
+def entry(*paths: Path, key: tuple[str, ...] = (), **said: str) -> dict[str, Any]:
+    found = guess(read_samples(paths), "things", Answers(key, **said)).entry
     parse_entry(found)
     return found
 
@@ -112,8 +113,8 @@ def test_what_tells_no_key_wants_one(tmp_path: Path) -> None:
     with pytest.raises(LandingError, match=r"no column looks like a key\. .*columns are a, b"):
         entry(path)
     with pytest.raises(LandingError, match="it has no column c"):
-        entry(path, "a", "c")
-    assert entry(path, "a", "b")["key"] == ["a", "b"]
+        entry(path, key=("a", "c"))
+    assert entry(path, key=("a", "b"))["key"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +123,114 @@ def test_what_tells_no_key_wants_one(tmp_path: Path) -> None:
 def test_no_sample_no_guess(tmp_path: Path, name: str, content: str) -> None:
     path = sample(tmp_path, name, content)
     with pytest.raises(LandingError, match="cannot serve as a sample"):
-        read_sample(path)
+        read_samples([path])
+
+
+# ---------------------------------------------------------------- several files
+
+LOAD = "at,id,name\n2024-01-01 00:00:00,1,a\n2024-01-01 00:00:00,2,b\n"
+CHANGES = "Op,at,id,name,change_seq\nU,2024-02-01 00:00:00,1,c,20240201\n"
+
+
+def test_a_full_load_is_read_with_the_changes_beside_it(tmp_path: Path) -> None:
+    load = sample(tmp_path, "LOAD00000001.csv", LOAD)
+    changes = sample(tmp_path, "20240201-1.csv.gz", CHANGES)
+    sample(tmp_path, "20240202-1.csv", "Op,at,id,name,change_seq\n")
+    sample(tmp_path, "countries.csv", "code,continent\nAD,EU\n")
+    (tmp_path / "notes.txt").write_text("not a sample")
+    found = entry(load)
+    assert found == entry(changes) == entry(load, changes)
+    assert (found["kind"], found["operation"], found["key"]) == ("changes", "Op", ["id"])
+    assert found["sequence"] == {"at": "timestamp", "change_seq": "decimal(38,0)"}
+    assert found["files"] == [
+        {"match": "LOAD*", "load": "full"}, {"match": "*.csv*", "load": "changes"},
+    ]  # fmt: skip
+
+
+def test_the_drops_of_one_table_are_read_together(tmp_path: Path) -> None:
+    for day, price in (("01", "1"), ("02", "1.25"), ("03", "x")):
+        (tmp_path / f"load_date=2024-01-{day}").mkdir()
+        sample(tmp_path / f"load_date=2024-01-{day}", "p.csv", f"id,price\n7,{price}\n8,2\n")
+    first = tmp_path / "load_date=2024-01-01/p.csv"
+    assert entry(first)["columns"] == {"id": "bigint", "price": "string"}
+    assert entry(tmp_path) == entry(first)
+
+
+def test_a_bad_operation_is_a_row_and_no_other_kind(tmp_path: Path) -> None:
+    text = CHANGES + "X,2024-02-01 00:00:00,1,c,20240202\n" + CHANGES.splitlines()[1] * 1
+    path = sample(tmp_path, "c.csv", text)
+    found = guess(read_samples([path]), "things")
+    assert found.entry["kind"] == "changes"
+    assert "rows whose operation is 'X' go to quarantine" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"LOAD00000001.csv": LOAD}, "--kind extract.*--kind changes"),
+        ({"a1.csv": "id\n" + "".join(f"{n}\n" for n in range(99)), "a2.csv": "id\n1\n"},
+         "a2.csv has 1 rows, after the 99 of a1.csv"),
+        ({"a.csv": "Op,id\nD,1\ndrill,2\nmill,3\n"}, "'Op' has operation codes, .* 'drill'"),
+        ({"a_1.csv": LOAD, "a_2.csv": CHANGES}, r"their names do not tell .* --full <pattern"),
+    ],
+)  # fmt: skip
+def test_two_readings_are_asked_for(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in files.items():
+        sample(tmp_path, name, text)
+    with pytest.raises(LandingError, match=f"can be read in two ways: .*{said}"):
+        entry(tmp_path)
+
+
+def test_an_answer_decides(tmp_path: Path) -> None:
+    load = sample(tmp_path, "LOAD00000001.csv", LOAD)
+    assert entry(load, kind="extract", key=("id",))["kind"] == "extract"
+    found = entry(load, kind="changes", key=("id",))
+    assert (found["operation"], found["files"][0]["match"]) == ("Op", "LOAD*")
+    full = sample(tmp_path, "x_1.csv", LOAD)
+    changes = sample(tmp_path, "x_2.csv", CHANGES)
+    assert entry(full, changes, full="x_1*")["files"][0] == {"match": "x_1*", "load": "full"}
+
+
+def test_full_loads_are_told_by_how_their_names_begin(tmp_path: Path) -> None:
+    sample(tmp_path, "things_full_2024.csv", LOAD)
+    sample(tmp_path, "things_cdc_2024.csv", CHANGES)
+    assert entry(tmp_path)["files"][0]["match"] == "things_full_*"
+
+
+def test_a_parquet_load_and_csv_changes_are_one_entry(tmp_path: Path) -> None:
+    ids = pa.array([1, 2], "int64")
+    pq.write_table(pa.table({"id": ids, "name": ["a", "b"]}), tmp_path / "LOAD1.parquet")
+    sample(tmp_path, "20240201.csv", CHANGES)
+    found = entry(tmp_path)
+    assert found["columns"] == {"id": "bigint", "name": "string"}
+    assert found["files"] == [
+        {"match": "LOAD*.parquet*", "load": "full", "format": "parquet"},
+        {"match": "*.csv*", "load": "changes"},
+    ]
+    assert [la.format for la in parse_entry(found).layouts] == ["parquet", "csv"]
+
+
+_BESIDE = Path(__file__).parents[3] / "shared/data/airports"
+AIRPORTS = Path(os.environ.get("AIRPORTS_DATA", _BESIDE))
+
+
+@pytest.mark.skipif(not AIRPORTS.exists(), reason="no airports data beside the project")
+@pytest.mark.parametrize("folder", ["cdc/countries/dms", "cdc_dirty/countries/dms"])
+def test_real_deliveries_of_dms(folder: str) -> None:
+    files = sorted((AIRPORTS / folder).iterdir())
+    found = entry(files[-1])
+    assert found == entry(files[0])
+    assert (found["kind"], found["key"], found["operation"]) == ("changes", ["id"], "Op")
+    assert found["sequence"] == {"last_update_time": "timestamp", "change_seq": "decimal(38,0)"}
 
 
 # ---------------------------------------------------------------- the command
 
 
 def add(project: Path, path: Path, *more: str) -> int:
-    (project / "dbt_project.yml").write_text("name: shop\n")
+    drop = {"raw": {"+meta": {"drop": {"root": "{{ env_var('LANDING', 'landing') }}"}}}}
+    settings = {"name": "shop", "models": {"shop": drop}}
+    (project / "dbt_project.yml").write_text(json.dumps(settings))
     names = ["--source", "shop", "--entity", "things", "--project-dir", str(project)]
     return main(["source", "add", str(path), *names, *more])
 
@@ -154,6 +255,75 @@ def test_models_are_written_and_nothing_is_overwritten(
     assert "there already. Nothing was written" in capsys.readouterr().err
 
 
+def landing(project: Path, model: str) -> dict[str, Any]:
+    source = model.removeprefix("raw_").partition("__")[0]
+    path = project / f"models/raw/{source}/_{model.removeprefix('raw_')}__models.yml"
+    (found,) = yaml.safe_load(path.read_text())["models"]
+    return {**found["config"]["meta"]["landing"], "tests": found["data_tests"]}
+
+
+def test_what_a_build_needs_is_looked_for_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sample(tmp_path, "p.csv", "id\n7\n")
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nmodels: {shop: {+enabled: true}}\n")
+    call = ["source", "add", str(path), "--source", "a", "--entity", "things"]
+    assert main([*call, "--project-dir", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert "names no landing folder for models/raw" in told
+    assert yaml.safe_load(told[told.index("models:") :])["models"]["shop"]["raw"]["+meta"]["drop"]
+    assert not (tmp_path / "models").exists()
+
+
+def test_equal_names_of_two_sources_have_folders_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    path = sample(tmp_path / "a", "p.csv", "id\n7\n")
+    assert add(tmp_path, path) == 0
+    assert add(tmp_path, path, "--source", "crm") == 0
+    assert "landing') }}/crm/things/load_date=" in capsys.readouterr().out
+    assert "path" not in landing(tmp_path, "raw_shop__things")
+    assert landing(tmp_path, "raw_crm__things")["path"] == "crm/things"
+
+
+def test_files_in_the_landing_folder_are_read_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANDING", str(tmp_path / "landed"))
+    folder = tmp_path / "landed/web/parts/load_date=2024-01-31"
+    folder.mkdir(parents=True)
+    path = sample(folder, "p.csv", "id\n7\n")
+    assert add(tmp_path, path) == 0
+    assert landing(tmp_path, "raw_shop__things")["path"] == "web/parts"
+    assert add(tmp_path, path, "--source", "crm") == 1
+    assert "raw_shop__things reads the folder 'web/parts'" in capsys.readouterr().err
+
+
+def test_an_extract_is_not_allowed_to_shrink_unseen(tmp_path: Path) -> None:
+    path = sample(tmp_path, "p.csv", "id\n7\n")
+    assert add(tmp_path, path) == 0
+    drop = {"arguments": {"max_drop": 0.2}}
+    assert {"full_load_drop": drop} in landing(tmp_path, "raw_shop__things")["tests"]
+    text = (tmp_path / "models/staging/shop/_shop__things__models.yml").read_text()
+    assert {"row_count_drop": drop} in yaml.safe_load(text)["models"][1]["data_tests"]
+
+
+def test_a_history_is_a_snapshot_of_extracts_and_versions_of_changes(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    path = sample(tmp_path / "x", "p.csv", "id,a b\n7,1.5\n")
+    assert add(tmp_path, path, "--history") == 0
+    text = (tmp_path / "snapshots/shop/snp_shop__things.yml").read_text()
+    (snapshot,) = yaml.safe_load(text)["snapshots"]
+    assert (snapshot["config"]["unique_key"], snapshot["config"]["strategy"]) == ("id", "check")
+    changes = sample(tmp_path / "x", "c.csv", CHANGES)
+    assert add(tmp_path, changes, "--history", "--source", "crm", "--key", "id") == 0
+    sql = (tmp_path / "models/history/crm/hst_crm__things.sql").read_text()
+    assert "materialized='scd2', unique_key=['id']" in sql
+    assert "'id': 'cast(`id` as bigint)'," in sql
+    assert "'name': '`name`'," in sql
+
+
 def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample(tmp_path, "p.csv", "id\n7\n")
     assert add(tmp_path, path, "--source", "Shop 1") == 1
@@ -162,4 +332,4 @@ def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     from sparkwap.source import add as add_source
 
     with pytest.raises(ConfigError, match="is no dbt project"):
-        add_source(path, "shop", "things", [], tmp_path)
+        add_source([path], "shop", "things", Answers(), tmp_path)

@@ -54,7 +54,7 @@ def look_into(path: Path, layout: Layout, entry: Entry) -> Contents:
         LandingError: broken archive, no access, not UTF-8, no Parquet, or beyond the limits of
             the entry: too much text, too much of it for the size of the archive, a row too long.
     """
-    if entry.format == "parquet":
+    if layout.format == "parquet":
         return _look_into_parquet(path, entry)
     try:
         with path.open("rb") as file:
@@ -165,7 +165,7 @@ class _Text:
 
 
 def _look(text: _Text, layout: Layout, entry: Entry) -> Contents:
-    if entry.format == "csv":
+    if layout.format == "csv":
         return _look_into_csv(text, layout, entry)
     if entry.multiline:
         return Contents((), _documents(text))

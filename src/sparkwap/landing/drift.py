@@ -54,7 +54,7 @@ def map_columns(
         LandingError: a column that is needed is missing, two columns have one name, or a new
             column is refused.
     """
-    rows_differ = entry.format in ("json", "debezium")
+    rows_differ = layout.format in ("json", "debezium")
     present = [c for c in published if c not in entry.service_columns]
     named = {c: entry.renames.get(c, c) for c in present}
     known = [*entry.columns, *(c for c in extras if c not in entry.columns)]

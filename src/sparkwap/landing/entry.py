@@ -5,7 +5,8 @@ It is ``config.meta.landing`` of the model:
 =================== ===============================================================================
 ``entity``          name, for messages; the folder of the files unless ``path`` says otherwise
 ``kind``            ``extract``: each drop is the whole table; ``changes``: what happened to it
-``format``          ``csv`` (default), ``json`` (lines), ``parquet``, ``debezium`` (JSON lines)
+``format``          ``csv`` (default), ``json`` (lines), ``parquet``, ``debezium`` (JSON lines); of
+                    all files whose layout names no other
 ``path``            folder below the landing folder, or a glob of folders; default ``<entity>``.
                     In it: ``load_date=YYYY-MM-DD/`` folders, or the files themselves
 ``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
@@ -20,7 +21,7 @@ It is ``config.meta.landing`` of the model:
                     1970), else a sequence column that is a timestamp; ``source.ts_ms`` of a
                     Debezium envelope; else the load date
 ``files``           list of layouts: ``match`` (file-name pattern), ``load`` (one of `LOADS`),
-                    ``header``, ``operation``, ``codes``. The first that matches counts
+                    ``header``, ``operation``, ``codes``, ``format``. The first that matches counts
 ``operation``       the column with the operation code, for all layouts that say nothing else
 ``codes``           code to `OPERATIONS`, likewise
 ``partial``         an absent column means *unchanged*; default only for ``debezium``
@@ -68,7 +69,7 @@ _KNOWN = (
     "rules", "threshold", "multiline", "delimiter", *_LIMITS,
 )  # fmt: skip
 _NEEDED = ("entity", "kind", "columns", "key", "files")
-_LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes")
+_LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes", "format")
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,12 @@ class Layout:
     ``match`` is a file-name pattern. ``load`` is one of `LOADS`: the whole table, changes with an
     operation each, or rows that are all new, such as readings. ``operation`` names the column
     with the operation code; it comes first in files without a header. ``codes`` are pairs of such
-    a code and its meaning, one of `OPERATIONS`.
+    a code and its meaning, one of `OPERATIONS`. ``format`` is one of `FORMATS`.
     """
 
     match: str
     load: str
+    format: str = "csv"
     header: bool = True
     operation: str | None = None
     codes: tuple[tuple[str, str], ...] = ()
@@ -203,6 +205,11 @@ def _read_layout(
     given = raw.get("codes", entry.get("codes"))
     codes = dict(DEBEZIUM_CODES) if debezium else {str(k): str(v) for k, v in (given or {}).items()}
     operation = raw.get("operation", entry.get("operation"))
+    format_ = str(raw.get("format") or entry.get("format") or "csv")
+    if format_ not in FORMATS:
+        faults.append(f"format '{format_}' is none of {any_of(FORMATS)}")
+    elif (format_ == "debezium") != debezium:
+        faults.append("files of format 'debezium' and others are not of one entry")
     faults += [
         f"unknown setting '{k}' in 'files' (legal: {any_of(_LAYOUT_KNOWN)})"
         for k in raw
@@ -227,6 +234,7 @@ def _read_layout(
         header=bool(raw.get("header", True)),
         operation=None if operation is None else str(operation),
         codes=tuple(codes.items()),
+        format=format_,
     )
 
 

@@ -1,6 +1,8 @@
-"""A guess at a landing entry, from one sample file: format, columns, types, key, order.
+"""A guess at a landing entry, from the files of a source: format, columns, types, key, order.
 
-Pure, but for reading the sample. What is a guess is said, so that somebody can look at it.
+Pure, but for reading the files. What is a guess is said, so that somebody can look at it. Where the
+files allow two readings, and one of them would lose rows, nothing is guessed: the answer is asked
+for.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import islice
+from fnmatch import fnmatchcase
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
 from sparkwap.landing.entry import DEBEZIUM_CODES
-from sparkwap.landing.errors import LandingError
+from sparkwap.landing.errors import LandingError, any_of
 
 _ROWS = 10_000
+_FILES = 60
 # Of a sample that is one line, or inflates without end, no more is looked at.
 _MOST = 32_000_000
 _DELIMITERS = ",;\t|"
@@ -31,19 +35,51 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:?\d{2})?")
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
 _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
+_FOLDER = re.compile(r"load_date=.*")
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
 _LEAST_DIGITS, _MOST_DIGITS = 18, 38
+_EVERY = {"csv": ".csv*", "json": ".json*", "parquet": ".parquet*", "debezium": ".json*"}
+_DMS_LOAD = "LOAD*"
+"""What AWS DMS calls the files of a full load."""
+_ALIKE = 0.5
+"""Share: of the columns of two files of one table; of codes among the values of an operation; of
+the rows of one extract in the next."""
+_BROKEN = 0.01
+"""Share of the rows of changes that may have no key."""
 
 
 @dataclass
 class Sample:
-    """Rows of a sample file, as texts by column; ``typed`` where the file itself knows types."""
+    """Rows of a file, as texts by column; ``typed`` where the file itself knows types."""
 
     format: str
     rows: list[dict[str, str | None]]
     typed: dict[str, str] = field(default_factory=dict)
     delimiter: str = ","
     multiline: bool = False
+    name: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns, in order."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the user has said of the files, where a guess would not do.
+
+    Attributes:
+        key: The key columns; guessed if empty.
+        kind: One of `entry.KINDS`.
+        operation: The column with the operation codes.
+        full: The pattern of the names of full loads.
+    """
+
+    key: tuple[str, ...] = ()
+    kind: str | None = None
+    operation: str | None = None
+    full: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,34 +90,99 @@ class Guess:
     assumed: tuple[str, ...]
 
 
-# ---------------------------------------------------------------- the sample
+# ---------------------------------------------------------------- the files
 
 
-def read_sample(path: Path) -> Sample:
-    """The first rows of a sample file, and its format, by its name and by its first line.
+def read_samples(given: Sequence[Path]) -> list[Sample]:
+    """The first rows of the files of a table.
+
+    Args:
+        given: Files, or folders of files. Of one file the others of its table are looked at, too:
+            those in the ``load_date=`` folders beside its own, else those beside it with like
+            columns.
 
     Raises:
-        LandingError: it cannot be read, is empty, or is of no format that is known.
+        LandingError: A given file cannot be read; none has rows.
     """
+    named = [path for path in given if not path.is_dir()]
+    samples = {path: _named(path) for path in named}
+    if len(given) == 1 and named:
+        (path,) = named
+        around = _table_folder(path)
+        others = [other for other in _members(around) if other != path]
+        like = samples[path].columns
+        strict = around == path.parent
+    else:
+        others = [file for path in given if path.is_dir() for file in _members(path)]
+        like, strict = [], False
+    for path in _spread(others):
+        sample = _quietly(path)
+        if sample is not None and (not strict or _alike(like, sample.columns)):
+            samples[path] = sample
+    found = [samples[path] for path in sorted(samples) if samples[path].rows]
+    if not found:
+        raise _no_sample(given[0], "it has no rows to learn from")
+    return found
+
+
+def _table_folder(path: Path) -> Path:
+    parent = path.resolve().parent
+    return parent.parent if _FOLDER.fullmatch(parent.name) else path.parent
+
+
+def _members(folder: Path) -> list[Path]:
+    """The files of a table's folder, those in its ``load_date=`` folders included."""
+    inner = [p for p in folder.iterdir() if p.is_dir() and _FOLDER.fullmatch(p.name)]
+    files = [p for place in (folder, *inner) for p in place.iterdir() if p.is_file()]
+    return sorted(p for p in files if not p.name.startswith((".", "_")))
+
+
+def _spread(files: Sequence[Path]) -> Sequence[Path]:
+    """Not more than some of many files: the first, the last, and some between."""
+    step = -(-len(files) // _FILES) or 1
+    return [*files[::step], *files[-1:]]
+
+
+def _alike(columns: Sequence[str], others: Sequence[str]) -> bool:
+    least = min(len(columns), len(others))
+    return least > 0 and len({*columns} & {*others}) >= _ALIKE * least
+
+
+def _named(path: Path) -> Sample:
     try:
-        sample = _read(path)
+        return _read(path)
     except RecursionError:
         raise _no_sample(path, "its JSON is nested too deeply") from None
     except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:
         raise _no_sample(path, f"{type(error).__name__}: {error}") from error
-    if not sample.rows:
-        raise _no_sample(path, "it has no rows to learn from")
-    return sample
+
+
+def _quietly(path: Path) -> Sample | None:
+    """A file that nobody has named; None if it is none of a known format."""
+    known = {".csv", ".json", ".jsonl", ".ndjson", ".parquet"}
+    if not known & {s.lower() for s in path.suffixes}:
+        return None
+    try:
+        return _named(path)
+    except LandingError:
+        return None
 
 
 def _no_sample(path: Path, why: str) -> LandingError:
     return LandingError(
         f"{path} cannot serve as a sample: {why}. Nothing was written. Give a CSV file with a "
-        "header, JSON, or Parquet: sparkwap source add <file> --source <name> --entity <name>"
+        "header, JSON, or Parquet, or a folder of such files: "
+        "sparkwap source add <file> --source <name> --entity <name>"
     )
 
 
 def _read(path: Path) -> Sample:
+    sample = _read_rows(path)
+    sample.name = path.name
+    return sample
+
+
+def _read_rows(path: Path) -> Sample:
     suffixes = [s.lower() for s in path.suffixes]
     if ".parquet" in suffixes:
         return _read_parquet(path)
@@ -193,29 +294,33 @@ def _arrow_kind(kind: Any) -> str:
 # ---------------------------------------------------------------- the guess
 
 
-def guess(sample: Sample, entity: str, key: Sequence[str] = ()) -> Guess:
-    """A landing entry for files like the sample.
+def guess(samples: Sequence[Sample], entity: str, answers: Answers | None = None) -> Guess:
+    """A landing entry for files like the samples.
 
     Args:
-        sample: see `read_sample`.
+        samples: see `read_samples`.
         entity: the entity's name.
-        key: its key; guessed if empty.
+        answers: what the user has said.
 
     Raises:
-        LandingError: a key column is not in the sample, or no column could be a key.
+        LandingError: the files allow two readings, no column could be a key, or a key column is
+            not there.
     """
-    names = list(dict.fromkeys(name for row in sample.rows for name in row))
-    types = {name: sample.typed.get(name) or _kind(sample, name) for name in names}
-    operation, codes = _operation(sample, names)
-    order = _order(sample, names, types) if operation else {}
+    said = answers or Answers()
+    debezium = _is_debezium(samples, entity)
+    names = list(dict.fromkeys(name for one in samples for name in one.columns))
+    operation, codes = (None, {}) if debezium else _operation(samples, said, entity)
+    full, changes = _parted(samples, operation, said, entity)
+    types = {name: _kind(samples, name) for name in names}
+    order = _order([row for one in changes for row in one.rows], names, types) if operation else {}
     own = [n for n in names if n != operation and n not in order]
-    changes = operation is not None or sample.format == "debezium"
-    chosen = list(key) or _key(sample.rows, own, types, unique=not changes)
+    is_changes = debezium or operation is not None
+    chosen = list(said.key) or _key(samples, own, types, unique=not is_changes)
     _check_key(chosen, own, entity)
     entry: dict[str, Any] = {
         "entity": entity,
-        "kind": "changes" if changes else "extract",
-        "format": sample.format,
+        "kind": "changes" if is_changes else "extract",
+        "format": (changes or full)[-1].format,
         "key": chosen,
         "columns": {n: types[n] for n in own},
     }
@@ -223,27 +328,177 @@ def guess(sample: Sample, entity: str, key: Sequence[str] = ()) -> Guess:
         entry |= {"operation": operation, "codes": codes}
     if order:
         entry["sequence"] = order
-    if sample.format != "debezium":
-        entry["files"] = _files(sample, changes)
-    entry |= {"multiline": True} if sample.multiline else {}
-    entry |= {"delimiter": sample.delimiter} if sample.delimiter != "," else {}
-    return Guess(entry, tuple(_assumed(sample, entry, key, types)))
+    if not debezium:
+        entry["files"] = _files(full, changes, entry, said, entity)
+    entry |= {"multiline": True} if any(one.multiline for one in samples) else {}
+    entry |= _delimiter(samples, entity)
+    return Guess(entry, tuple(_assumed(samples, entry, said, types)))
 
 
-def _files(sample: Sample, changes: bool) -> list[dict[str, str]]:
-    every = {"csv": "*.csv*", "json": "*.json*", "parquet": "*.parquet"}[sample.format]
-    if not changes:
-        return [{"match": every, "load": "full"}]
-    # What AWS DMS calls the files of a full load.
-    return [{"match": "LOAD*", "load": "full"}, {"match": every, "load": "changes"}]
+def _ask(entity: str, what: str, *options: str) -> LandingError:
+    return LandingError(
+        f"The files of '{entity}' can be read in two ways: {what}. Nothing was written. "
+        f"Say which: {', or '.join(options)}."
+    )
 
 
-def _kind(sample: Sample, name: str) -> str:
-    values = [v for row in sample.rows if (v := row.get(name)) is not None]
-    if sample.format == "csv":
-        return text_kind(values)
-    times = text_kind(values)
-    return times if times in ("date", "timestamp") else "string"
+def _is_debezium(samples: Sequence[Sample], entity: str) -> bool:
+    others = [one.name for one in samples if one.format != "debezium"]
+    if others and len(others) < len(samples):
+        raise LandingError(
+            f"Of the files of '{entity}' some hold messages of Debezium, and {others[0]} does not. "
+            "Nothing was written. Give files of one kind; the others need an entry of their own."
+        )
+    return not others
+
+
+def _operation(
+    samples: Sequence[Sample], said: Answers, entity: str
+) -> tuple[str | None, dict[str, str]]:
+    """The column with the operation codes, and the codes; None where rows are whole states."""
+    if said.kind == "extract":
+        return None, {}
+    for name in [said.operation] if said.operation else _columns_of(samples):
+        values = [v for one in samples for row in one.rows if (v := row.get(name)) is not None]
+        known = sum(value in _CODES for value in values)
+        if not said.operation and not (_OPERATION.fullmatch(name) and known):
+            continue
+        if known < _ALIKE * len(values) and not (said.kind or said.operation):
+            strange = next(v for v in values if v not in _CODES)
+            raise _ask(
+                entity,
+                f"'{name}' has operation codes, and more often others, such as {strange!r}",
+                f"--kind changes, and correct 'codes' in the entry, if '{name}' says what happened",
+                f"--kind extract, if '{name}' is a column like others",
+            )
+        return name, _codes_of(values)
+    # Full loads are all that is there, and their columns do not tell what the changes will have.
+    return ("Op", _codes_of(["I"])) if said.kind == "changes" else (None, {})
+
+
+def _columns_of(samples: Sequence[Sample]) -> list[str]:
+    return list(dict.fromkeys(name for one in samples for name in one.columns))
+
+
+def _codes_of(values: Sequence[str]) -> dict[str, str]:
+    if set(values) & set(DEBEZIUM_CODES):
+        return dict(DEBEZIUM_CODES)
+    return {k: v for k, v in _CODES.items() if k in "IUD" or (k == "T" and k in values)}
+
+
+def _parted(
+    samples: Sequence[Sample], operation: str | None, said: Answers, entity: str
+) -> tuple[list[Sample], list[Sample]]:
+    """The files that are whole states, and those of changes."""
+    if samples[0].format == "debezium":
+        return [], list(samples)
+    if operation is not None:
+        full = [s for s in samples if _is_full(s, operation, said)]
+        return full, [s for s in samples if s not in full]
+    options = ("--kind extract, if each drop is the whole table",
+               "--kind changes, if files of changes follow")  # fmt: skip
+    if said.kind is None:
+        loads = [s.name for s in samples if fnmatchcase(s.name, _DMS_LOAD)]
+        if loads:
+            what = f"{loads[0]} is called like a full load, after which files of changes come"
+            raise _ask(entity, what, *options)
+        for before, after in pairwise(samples):
+            if len(after.rows) < _ALIKE * len(before.rows):
+                what = f"{after.name} has {len(after.rows):,} rows, after the {len(before.rows):,}"
+                raise _ask(entity, f"{what} of {before.name}", *options)
+    return list(samples), []
+
+
+def _is_full(sample: Sample, operation: str, said: Answers) -> bool:
+    if said.full is not None:
+        return fnmatchcase(sample.name, said.full)
+    return operation not in sample.columns or fnmatchcase(sample.name, _DMS_LOAD)
+
+
+# ---------------------------------------------------------------- names of files
+
+
+def _files(
+    full: Sequence[Sample],
+    changes: Sequence[Sample],
+    entry: dict[str, Any],
+    said: Answers,
+    entity: str,
+) -> list[dict[str, str]]:
+    """The layouts: full loads first, as the first that matches a name counts."""
+    several = len({one.format for one in (*full, *changes)}) > 1
+    found = []
+    if entry["kind"] == "changes":
+        start = _full_pattern(full, changes, said, entity)
+        for format_ in _formats(full) or [entry["format"]]:
+            match = start.rstrip("*") + "*" + _EVERY[format_] if several else start
+            found.append(_layout(match, "full", format_, entry))
+    load = "changes" if entry["kind"] == "changes" else "full"
+    for format_ in _formats(changes if load == "changes" else full) or [entry["format"]]:
+        found.append(_layout("*" + _EVERY[format_], load, format_, entry))
+    return found
+
+
+def _formats(samples: Sequence[Sample]) -> list[str]:
+    return list(dict.fromkeys(one.format for one in samples))
+
+
+def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[str, str]:
+    own = {} if format_ == entry["format"] else {"format": format_}
+    return {"match": match, "load": load, **own}
+
+
+def _full_pattern(
+    full: Sequence[Sample], changes: Sequence[Sample], said: Answers, entity: str
+) -> str:
+    """A pattern of names that all full loads have, and no file of changes."""
+    names = [one.name for one in full]
+    begin = re.match(r"[^\d.]*", _prefix(names))
+    start = f"{begin[0]}*" if begin and begin[0] else _DMS_LOAD
+    for pattern in [said.full] if said.full else [_DMS_LOAD, start]:
+        every = all(fnmatchcase(name, pattern) for name in names)
+        if every and not any(fnmatchcase(one.name, pattern) for one in changes):
+            return pattern
+    raise _ask(
+        entity,
+        f"{names[0] if names else 'no file'} is a full load, {changes[0].name} has changes, and "
+        "their names do not tell them apart",
+        "--full <pattern of the names of full loads>, such as --full 'full_*'",
+    )
+
+
+def _prefix(names: Sequence[str]) -> str:
+    least, most = min(names, default=""), max(names, default="")
+    return next((least[:i] for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b),
+                least)  # fmt: skip
+
+
+def _delimiter(samples: Sequence[Sample], entity: str) -> dict[str, str]:
+    found = {one.delimiter for one in samples if one.format == "csv"}
+    if len(found) > 1:
+        raise LandingError(
+            f"The files of '{entity}' are parted by {any_of(sorted(found))}. Nothing was written. "
+            "An entry has one delimiter; give files that have the same."
+        )
+    return {"delimiter": found.pop()} if found - {","} else {}
+
+
+# ---------------------------------------------------------------- types
+
+
+def _kind(samples: Sequence[Sample], name: str) -> str:
+    """The type of a column: what all files say it is, else the narrowest that takes all texts."""
+    having = [one for one in samples if any(row.get(name) is not None for row in one.rows)]
+    typed = {one.typed.get(name) for one in having}
+    if len(typed) == 1 and None not in typed:
+        return str(typed.pop())
+    if typed == {"bigint", "double"}:
+        return "double"
+    texts = [v for one in having for row in one.rows if (v := row.get(name)) is not None]
+    found = text_kind(texts)
+    # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
+    marked = any(one.format in ("json", "debezium") and name not in one.typed for one in having)
+    return "string" if marked and found not in ("date", "timestamp") else found
 
 
 def text_kind(values: Iterable[str]) -> str:
@@ -282,39 +537,33 @@ def _number_kind(values: Sequence[str]) -> str | None:
     return "double" if all(Decimal(v) == Decimal(repr(float(v))) for v in values) else None
 
 
-def _operation(sample: Sample, names: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    if sample.format == "debezium":
-        return None, {}
-    for name in names:
-        values = {row.get(name) for row in sample.rows}
-        if _OPERATION.fullmatch(name) and values <= set(_CODES):
-            lower = values & set(DEBEZIUM_CODES)
-            kinds = DEBEZIUM_CODES if lower else {k: _CODES[k] for k in "IUD"}
-            return name, dict(kinds)
-    return None, {}
-
-
-def _order(sample: Sample, names: Sequence[str], types: dict[str, str]) -> dict[str, str]:
+def _order(
+    rows: Sequence[dict[str, str | None]], names: Sequence[str], types: dict[str, str]
+) -> dict[str, str]:
     """Columns that order the changes: a time first, then a running number."""
     times = [n for n in names if types[n] == "timestamp"][:1]
-    numbers = [n for n in names if _ORDER.search(n) and _digits(sample.rows, n)]
+    numbers = [n for n in names if _ORDER.search(n) and _digits(rows, n)]
     return dict.fromkeys(times, "timestamp") | dict.fromkeys(numbers[:1], "decimal(38,0)")
 
 
 def _digits(rows: Sequence[dict[str, str | None]], name: str) -> bool:
-    return all(re.fullmatch(r"\d{1,38}", row.get(name) or "") for row in rows)
+    return bool(rows) and all(re.fullmatch(r"\d{1,38}", row.get(name) or "") for row in rows)
 
 
 def _key(
-    rows: Sequence[dict[str, str | None]], own: Sequence[str], types: dict[str, str], unique: bool
+    samples: Sequence[Sample], own: Sequence[str], types: dict[str, str], unique: bool
 ) -> list[str]:
     """The likeliest key: no NULLs, no doubles where rows are states, called like one."""
 
     def possible(name: str) -> bool:
-        values = [row.get(name) for row in rows]
         named = re.fullmatch(r"id|.*_id|.*_?key|.*_?code|.*number", name, re.IGNORECASE)
-        fits = types[name] in ("bigint", "int", "string") and None not in values
-        return fits and (len(set(values)) == len(values) if unique else bool(named))
+        if types[name] not in ("bigint", "int", "string"):
+            return False
+        if not unique:
+            values = [row.get(name) for one in samples for row in one.rows]
+            return bool(named) and values.count(None) <= _BROKEN * len(values)
+        columns = [[row.get(name) for row in one.rows] for one in samples]
+        return all(None not in c and len(set(c)) == len(c) for c in columns)
 
     found = [name for name in own if possible(name)]
     found.sort(key=lambda n: (n.lower() != "id", not n.lower().endswith("id"), own.index(n)))
@@ -332,21 +581,28 @@ def _check_key(key: Sequence[str], own: Sequence[str], entity: str) -> None:
 
 
 def _assumed(
-    sample: Sample, entry: dict[str, Any], key: Sequence[str], types: dict[str, str]
+    samples: Sequence[Sample], entry: dict[str, Any], said: Answers, types: dict[str, str]
 ) -> Iterable[str]:
-    count = len(sample.rows)
-    yield f"format {sample.format}, by the sample's {count:,} row{'' if count == 1 else 's'}"
+    rows = [row for one in samples for row in one.rows]
+    files = f"{len(samples):,} files with {len(rows):,}" if len(samples) > 1 else f"{len(rows):,}"
+    formats = " and ".join(_formats(samples))
+    yield f"format {formats}, by {files} row{'' if len(rows) == 1 else 's'}"
     yield f"kind {entry['kind']}: " + (
         "files of changes" if entry["kind"] == "changes" else "each drop is the whole table"
     )
-    if not key:
+    if not said.key:
         yield f"key {', '.join(entry['key'])}: no NULL there, and it looks like one"
     if "operation" in entry:
-        yield f"operation codes in '{entry['operation']}'; files named LOAD* are full loads"
+        full = " and ".join(f["match"] for f in entry["files"] if f["load"] == "full")
+        yield f"operation codes in '{entry['operation']}'; files named {full} are full loads"
+        values = [v for row in rows if (v := row.get(entry["operation"])) is not None]
+        strange = sorted({v for v in values if v not in entry["codes"]})
+        if strange:
+            yield f"rows whose operation is {any_of(strange[:3])} go to quarantine"
     if "sequence" in entry:
         yield f"order of changes by {', '.join(entry['sequence'])}"
-    if sample.format == "debezium":
+    if entry["format"] == "debezium":
         yield "order of changes by source.lsn; name another in 'sequence' if the source has none"
-    empty = [n for n in entry["columns"] if all(row.get(n) is None for row in sample.rows)]
+    empty = [n for n in entry["columns"] if all(row.get(n) is None for row in rows)]
     if empty:
         yield f"string for {', '.join(empty)}, which the sample leaves empty"

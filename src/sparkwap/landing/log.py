@@ -67,7 +67,7 @@ def rows(
     fault = sql.fault(entry, layout, has_code, columns)
     found = found.selectExpr("*", f"{fault} as _fault")
     # A message stands or falls as a whole: no delete of an old key without the new one.
-    whole = entry.format == "debezium"
+    whole = layout.format == "debezium"
     first = "min(_fault) over (partition by _path, _line)" if whole else "_fault"
     found = found.selectExpr("*", f"if(_skip is null, {first}, _skip) as _error")
     found = found.selectExpr("*", _KIND).where("_part = 0 or _kind = 'row'")

@@ -49,6 +49,8 @@ class Known:
     batch: int
 
 
+_BY_ROW = ("json", "debezium")
+"""Formats in which each row says its own columns."""
 NOTHING = Known({}, {}, {}, (), 0)
 
 
@@ -93,7 +95,7 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     entry = parse_entry(here.meta.get("landing"))
     if here.replay:
         return _as_of(session, entry, here)
-    root = root_of(here.node_id.split(".")[-1], here.meta).resolve()
+    root = (here.project / root_of(here.node_id.split(".")[-1], here.meta)).resolve()
     drop = here.meta["drop"]
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
@@ -180,8 +182,7 @@ class Reader:
         fresh = [f for f in files if f not in again]
         looks = {file: look_into(file.path, file.layout, self.entry) for file in fresh}
         published = {file: looks[file].columns for file in fresh}
-        if self.entry.format in ("json", "debezium"):
-            published = self._columns_of_rows(fresh)
+        published |= self._columns_of_rows([f for f in fresh if f.layout.format in _BY_ROW])
         groups = self._groups(fresh, published)
         columns, mapped = self._map(groups)
         undated = any(file.load_date is None for file in fresh)
@@ -203,9 +204,9 @@ class Reader:
         self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
     ) -> list[Group]:
         found: dict[tuple[Layout, tuple[str, ...]], list[LandingFile]] = {}
-        by_row = self.entry.format in ("json", "debezium")
         for file in files:
-            found.setdefault((file.layout, () if by_row else published[file]), []).append(file)
+            columns = () if file.layout.format in _BY_ROW else published[file]
+            found.setdefault((file.layout, columns), []).append(file)
         return [
             Group(
                 layout,
@@ -215,13 +216,13 @@ class Reader:
             )
             for (layout, _), members in found.items()
             # A Parquet file of 0 bytes is none that Spark could read.
-            if self.entry.format != "parquet" or published[members[0]]
+            if layout.format != "parquet" or published[members[0]]
         ]
 
     def _columns_of_rows(self, files: Sequence[LandingFile]) -> dict[LandingFile, tuple[str, ...]]:
         """The columns that the rows of JSON files have."""
         filled = [str(f.path) for f in files if f.bytes]
-        found = self._keys(self._texts(filled, header=False)) if filled else {}
+        found = self._keys(self._texts(filled, files[0].layout)) if filled else {}
         return {file: found.get(str(file.path), ()) for file in files}
 
     def _keys(self, texts: DataFrame) -> dict[str, tuple[str, ...]]:
@@ -229,10 +230,10 @@ class Reader:
             return formats.debezium_columns(formats.envelopes(texts))
         return formats.json_columns(texts)
 
-    def _texts(self, paths: Sequence[str], header: bool) -> DataFrame:
-        if self.entry.format != "csv" and self.entry.multiline:
+    def _texts(self, paths: Sequence[str], layout: Layout) -> DataFrame:
+        if layout.format != "csv" and self.entry.multiline:
             return formats.documents(self.session, paths)
-        return formats.lines(self.session, paths, header)
+        return formats.lines(self.session, paths, layout.format == "csv" and layout.header)
 
     def _map(self, groups: Sequence[Group]) -> tuple[list[str], list[Mapped]]:
         """The log's own columns, and where each group's columns go. Tells what is new."""
@@ -252,22 +253,21 @@ class Reader:
         ]
 
     def _has_code(self, group: Group) -> bool:
-        return self.entry.format == "debezium" or group.layout.operation in group.columns
+        return group.layout.format == "debezium" or group.layout.operation in group.columns
 
     def _parsed(self, group: Group, mapped: Mapped) -> DataFrame:
         entry, layout, columns = self.entry, group.layout, group.columns
-        if entry.format == "parquet":
+        if layout.format == "parquet":
             return formats.parquet_rows(self.session, group.paths, entry, layout, columns, mapped)
-        if entry.format == "csv" and entry.multiline:
+        if layout.format == "csv" and entry.multiline:
             return formats.csv_records(self.session, group.paths, entry, layout, columns, mapped)
-        header = entry.format == "csv" and layout.header
-        return self._taken_apart(self._texts(group.paths, header), group, mapped)
+        return self._taken_apart(self._texts(group.paths, layout), group, mapped)
 
     def _taken_apart(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
         entry, layout, columns = self.entry, group.layout, group.columns
-        if entry.format == "debezium":
+        if layout.format == "debezium":
             return formats.debezium_rows(formats.envelopes(texts), entry, columns, mapped)
-        if entry.format == "csv":
+        if layout.format == "csv":
             return formats.csv_rows(texts, entry, layout, columns, mapped)
         return formats.json_rows(texts, entry, layout, columns, mapped)
 
@@ -327,13 +327,10 @@ class Reader:
             "_file_path as _path", "_file_path", "_load_date", "_load"
         )
         columns, mapped = self._map(groups)
-        reader = replace(self, entry=_as_texts(self.entry))
         parts = [
             log.rows(
-                reader._taken_apart(
-                    texts.where(_is_one_of("_path", group.paths)), group, one
-                ),
-                listed, reader.entry, group.layout, columns, self._has_code(group), undated=False,
+                self._taken_apart(texts.where(_is_one_of("_path", group.paths)), group, one),
+                listed, self.entry, group.layout, columns, self._has_code(group), undated=False,
             ).where("_kind = 'row'")
             for group, one in zip(groups, mapped, strict=True)
         ]  # fmt: skip
@@ -347,7 +344,8 @@ class Reader:
             if layout is None:
                 self.here.tell(f"{name}: no layout of the entry matches it; its rows stay")
                 continue
-            found.setdefault((layout, self.known.columns.get(name, ())), []).append(name)
+            key = _as_texts(layout), self.known.columns.get(name, ())
+            found.setdefault(key, []).append(name)
         return [
             Group(layout, tuple(members), columns, tuple(members))
             for (layout, columns), members in found.items()
@@ -359,9 +357,9 @@ def _load(layout: Layout) -> str:
     return "full" if layout.load == "full" else "changes"
 
 
-def _as_texts(entry: Entry) -> Entry:
-    """The entry for raw texts out of the log: those of Parquet rows are JSON objects."""
-    return replace(entry, format="json") if entry.format == "parquet" else entry
+def _as_texts(layout: Layout) -> Layout:
+    """The layout for raw texts out of the log: those of Parquet rows are JSON objects."""
+    return replace(layout, format="json") if layout.format == "parquet" else layout
 
 
 def _all_columns(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -32,13 +32,13 @@ ENTRY = {
     "columns": {"id": "bigint"},
     "files": [{"match": "*.csv"}],
 }
-COMMANDS = ("doctor", "build", "quarantine list", "alerts check", "sweep --dry-run")
+COMMANDS = ("doctor", "build", "quarantine list", "sweep --dry-run")
 
 
 @pytest.fixture(scope="module")
 def shop(make_project: MakeProject) -> Project:
     project = make_project("anyfolder", {"models/raw_things.py": RAW})
-    drop = {"root": str(project.folder / "landing")}
+    drop = {"root": "landing"}
     config = {"meta": {"landing": ENTRY, "drop": drop}, "incremental_strategy": "append"}
     models = {"models": [{"name": "raw_things", "config": config}]}
     project.write({"models/models.yml": json.dumps(models)})

@@ -774,6 +774,7 @@ class SparkWapAdapter(SparkAdapter):
             ),
             replay=self._as_of() is not None,
             settings=self._environment,
+            project=Path(self._project_root),
         )
 
     # -- opening and closing ---------------------------------------------------------------------
