@@ -252,6 +252,7 @@ class Operations:
             manifest=self._manifest,
         )
         run.load_side_schemas()
+        run.watch_main()
         with self._held(one.branch, "wap_publish"):
             closing = run.close([], self._tests(), [], self._known())
         if all(node.kind == LEFTOVER for node in closing.nodes):

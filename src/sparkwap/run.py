@@ -35,6 +35,7 @@ from sparkwap.catalog import (
     SideItem,
     TableState,
 )
+from sparkwap.catalog.watching import Watch
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import (
     NOT_RUN,
@@ -54,7 +55,9 @@ from sparkwap.replay import Outside, Replay
 from sparkwap.settings import GateSettings
 from sparkwap.sqllex import ANY_RELATION
 from sparkwap.steps import reached
+from sparkwap.summary import MOVED
 from sparkwap.transient import Fate, fate
+from sparkwap.watched import Caught, MainWatch
 
 LEFTOVER = "leftover"
 LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
@@ -188,6 +191,9 @@ class Closing:
         rebuilt_by: id of the run that did so last.
         in_series: the catalog has no transaction over several tables, so that they were published
             one after the other, by a journal.
+        watched: `main` was watched from the run's opening on; ``caught`` is what the run has moved
+            of it past the gate.
+        continued: ids of the nodes to whose batches of earlier runs this one has added.
     """
 
     decision: Decision
@@ -205,6 +211,9 @@ class Closing:
     rebuilt: tuple[str, ...] = ()
     rebuilt_by: str | None = None
     in_series: bool = False
+    watched: bool = False
+    caught: tuple[Caught, ...] = ()
+    continued: frozenset[str] = frozenset()
 
     @property
     def left(self) -> Literal["closed", "held", "rejected"]:
@@ -292,6 +301,7 @@ class Run:
         self._begun: dict[str, int] = {}
         self._done: dict[str, int] = {}
         self._named: dict[str, _Named] = {}
+        self._continued: set[str] = set()
         self._notices: dict[str, list[str]] = {}
         self._measured: dict[str, Measured] = {}
         self._findings: dict[str, str] = {}
@@ -303,6 +313,24 @@ class Run:
         self._earlier_reads: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
+        self.main: MainWatch | None = None
+
+    def watch_main(
+        self,
+        project: Collection[Identifier] = (),
+        *,
+        app_id: Callable[[], str | None] = lambda: None,
+        same_clock: bool = True,
+    ) -> None:
+        """Watch `main` from now on, which this run may move by its publish only.
+
+        :param project: tables and views of the project, which count whether they are gated or not.
+        :param app_id: tells the Spark application that writes for this run.
+        :param same_clock: Spark's clock is that of this process.
+        """
+        lake, run_id = self.lake, self.run_id
+        watch = Watch(lake.store, lambda: lake.ledger, project, run_id=run_id, branch=self.branch)
+        self.main = MainWatch(watch, run_id, app_id=app_id, same_clock=same_clock)
 
     def warm_up(self) -> None:
         """Get ready in the background what closing the run will need, while Spark works.
@@ -360,6 +388,41 @@ class Run:
             self.overlay.remove(identifier)
             self._reached(steps.NODE_BEGUN, identifier, node_id=node_id)
             return found
+
+    def has_begun(self, node_id: str) -> bool:
+        """Whether this run has begun to build a node."""
+        return node_id in self._begun
+
+    def goes_on(self, node_id: str, identifier: Identifier) -> bool:
+        """Whether a node may add to what an earlier run has built of it on the branch.
+
+        Batches that a run has built stand there as long as nothing has opened the branch anew:
+        `main` that moved, a discard, a sweep. Once they do not, none of them may be left out.
+
+        :return: the same for the whole run; with True, this run takes them for begun.
+        """
+        with self._lock:
+            if node_id not in self._begun and self._earlier_stands(node_id, identifier):
+                self._begun[node_id] = next(self._steps)
+                self._continued.add(node_id)
+            return node_id in self._continued
+
+    def _earlier_stands(self, node_id: str, identifier: Identifier) -> bool:
+        rows = self.lake.ledger.branch_history(self.branch).nodes
+        targets = [_target_of(row) for row in rows if row["node_id"] == node_id]
+        if not targets or targets[0].candidate is None or targets[0].identifier != identifier:
+            return False
+        target = targets[0]
+        if target.how == "branch":
+            return self.lake.is_on_branch(identifier, self.branch, int(str(target.candidate)))
+        beside = (str(target.side_schema), identifier[1])
+        live, grown = self.lake.state(identifier), self.lake.descends(beside, str(target.candidate))
+        # The base of a clone has to be what `main` is now; what was new has to be new still.
+        return (
+            grown
+            and (live.main if live else None) == target.base
+            and (live is None) == (target.base_metadata is None)
+        )
 
     def read(self, reader: str, identifiers: Iterable[Identifier]) -> None:
         """Record what a node or test is about to read from ``main``, as it is now.
@@ -772,7 +835,9 @@ class Run:
         built = self._all_nodes(nodes, earlier.nodes, known)
         built, tests = self._by_name(built, tests)
         settings = self.settings
-        leftovers = [] if own else self._leftovers(built)
+        caught = tuple(self.caught_on_main())
+        built, moved = _with_caught(built, caught)
+        leftovers = moved + ([] if own else self._leftovers(built))
         strange = leftovers or not all(node.known for node in built)
         if strange and settings.publish == "lineage":
             # Which nodes have read them is not known.
@@ -813,6 +878,9 @@ class Run:
         return replace(
             closing,
             earlier=frozenset(n.node_id for n in [*built, *leftovers]) - now,
+            watched=self.main is not None,
+            caught=caught,
+            continued=frozenset(self._continued),
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
 
@@ -882,6 +950,16 @@ class Run:
     def _finished(self, node_id: str) -> float:
         """When this run had built a node: never if it only began, before all if not even that."""
         return self._done.get(node_id, math.inf if node_id in self._begun else 0)
+
+    def caught_on_main(self) -> list[Caught]:
+        """What this run has moved past the gate, up to now; readers have it back if that goes.
+
+        :raises CatalogError: the catalog cannot be read.
+        """
+        if self.main is None:
+            return []
+        self.main.check(always=True)
+        return self.main.caught
 
     def _leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
         """What a run that did not come to its end has left on the branch, and nobody built since.
@@ -1122,6 +1200,8 @@ class Run:
             # A rebuild is tried again by the run that it is of; an operation builds nothing.
             return rebuild.GiveUp()
         buildable = {node.node_id for node in nodes} if self.repeats else now
+        # Built in several runs: another build of it would build a part.
+        buildable = buildable - self._continued
         tries = self.settings.rebuilds
         return rebuild.decide(refusals, nodes, buildable, tried=0, tries=tries)
 
@@ -1193,7 +1273,8 @@ class Run:
                     self._node_row(decision, node, now)
                     for node in nodes
                     # What its own project has said of a node is not for another one to change.
-                    if node.kind != LEFTOVER and (node.known or node.node_id in self._begun)
+                    if node.kind not in (LEFTOVER, MOVED)
+                    and (node.known or node.node_id in self._begun)
                 ],
             ),
             LedgerRows(
@@ -1325,6 +1406,42 @@ def _former_severities(
     # Most runs have none, and read nothing here.
     before = ledger.published_severities(now) if now else {}
     return {key: before[key] for key in before if before[key] != now[key]}
+
+
+def _with_caught(
+    built: Sequence[BuiltNode], caught: Sequence[Caught]
+) -> tuple[list[BuiltNode], list[BuiltNode]]:
+    """The nodes, those that have moved `main` with that for a problem; and what nobody owns up to.
+
+    All of the run waits for them: what else it has written, it may have written by the same means.
+    """
+    by_node: dict[str | None, list[Caught]] = {}
+    known = {node.node_id for node in built}
+    for one in caught:
+        by_node.setdefault(one.node if one.node in known else None, []).append(one)
+    guilty = [
+        replace(
+            node,
+            problem="; ".join(
+                [*(one.told for one in by_node[node.node_id]), *filter(None, [node.problem])]
+            ),
+        )
+        if node.node_id in by_node
+        else node
+        for node in built
+    ]
+    others = [
+        BuiltNode(
+            f"{MOVED}.{'.'.join(one.identifier)}",
+            ".".join(one.identifier),
+            MOVED,
+            "built",
+            None,
+            f"{one.told}; by {one.node or 'a hook'}",
+        )
+        for one in by_node.get(None, ())
+    ]
+    return guilty, list({node.node_id: node for node in others}.values())
 
 
 def _failed_before(

@@ -23,6 +23,9 @@ from sparkwap.names import short_run_id
 LOAD = "load"
 """The kind of what `sparkwap load` has written."""
 
+MOVED = "moved"
+"""The kind of what a run has moved past the gate, where no node of it is known to have done so."""
+_UNBUILT = (LOAD, MOVED)
 _ROWS_SHOWN = 20
 _REASONS_SHOWN = 3
 _SELECTED = 3
@@ -31,8 +34,18 @@ _INDENT = "  "
 _LABEL_WIDTH = max(map(len, _OUTCOMES)) + 2
 _NAMES = " " * (len(_INDENT) + _LABEL_WIDTH + 2)
 _UNCHANGED = "readers of main still see the state before this run."
+_AGAIN = "readers of main see the state before this run again."
 
 _Row = tuple[Outcome, BuiltNode, Verdict]
+
+
+class Caught(Protocol):
+    """What a run has moved past the gate, as `sparkwap.watched.Caught` tells it."""
+
+    @property
+    def identifier(self) -> tuple[str, str]: ...
+    @property
+    def back(self) -> bool: ...
 
 
 class Closing(Protocol):
@@ -54,6 +67,12 @@ class Closing(Protocol):
     def notices(self) -> Mapping[str, tuple[str, ...]]: ...
     @property
     def in_series(self) -> bool: ...
+    @property
+    def watched(self) -> bool: ...
+    @property
+    def caught(self) -> Sequence[Caught]: ...
+    @property
+    def continued(self) -> frozenset[str]: ...
 
 
 def lines(
@@ -107,15 +126,22 @@ def ways(closing: Closing, branch: str) -> list[tuple[str, str]]:
     return _ways_on([_row(node, closing) for node in closing.nodes], branch, closing)
 
 
-def not_closed(*, run_id: str, branch: str) -> list[str]:
+def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[str]:
     """Return what to tell of a run of which dbt has not asked the gate, line by line.
 
     dbt skips the hooks that are behind one that failed, and the gate is such a hook.
+
+    Args:
+        run_id: dbt's invocation id.
+        branch: The audit branch.
+        caught: What the run has moved past the gate.
     """
+    unchanged = "" if caught else "Readers of main see no change; "
     return [
         f"sparkwap  run {short_run_id(run_id)} on branch {branch}",
         f"{_INDENT}A hook failed before the gate was asked, so nothing was published.",
-        f"{_INDENT}Readers of main see no change; what was built waits on its branch.",
+        *(f"{_INDENT}{one}" for one in caught),
+        f"{_INDENT}{unchanged}what was built waits on its branch.",
         *_next(
             [
                 ("after a fix of the hook", next_command.dbt("build", branch=branch)),
@@ -201,10 +227,11 @@ def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
     total, live = len(rows), closing.published
     counts = [(outcome, sum(row[0] == outcome for row in rows)) for outcome in _OUTCOMES]
     if closing.refused is not None:
-        yield f"{_INDENT}The catalog refused the publish, so nothing was published; {_UNCHANGED}"
+        refused = "The catalog refused the publish, so nothing was published"
+        yield f"{_INDENT}{refused}{_readers(closing)}"
     elif not live:
         kept = " and ".join(f"{count} {outcome}" for outcome, count in counts if count)
-        yield f"{_INDENT}Nothing was published ({kept}); {_UNCHANGED}"
+        yield f"{_INDENT}Nothing was published ({kept}){_readers(closing)}"
     else:
         what = _counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
         tail = "" if live == total else "; the others stay on the branch, out of readers' sight"
@@ -212,6 +239,16 @@ def _totals(closing: Closing, rows: Sequence[_Row]) -> Iterable[str]:
         took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
         how = "by a journal, one after the other" if closing.in_series else "in one transaction"
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
+
+
+def _readers(closing: Closing) -> str:
+    """What readers of main see after a run that has published nothing, as far as it was looked."""
+    if not closing.watched:
+        return "."
+    left = sorted({".".join(one.identifier) for one in closing.caught if not one.back})
+    if left:
+        return f"; but readers of main see what the run has done to {', '.join(left)}."
+    return f"; {_AGAIN if closing.caught else _UNCHANGED}"
 
 
 def _counted(count: int, noun: str, *, number: bool = True) -> str:
@@ -235,7 +272,7 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         command = f"sparkwap load <file> --table {loads[0].name} --branch {branch}"
         ways.append(("load the file, or a corrected one", command))
     rejected = [
-        row for row in kept if row[0] == "rejected" and row[1].kind != LOAD and row[1].known
+        row for row in kept if row[0] == "rejected" and row[1].kind not in _UNBUILT and row[1].known
     ]
     looked_at = next((node for _, node, _ in rejected if node.candidate), None)
     if looked_at is not None:
@@ -260,12 +297,17 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
                 _build(nodes, branch, upstream=not again),
             )
         )
+    elif any(row[1].kind == MOVED for row in kept):
+        ways.append(("after a fix of it", next_command.dbt("build", branch=branch)))
     elif not stopped and not loads:
         ways += _ways_from_held(kept, branch)
     elif stopped:
         # The refused candidates stand on a base that is no more.
         refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
-        if refused:
+        if any(node.node_id in closing.continued for node in refused):
+            # Any other command builds the batches of today, and not those that are there.
+            ways.append(("build all its batches on main as it is", "dbt retry"))
+        elif refused:
             ways.append(("build on main as it is", _build(refused, branch)))
     return [*ways, ("give it up", _discard(branch))]
 

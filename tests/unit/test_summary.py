@@ -11,6 +11,7 @@ import pytest
 from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
 from sparkwap.settings import GateSettings
 from sparkwap.summary import lines, not_closed
+from sparkwap.watched import Caught
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH = "wap_1a2b3c4d"
@@ -26,6 +27,9 @@ class Ended:
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_series: bool = False
+    watched: bool = True
+    caught: tuple[Caught, ...] = ()
+    continued: frozenset[str] = frozenset()
 
 
 def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:

@@ -168,6 +168,19 @@ def _still_good(store: Store, standing: Row, live: md.Document, main: int | None
     return md.definition(store.load(base_location)) == md.definition(live)
 
 
+def stands(document: md.Document, branch: str, snapshot_id: int) -> bool:
+    """Whether a branch has grown from a snapshot, on the base that ``main`` is at now."""
+    refs = md.refs_of(document)
+    main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
+    if head is None or (main.snapshot_id if main else None) != (tag.snapshot_id if tag else None):
+        return False
+    current: int | None = head.snapshot_id
+    while current is not None and current != snapshot_id:
+        snapshot = md.snapshot(document, current) or {}
+        current = snapshot.get("parent-snapshot-id")
+    return current is not None
+
+
 def open_table(identifier: Identifier, document: md.Document, branch: str) -> OpenTable:
     """What is told of a table with an audit branch."""
     refs = md.refs_of(document)

@@ -228,6 +228,24 @@ class Lake:
         parent = found.get("parent-snapshot-id")
         return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
 
+    def is_on_branch(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:
+        """Whether an audit branch still stands on `main` as it is, and has grown from a snapshot.
+
+        False says that the next `open_branch` opens it anew, or that it was opened anew before.
+        """
+        row = self._store.rows.get(identifier)
+        if row is None or row.kind != "table":
+            return False
+        return branches.stands(self._store.load(row.location), branch, snapshot_id)
+
+    def descends(self, identifier: Identifier, metadata_location: str) -> bool:
+        """Whether the metadata of a table or view has grown from a metadata file, or is that."""
+        row = self._store.rows.get(identifier)
+        if row is None or row.location == metadata_location:
+            return row is not None
+        log = self._store.load(row.location).get("metadata-log") or ()
+        return any(step["metadata-file"] == metadata_location for step in log)
+
     def summaries(
         self, identifier: Identifier, old: int | None, new: int | None
     ) -> list[Mapping[str, str]]:

@@ -107,7 +107,7 @@ class Undoer:
             edit.remove_ref(*(name for name in others if name != md.MAIN))
             return self._successor(entry, live, edit, replaces=True)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
-            document = _with_helpers_of(document, restore(document, base, document))
+            document = with_helpers_of(document, restore(document, base, document))
         edit = _main_back(entry, md.Edit(document, live.location), document)
         return self._successor(entry, live, edit)
 
@@ -338,7 +338,7 @@ def restore(document: md.Document, base: md.Document, published: md.Document) ->
     return restored
 
 
-def _with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[str, Any]:
+def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[str, Any]:
     """Restored metadata with what the present one notes of its open audit branches."""
     kept = {k: v for k, v in restored["properties"].items() if not k.startswith(HELPER_PREFIX)}
     own = {k: v for k, v in md.properties_of(document).items() if k.startswith(HELPER_PREFIX)}

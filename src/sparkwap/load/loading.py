@@ -218,6 +218,7 @@ def _load_once(lake: Lake, request: Request) -> tuple[Loaded, bool]:
     )
     with _held(lake, run):
         run.load_side_schemas()
+        run.watch_main([request.table])
         run.begin(request.audits.node_id, request.table)
         target = _write(run, request)
         tallies = _audit(run, request, target)

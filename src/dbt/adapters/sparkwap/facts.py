@@ -49,6 +49,19 @@ def calls(manifest: Any) -> dict[str, list[str]]:
     return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
 
 
+def tables(manifest: Any) -> set[tuple[str, str]]:
+    """Schema and name of all that a project builds, as tables or views.
+
+    :param manifest: dbt's own; None for none.
+    """
+    nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
+    return {
+        (node.schema, node.alias)
+        for node in nodes.values()
+        if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
+    }
+
+
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 

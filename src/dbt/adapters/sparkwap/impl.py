@@ -35,8 +35,9 @@ from dbt.adapters.sparkwap import again, alerting, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.listening import statement_of
 from dbt.adapters.sparkwap.python_models import model_frame, named_in
-from dbt.adapters.sparkwap.record import to_retry, write_unfinished
+from dbt.adapters.sparkwap.record import all_batches, to_retry, write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
@@ -163,6 +164,8 @@ class SparkWapAdapter(SparkAdapter):
         self._retry_record = (
             None if self._command in RUN_COMMANDS else RetryRecord(self._target_path)
         )
+        self._here = threading.local()
+        self._end_listening: Callable[[], None] = lambda: None
         self.connections.session_settings = self._session_settings
         self.connections.check_statement = self._check_statement
         self.connections.check_request = self._check_request
@@ -386,6 +389,13 @@ class SparkWapAdapter(SparkAdapter):
         run.warm_up()
         run.load_side_schemas()
         run.find_candidates()
+        # Before the first session of the run is opened.
+        run.watch_main(
+            facts.tables(self.get_macro_resolver()),
+            app_id=self._app_id,
+            same_clock=self.credentials is not None and self.credentials.embedded,
+        )
+        self._end_listening = steps.listen(self._listen)
         overlay.activate(run.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         self._on_record(run, "open", going_on.gone)
@@ -473,6 +483,9 @@ class SparkWapAdapter(SparkAdapter):
         if run is None or run.settings.guard:
             with _as_dbt_error():
                 connect_guard.check(request, self._check_statement)
+        sent = statement_of(request)
+        if sent is not None:
+            self._command_sent(sent)
 
     def _watch_statement(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
@@ -523,7 +536,10 @@ class SparkWapAdapter(SparkAdapter):
     ) -> Iterator[None]:
         """dbt opens a node's connection before it compiles the node: here the node begins."""
         self._require_no_replay()
-        with super().connection_named(name, query_header_context, should_release_connection):
+        with (
+            super().connection_named(name, query_header_context, should_release_connection),
+            self._main_checked(query_header_context),
+        ):
             kind = getattr(query_header_context, "resource_type", None)
             if kind in facts.BUILT_TYPES:
                 self._begin_node(query_header_context)
@@ -547,6 +563,43 @@ class SparkWapAdapter(SparkAdapter):
             finally:
                 self._reading.node_id = outer
 
+    @contextmanager
+    def _main_checked(self, node: Any) -> Iterator[None]:
+        """Look at `main` when a node, test or hook has done what it does."""
+        self._here.node_id = getattr(node, "unique_id", None)
+        try:
+            yield
+        finally:
+            main = self._run.main if self._run is not None else None
+            if main is not None:
+                main.answered()
+                try:
+                    main.check()
+                except SparkwapError as error:
+                    # Closing the run looks again, and ends with this if it comes to stay.
+                    logger.debug(f"main was not looked at: {error}")
+            self._here.node_id = None
+
+    def _listen(self, step: steps.Step, about: Mapping[str, Any]) -> None:
+        if step is steps.STATEMENT_SENDING:
+            self._command_sent(about["sql"])
+        elif step is steps.STATEMENT_DONE and self._run is not None and self._run.main is not None:
+            self._run.main.answered()
+
+    def _command_sent(self, sql: str) -> None:
+        if self._run is not None and self._run.main is not None:
+            self._run.main.sent(getattr(self._here, "node_id", None), sql)
+
+    def _app_id(self) -> str | None:
+        """The Spark application that this invocation writes by."""
+        handle = self.connections.pool.borrow(lambda sql: None)
+        try:
+            handle.execute("set spark.app.id")
+            rows = handle.fetchall()
+        finally:
+            handle.close()
+        return str(rows[0][1]) if rows else None
+
     def _require_no_replay(self) -> None:
         """What only looks opens no run, so that nothing would be read as of an earlier moment."""
         if self._command in LOOKING and self._given_vars().get(replay.VARIABLE):
@@ -569,10 +622,16 @@ class SparkWapAdapter(SparkAdapter):
 
     def _begin_node(self, node: Any) -> None:
         run = self._run
-        # A retry of a microbatch model runs the failed batches only: the others have to stay.
-        batches = getattr(node.config, "incremental_strategy", None) == "microbatch"
-        if run is None or (self._is_retry and batches):
+        if run is None:
             return
+        if self._is_retry and getattr(node.config, "incremental_strategy", None) == "microbatch":
+            # dbt gives it the batches that failed, to be added to those that did not.
+            left = getattr(node, "previous_batch_results", None)
+            if left is not None and run.goes_on(node.unique_id, (node.schema, node.alias)):
+                return
+            if not run.has_begun(node.unique_id):
+                # What did not fail is not on the branch any more, or was rejected with the rest.
+                node.previous_batch_results = all_batches(self._retried_results, node.unique_id)
         if run.begin(node.unique_id, (node.schema, node.alias)):
             relation = self.Relation.create(schema=node.schema, identifier=node.alias)
             self.cache.drop(relation)
@@ -965,6 +1024,7 @@ class SparkWapAdapter(SparkAdapter):
         with self._lock:
             self._run = None
             held, self._lease = self._lease, None
+            self._end_listening()
             overlay.activate(None)
         if held is not None:
             held.release()
@@ -1117,7 +1177,9 @@ class SparkWapAdapter(SparkAdapter):
             # Interrupted: dbt's own record is of the nodes that have run, and knows no others.
             self._record_unfinished()
         elif self._run is not None and self._opened_by_hook:
-            _tell(summary.not_closed(run_id=self._run.run_id, branch=self._run.branch))
+            caught = [one.told for one in self._run.caught_on_main()]
+            about = {"run_id": self._run.run_id, "branch": self._run.branch}
+            _tell(summary.not_closed(**about, caught=caught))
         super().cleanup_connections()
         # What comes later in this process reads main; it must not open another run.
         self._run_settled = True

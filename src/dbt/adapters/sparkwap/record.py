@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dbt.artifacts.schemas.batch_results import BatchResults
 from dbt.artifacts.schemas.results import RunStatus
 from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.flags import get_flags
@@ -34,6 +35,23 @@ def to_retry(path: Path) -> list[str]:
         for one in json.loads(path.read_text())["results"]
         if one["status"] in RETRYABLE_STATUSES and not one["unique_id"].startswith("operation.")
     ]
+
+
+def all_batches(path: Path, node_id: str) -> BatchResults | None:
+    """All batches of a microbatch model in a record, as batches that have failed.
+
+    Counted from today, others might be run than those that the record is about.
+
+    :param path: the ``run_results.json`` that is retried.
+    :return: None where the record has no batches of it.
+    """
+    found = [
+        BatchResults.from_dict(one["batch_results"])
+        for one in json.loads(path.read_text())["results"]
+        if one["unique_id"] == node_id and one.get("batch_results")
+    ]
+    batches = sorted({batch for one in found for batch in [*one.successful, *one.failed]})
+    return BatchResults(failed=batches) if batches else None
 
 
 def write_unfinished(path: Path, manifest: Any, selected: Iterable[str]) -> None:

@@ -1,0 +1,80 @@
+"""A candidate that is built in parts: a retry that opens the branch anew has to build all of them.
+
+The class attacked: whatever takes away the batches that had succeeded, between a run that failed in
+part and its `dbt retry`: `main` that moved, rows or not, and a branch that was discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from vocabulary import MakeProject, Project, Reader
+
+YEAR = date.today().year
+MODEL = f"""
+    {{{{ config(materialized='incremental', incremental_strategy='microbatch',
+               event_time='ts', batch_size='year', begin='{YEAR - 3}-01-01', lookback=1) }}}}
+    select ts, year(ts) as y,
+        cast(if(year(ts) = {YEAR} and '{{{{ env_var('BAD', '') }}}}' <> '', 'no number',
+            '{{{{ env_var('N', '1') }}}}') as int) as n
+    from (
+        select make_timestamp(y, 2, 1, 0, 0, 0) as ts
+        from (select explode(sequence({YEAR - 3}, {YEAR})) as y)
+    )
+    where ts >= timestamp '{{{{ model.batch.event_time_start }}}}'
+        and ts < timestamp '{{{{ model.batch.event_time_end }}}}'
+"""
+
+
+def nothing(project: Project, reader: Reader) -> None:
+    """Nobody touches anything: the batches that had succeeded are kept."""
+
+
+def insert(project: Project, reader: Reader) -> None:
+    table = reader.catalog.load_table((project.schema, "batched"))
+    rows = table.scan().to_arrow().slice(0, 1)
+    other = rows.set_column(rows.schema.get_field_index("n"), "n", pa.array([7], pa.int32()))
+    table.append(other)
+
+
+def discard(project: Project, reader: Reader) -> None:
+    branch = branches(project, reader).pop()
+    project.operation("wap_discard", branch=branch).succeeded()
+
+
+def branches(project: Project, reader: Reader) -> set[str]:
+    refs = reader.metadata(project.schema, "batched")["refs"]
+    return {name for name, ref in refs.items() if ref["type"] == "branch" and name != "main"}
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [nothing, pytest.param(insert, marks=pytest.mark.smoke), discard],
+)
+def test_a_retry_publishes_no_less_than_all_batches(
+    make_project: MakeProject,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    meddle: Callable[[Project, Reader], None],
+) -> None:
+    project = make_project("batches", {"models/batched.sql": MODEL})
+    project.dbt("build").succeeded()
+    monkeypatch.setenv("N", "2")
+    monkeypatch.setenv("BAD", "yes")
+    failed = project.dbt("build").failed()
+    assert failed.statuses["batched"] == "partial success", failed.text
+    meddle(project, reader)
+    monkeypatch.delenv("BAD")
+    project.dbt("retry").succeeded()
+    seen: Any = reader.table(project.schema, "batched").rows
+    # With a lookback of one batch, the last two are built anew.
+    assert {(row["y"], row["n"]) for row in seen if row["n"] != 7} == {
+        (YEAR - 3, 1),
+        (YEAR - 2, 1),
+        (YEAR - 1, 2),
+        (YEAR, 2),
+    }

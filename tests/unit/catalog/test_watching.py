@@ -1,0 +1,170 @@
+"""What a look at `main` finds, and what readers have after it was put back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.planning import Differs
+from sparkwap.catalog.watching import Watch
+from sparkwap.net import GONE, MAIN, NEW, REPLACED
+from sparkwap.watched import MainWatch
+
+from .conftest import BRANCH, RUN, Bench, values
+
+GATED = {"write.wap.enabled": "true"}
+PREY = ("s", "prey")
+
+
+@pytest.fixture
+def prey(bench: Bench) -> Identifier:
+    return bench.table("prey", 1, **GATED)
+
+
+def watch(bench: Bench, *project: Identifier) -> Watch:
+    lake = bench.lake
+    return Watch(lake.store, lambda: lake.ledger, project, run_id=RUN, branch=BRANCH)
+
+
+def net(bench: Bench, *project: Identifier) -> MainWatch:
+    return MainWatch(watch(bench, *project), RUN)
+
+
+def own(bench: Bench, *ids: int) -> None:
+    """A row of the run, past the gate."""
+    table = bench.lake.catalog.load_table(PREY)
+    table.append(values(*ids), snapshot_properties={"wap_run": RUN})
+
+
+def rows(bench: Bench) -> list[int]:
+    table = bench.lake.catalog.load_table(PREY)
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def test_rows_of_the_run_go_and_those_of_others_stay(bench: Bench, prey: Identifier) -> None:
+    main = net(bench)
+    bench.write(prey, 2, branch="main")
+    own(bench, 99)
+    (caught,) = main.check(always=True)
+    assert (caught.identifier, caught.back) == (PREY, True)
+    assert "has this run's id" in caught.told
+    assert rows(bench) == [1, 2]
+    assert main.check(always=True) == []
+
+
+def test_rows_of_others_on_top_stop_it(bench: Bench, prey: Identifier) -> None:
+    main = net(bench)
+    own(bench, 99)
+    bench.write(prey, 2, branch="main")
+    (caught,) = main.check(always=True)
+    assert not caught.back
+    assert "of another writer" in caught.told
+    assert rows(bench) == [1, 2, 99]
+
+
+def test_rows_that_are_put_back_while_others_write(bench: Bench, prey: Identifier) -> None:
+    """The put back is staged from what stands there then, and not from what was looked at."""
+    seen = watch(bench)
+    own(bench, 99)
+    ((change, before, _),) = seen.changes()
+    bench.write(prey, 2, branch="main")
+    with pytest.raises(Differs, match="of another writer"):
+        seen.put_back(PREY, before, {change.writers[0].snapshot_id})
+    assert rows(bench) == [1, 2, 99]
+
+
+def test_others_are_left_alone(bench: Bench, prey: Identifier) -> None:
+    main = net(bench)
+    main.sent("model.x", "insert into s.prey select 1")
+    main.answered()
+    bench.write(prey, 2, branch="main")
+    bench.candidate("prey", 3)
+    with bench.lake.catalog.load_table(prey).update_schema() as update:
+        update.union_by_name(pa.schema({"extra": pa.string()}))
+    assert main.check() == []
+    assert rows(bench) == [1, 2]
+
+
+def test_branches_tags_and_rows_on_them_are_no_changes(bench: Bench, prey: Identifier) -> None:
+    seen = watch(bench)
+    bench.candidate("prey", 2)
+    assert seen.changes() == []
+
+
+def test_a_table_that_is_gone_comes_back_with_all_it_had(bench: Bench, prey: Identifier) -> None:
+    bench.candidate("prey", 2)
+    before = bench.state(prey).metadata_location
+    main = net(bench)
+    main.sent("model.x", "drop table s.prey")
+    bench.lake.catalog.drop_table(prey)
+    main.answered()
+    (caught,) = main.check()
+    assert caught.back
+    assert GONE in caught.told
+    assert bench.state(prey).metadata_location == before
+
+
+def test_a_table_in_its_place_goes(bench: Bench, prey: Identifier) -> None:
+    before = bench.state(prey).metadata_location
+    main = net(bench)
+    bench.lake.catalog.drop_table(prey)
+    bench.table("prey", **GATED)
+    own(bench, 99)
+    (caught,) = main.check(always=True)
+    assert caught.back
+    assert REPLACED in caught.told
+    assert bench.state(prey).metadata_location == before
+
+
+def test_a_new_table_counts_if_the_project_builds_it(bench: Bench) -> None:
+    for project, found in (((), []), ((PREY,), [NEW])):
+        seen = watch(bench, *project)
+        bench.table("prey", 1)
+        assert [change.what[0] for change, _, _ in seen.changes()] == found
+        bench.lake.catalog.drop_table(PREY)
+
+
+def test_schema_receipts_and_gate_come_back(bench: Bench, prey: Identifier) -> None:
+    table = bench.lake.catalog.load_table(prey)
+    table.manage_snapshots().create_tag(
+        table.current_snapshot().snapshot_id, "wap_pub_1a2b3c4d"
+    ).commit()
+    before = bench.state(prey)
+    main = net(bench)
+    main.sent("model.x", "alter table s.prey ...")
+    table = bench.lake.catalog.load_table(prey)
+    with table.update_schema() as update:
+        update.rename_column("id", "code")
+    table.manage_snapshots().remove_tag("wap_pub_1a2b3c4d").commit()
+    with table.transaction() as transaction:
+        transaction.remove_properties("write.wap.enabled")
+    main.answered()
+    (caught,) = main.check()
+    assert caught.back
+    after = bench.state(prey)
+    assert (after.columns, after.refs, after.main) == (before.columns, before.refs, before.main)
+    assert after.properties["write.wap.enabled"] == "true"
+
+
+def test_another_snapshot_that_is_current_goes(bench: Bench, prey: Identifier) -> None:
+    bench.write(prey, 2, branch="main")
+    before = bench.state(prey)
+    first = bench.lake.histories([PREY])[PREY].log[0][1]
+    main = net(bench)
+    main.sent("model.x", f"call lake.system.rollback_to_snapshot('s.prey', {first})")
+    bench.lake.catalog.load_table(prey).manage_snapshots().set_current_snapshot(first).commit()
+    main.answered()
+    (caught,) = main.check()
+    assert caught.back
+    assert MAIN in caught.told
+    assert bench.state(prey).main == before.main
+    assert rows(bench) == [1, 2]
+
+
+def test_nothing_is_asked_without_a_command(bench: Bench, prey: Identifier) -> None:
+    main = net(bench)
+    main.sent("model.x", "select 1")
+    own(bench, 99)
+    assert main.check() == []
+    assert len(main.check(always=True)) == 1

@@ -1,0 +1,164 @@
+"""Whose a change of `main` is: by what evidence it is this run's, and when it is others'."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkwap.net import (
+    GONE,
+    MAIN,
+    NEW,
+    REPLACED,
+    Change,
+    Command,
+    Writer,
+    is_command,
+    judge,
+    named,
+    unmarks,
+)
+
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+OTHER = "2b3c4d5e-0000-4000-8000-000000000000"
+PREY = ("shop", "prey")
+APP = "local-1"
+
+
+def sent(text: str, since: int = 100, until: int | None = 200, marked: bool = True) -> Command:
+    return Command("model.culprit", text, since, until, marked)
+
+
+def wrote(run_id: str | None, at: int = 150, app: str | None = APP, **more: bool) -> Writer:
+    return Writer(7, run_id, app, at, **more)
+
+
+def by(
+    *commands: str | Command,
+    what: str = MAIN,
+    writers: tuple[Writer, ...] = (),
+    times: tuple[int, ...] = (150,),
+    same_clock: bool = True,
+) -> str:
+    change = Change(PREY, (what,), times, writers)
+    given = [sent(one) if isinstance(one, str) else one for one in commands]
+    return judge(change, RUN, given, app_id=APP, same_clock=same_clock).by
+
+
+class TestRowsWithAnId:
+    def test_of_this_run_are_its_own_whatever_it_sent(self) -> None:
+        assert by(writers=(wrote(RUN),)) == "run"
+
+    def test_that_a_publish_has_brought_are_not(self) -> None:
+        assert by(writers=(wrote(RUN, published=True),)) == "others"
+
+    def test_of_another_run_are_not_even_under_a_command(self) -> None:
+        assert by("insert into shop.prey values (1)", writers=(wrote(OTHER),)) == "others"
+
+
+class TestRowsWithoutAnId:
+    CALL = "call lake.system.add_files(table => 'shop.prey', source_table => 'x')"
+
+    def test_under_a_command_that_writes_no_id(self) -> None:
+        assert by(self.CALL, writers=(wrote(None),)) == "run"
+        assert by("delete from shop.prey.branch_main", writers=(wrote(None),)) == "run"
+
+    def test_of_a_session_whose_settings_were_taken_off(self) -> None:
+        insert = "insert into shop.prey.branch_main values (1)"
+        assert by(insert, writers=(wrote(None),)) == "others"
+        assert by(sent(insert, marked=False), writers=(wrote(None),)) == "run"
+
+    @pytest.mark.parametrize("app", [None, "local-2"])
+    def test_of_another_application_are_not(self, app: str | None) -> None:
+        assert by(self.CALL, writers=(wrote(None, app=app),)) == "others"
+
+    def test_at_another_time_are_not(self) -> None:
+        assert by(self.CALL, writers=(wrote(None, at=300),)) == "others"
+
+    def test_on_another_table_are_not(self) -> None:
+        assert by(self.CALL.replace("prey", "log"), writers=(wrote(None),)) == "others"
+
+
+class TestWithoutASnapshot:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "alter table lake.shop.prey set tblproperties ('current-snapshot-id' = '1')",
+            "CALL lake.system.rollback_to_snapshot('shop.Prey', 1)",
+            "/* harmless */ alter table `shop` . `prey` add column x int",
+            "execute immediate 'alter table ' || 'shop.pr' || 'ey'",
+            "begin alter table identifier('shop.' || 'x') add column x int; end",
+            "use shop; alter table prey add column x int",
+        ],
+    )
+    def test_under_a_command_that_names_it_or_hides_what_it_names(self, text: str) -> None:
+        assert by(text) == "run"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "insert into shop.prey select 1",
+            "alter table shop.log add column x int",
+            "create or replace table shop__wap_1a2b3c4d.prey using iceberg as select 1",
+            "alter table shop.preys add column x int",
+        ],
+    )
+    def test_under_another_command_it_is_not(self, text: str) -> None:
+        assert by(text) == "others"
+
+    def test_at_another_time_it_is_unknown_only_where_clocks_differ(self) -> None:
+        alter = "alter table shop.prey add column x int"
+        assert by(alter, times=(300,)) == "others"
+        assert by(alter, times=(300,), same_clock=False) == "unknown"
+        assert by(alter, same_clock=False) == "run"
+
+    def test_a_command_that_was_not_answered_is_at_work(self) -> None:
+        assert by(sent("alter table shop.prey add column x int", until=None), times=(900,)) == "run"
+
+
+class TestTheWholeTable:
+    def test_it_goes_by_a_drop_or_a_new_name_only(self) -> None:
+        gone = {"what": GONE, "times": ()}
+        assert by("drop table shop.prey", **gone) == "run"
+        assert by("drop schema shop cascade", **gone) == "run"
+        assert by("alter table shop.prey rename to shop.x", **gone) == "run"
+        assert by("create table shop.x as select * from shop.prey", **gone) == "others"
+        assert by(**gone) == "others"
+
+    @pytest.mark.parametrize("what", [NEW, REPLACED])
+    def test_another_one_with_others_rows_is_theirs(self, what: str) -> None:
+        create = "create or replace table shop.prey as select 1"
+        assert by(create, what=what, times=(), writers=(wrote(OTHER),)) == "others"
+        assert by(create, what=what, times=(), writers=(wrote(RUN),)) == "run"
+
+
+def test_the_command_that_names_it_is_told_before_one_that_hides() -> None:
+    hiding = Command("model.other", "execute immediate x", 100, 200)
+    naming = sent("drop table shop.prey")
+    change = Change(PREY, (GONE,), ())
+    found = judge(change, RUN, [naming, hiding], app_id=APP, same_clock=True)
+    assert found.node == "model.culprit"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select 1", False),
+        ("-- insert\n select 1", False),
+        ("with a as (select 1) select * from a", False),
+        ("with a as (select 1) insert into t select * from a", True),
+        ("from a insert into t select *", True),
+        ("what nobody knows", True),
+    ],
+)
+def test_commands_are_told_from_queries(text: str, expected: bool) -> None:
+    assert is_command(text) is expected
+
+
+def test_what_takes_the_id_off_a_session() -> None:
+    assert unmarks("RESET")
+    assert unmarks("set spark.sql.iceberg.snapshot-property.wap_run = x")
+    assert not unmarks("set spark.sql.shuffle.partitions = 2")
+
+
+def test_names_of_a_statement() -> None:
+    assert named("insert into lake.`s`.t.branch_main select a from x") >= {("s", "t")}
