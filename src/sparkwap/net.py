@@ -215,6 +215,14 @@ def named(text: str) -> set[Identifier]:
     return found
 
 
+def about(commands: Iterable[Command]) -> set[Identifier] | None:
+    """What commands may have moved; None if that cannot be told."""
+    texts = [one.text for one in commands]
+    if any(_hides(text) or _DROPS_SCHEMA.search(text.lower()) for text in texts):
+        return None
+    return {name for text in texts for name in named(text)}
+
+
 def shown(text: str) -> str:
     """A statement in one line, as long as a line of the summary takes."""
     line = " ".join(_COMMENT.sub(" ", text).split())

@@ -104,7 +104,8 @@ class MainWatch:
                 commands = [*done, *self._at_work.values()]
             if not commands and not always:
                 return []
-            judged = [self._judged(*one, commands) for one in self._watch.changes()]
+            about = None if always else net.about(commands)
+            judged = [self._judged(*one, commands) for one in self._watch.changes(about)]
             found = [one for one in judged if one is not None]
             with self._lock:
                 # What is at work still may yet move something; so may what came meanwhile.

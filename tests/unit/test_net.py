@@ -12,6 +12,7 @@ from sparkwap.net import (
     Change,
     Command,
     Writer,
+    about,
     is_command,
     judge,
     named,
@@ -158,6 +159,12 @@ def test_what_takes_the_id_off_a_session() -> None:
     assert unmarks("RESET")
     assert unmarks("set spark.sql.iceberg.snapshot-property.wap_run = x")
     assert not unmarks("set spark.sql.shuffle.partitions = 2")
+
+
+def test_what_commands_may_have_moved() -> None:
+    assert ("s", "t") in (about([sent("insert into lake.s.t select 1")]) or ())
+    assert about([sent("execute immediate x")]) is None
+    assert about([sent("drop schema s cascade")]) is None
 
 
 def test_names_of_a_statement() -> None:

@@ -122,10 +122,18 @@ class Watch:
         if new and not self._store.rows.takes_files:
             self._rows |= self._store.rows.find(new)
 
-    def changes(self) -> list[tuple[Change, Row | None, Row | None]]:
-        """What of the watched tables and views is not as it was; with the rows before and now."""
-        now = self._look()
-        names = {name for name in {*self._rows, *now} if self._rows.get(name) != now.get(name)}
+    def changes(
+        self, about: Collection[Identifier] | None = None
+    ) -> list[tuple[Change, Row | None, Row | None]]:
+        """What of the watched tables and views is not as it was; with the rows before and now.
+
+        Args:
+            about: Look at no others, where each costs a request; None for all.
+        """
+        asked = None if about is None or self._store.rows.takes_files else self._named & set(about)
+        now = self._look(asked)
+        known = self._rows if asked is None else self._rows.keys() & asked
+        names = {name for name in {*known, *now} if self._rows.get(name) != now.get(name)}
         found = []
         for name in sorted(names):
             before, after = self._rows.get(name), now.get(name)
@@ -197,10 +205,10 @@ class Watch:
         self.accept(identifier, row)
         return row
 
-    def _look(self) -> dict[Identifier, Row]:
+    def _look(self, asked: Collection[Identifier] | None = None) -> dict[Identifier, Row]:
         rows = self._store.rows
         if not rows.takes_files:
-            return rows.find(self._named)
+            return rows.find(self._named if asked is None else asked)
         return {r.identifier: r for r in rows.all() if not r.identifier[0].endswith(self._suffix)}
 
     def _change(self, name: Identifier, before: Row | None, after: Row | None) -> Change | None:
