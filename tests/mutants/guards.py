@@ -694,9 +694,9 @@ GUARDS: tuple[Guard, ...] = (
         "sparkwap/catalog/branches.py",
         (
             "a branch of somebody else's is left alone",
-            "_require_ours",
-            'if head.type == "branch" and opened:',
-            "if True:",
+            "open_branch",
+            'if head is not None and (head.type != "branch" or not (tag or was_empty)):',
+            "if False:",
             "catalog/test_lake.py::test_open_branch_leaves_refs_of_others_alone",
         ),
         (

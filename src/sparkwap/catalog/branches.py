@@ -72,8 +72,8 @@ def open_branch(
     refs, properties = md.refs_of(document), md.properties_of(document)
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
     was_empty = empty_base(branch) in properties
-    if head is not None:
-        _require_ours(identifier, branch, head, opened=tag is not None or was_empty)
+    if head is not None and (head.type != "branch" or not (tag or was_empty)):
+        raise refusal(identifier, branch, head)
     base = tag.snapshot_id if tag else None
     edit = md.Edit(document, row.location)
     changes: dict[str, str | None] = {
@@ -98,11 +98,21 @@ def open_branch(
     return Staged(opened, [Swap(row, Row(identifier, "table", location))], files)
 
 
-def _require_ours(identifier: Identifier, branch: str, head: RefState, *, opened: bool) -> None:
-    """Refuse a ref that somebody else made: a run would write over it, and a discard drop it."""
-    if head.type == "branch" and opened:
-        return
-    raise CatalogError(
+def strange_ref(document: md.Document, branch: str) -> RefState | None:
+    """A branch or tag of a table that has the name of an audit branch, and that no run has made.
+
+    The base tag, or the property that stands for it, comes in one commit with the branch: whatever
+    dies, a branch without it is not ours.
+    """
+    ref = md.refs_of(document).get(branch)
+    if ref is None or (ref.type == "branch" and is_ours(document, branch)):
+        return None
+    return ref
+
+
+def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError:
+    """The error for a ref that somebody else made: a run would write over it."""
+    return CatalogError(
         f"{'.'.join(identifier)} has a {head.type} named {branch} that no run has opened. Nothing "
         "was changed. Choose another name (var wap_branch), or drop it: "
         f"alter table {'.'.join(identifier)} drop {head.type} {branch}."
@@ -221,8 +231,10 @@ def is_ours(document: md.Document, branch: str) -> bool:
 
 
 def discard_branch(document: md.Document, location: str, branch: str) -> md.Document | None:
-    """The metadata without the audit branch; None if there is nothing of it."""
+    """The metadata without the audit branch; None if there is nothing of it, or it is a user's."""
     refs, properties = md.refs_of(document), md.properties_of(document)
+    if not is_ours(document, branch):
+        return None
     head = refs.get(branch)
     names = [branch] if head is not None and head.type == "branch" else []
     names += [base_tag(branch)] if base_tag(branch) in refs else []

@@ -228,6 +228,20 @@ class Lake:
         parent = found.get("parent-snapshot-id")
         return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
 
+    def require_own(self, identifiers: Iterable[Identifier], branch: str) -> None:
+        """Check that no table has a branch or tag of an audit branch's name that no run has made.
+
+        Raises:
+            CatalogError: One has; a run would read it for its own, and a discard drop it.
+        """
+        rows = self._store.rows.find(set(identifiers))
+        for row in sorted(rows.values(), key=lambda one: one.identifier):
+            if row.kind == "view":
+                continue
+            ref = branches.strange_ref(self._store.load(row.location), branch)
+            if ref is not None:
+                raise branches.refusal(row.identifier, branch, ref)
+
     def is_on_branch(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:
         """Whether an audit branch still stands on `main` as it is, and has grown from a snapshot.
 

@@ -18,6 +18,7 @@ from sparkwap.catalog.branches import (
     GUARD_VALUES,
     HELPER_PREFIX,
     empty_base,
+    is_ours,
 )
 from sparkwap.catalog.model import Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
@@ -103,8 +104,8 @@ class Undoer:
             # Another table or view, or nothing: the former table comes back as it was.
             helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
             edit = md.Edit(base, entry.base_metadata_location).properties(helpers)
-            others = [name for name, ref in md.refs_of(base).items() if ref.type == "branch"]
-            edit.remove_ref(*(name for name in others if name != md.MAIN))
+            # Audit branches of then are stale; what users have made stays.
+            edit.remove_ref(*(name for name in md.refs_of(base) if is_ours(base, name)))
             return self._successor(entry, live, edit, replaces=True)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
             document = with_helpers_of(document, restore(document, base, document))

@@ -198,6 +198,22 @@ def test_open_branch_leaves_refs_of_others_alone(bench: Bench, kind: str) -> Non
         bench.lake.open_branch(table, BRANCH)
 
 
+def test_a_branch_of_others_is_neither_forgotten_nor_discarded(bench: Bench) -> None:
+    table = bench.table("t", 1)
+    for name in (BRANCH, "wap_mine"):
+        snapshots = bench.lake.catalog.load_table(table).manage_snapshots()
+        snapshots.create_branch(bench.state(table).main, name).commit()
+    head = bench.write(table, 7)
+    with pytest.raises(CatalogError, match="has a branch named pr_1 that no run has opened"):
+        bench.lake.require_own([table], BRANCH)
+    bench.lake.require_own([table], "pr_2")
+    assert not bench.lake.forget(table, BRANCH)
+    assert bench.lake.discard(BRANCH).tables == ()
+    assert bench.lake.discard("wap_mine").tables == ()
+    refs = bench.state(table).refs
+    assert (refs[BRANCH].snapshot_id, "wap_mine" in refs) == (head, True)
+
+
 def test_open_branch_of_an_empty_table(bench: Bench) -> None:
     table = bench.table("t")
     assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(None, None, True)

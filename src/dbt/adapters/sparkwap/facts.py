@@ -62,6 +62,15 @@ def tables(manifest: Any) -> set[tuple[str, str]]:
     }
 
 
+def source_tables(manifest: Any) -> set[tuple[str, str]]:
+    """Schema and name of all sources of a project.
+
+    :param manifest: dbt's own; None for none.
+    """
+    sources: Mapping[str, Any] = getattr(manifest, "sources", {})
+    return {(source.schema, source.identifier) for source in sources.values()}
+
+
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 

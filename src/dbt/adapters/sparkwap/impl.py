@@ -386,12 +386,17 @@ class SparkWapAdapter(SparkAdapter):
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
             self._alerts = alerting.RunAlerts(self, run)
+        tables = facts.tables(self.get_macro_resolver())
+        if not names.is_run_branch(run.branch):
+            self.lake.require_own(
+                tables | facts.source_tables(self.get_macro_resolver()), run.branch
+            )
         run.warm_up()
         run.load_side_schemas()
         run.find_candidates()
         # Before the first session of the run is opened.
         run.watch_main(
-            facts.tables(self.get_macro_resolver()),
+            tables,
             app_id=self._app_id,
             same_clock=self.credentials is not None and self.credentials.embedded,
         )
