@@ -163,6 +163,19 @@ def test_a_command_that_is_no_retry_may_follow_a_publish(
     assert run.branch == "march"
 
 
+def test_a_retry_has_the_settings_of_the_call_that_it_repeats(
+    lake: Lake, target: Path, open_run: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # dbt repeats its vars; what came by the environment would be lost, and this published.
+    monkeypatch.delenv("SPARKWAP_PUBLISH", raising=False)
+    built(lake, "pr_7")
+    on_record(target, "pr_7")
+    LastRun(DEAD, "pr_7", "rejected", settings={"SPARKWAP_PUBLISH": "never"}).write(target)
+    run = open_run()
+    assert run is not None
+    assert (run.branch, run.settings.publish) == ("pr_7", "never")
+
+
 @pytest.fixture
 def half_way(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that died in a publish by a journal, which the next command completes."""
