@@ -13,6 +13,7 @@ from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from sparkwap.redaction import redact
 from sparkwap.replay import Outside
 from sparkwap.run import NodeFact, TestFact, TestSeen
+from sparkwap.thresholds import cannot_fail
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 PASSED = frozenset({"pass", "warn"})
@@ -26,7 +27,6 @@ DROPPED = (
     "or disable the test"
 )
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
-BLIND = "its config has `limit: 0`, by which it cannot fail"
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
 _NAMED = 3
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
@@ -220,9 +220,9 @@ class Manifest:
             if self._is_dropped(node)
         ]
         blind = [
-            TestSeen(r.node.unique_id, "error", None, BLIND)
+            TestSeen(r.node.unique_id, "error", None, why)
             for r in ran
-            if getattr(r.node.config, "limit", None) == 0
+            if (why := _cannot_fail(r.node.config)) is not None
         ]
         return [*seen, *dropped, *blind]
 
@@ -320,6 +320,17 @@ def _severity(test: Any) -> str:
     changed = [f"{name} {given[name]}" for name, usual in _THRESHOLDS.items()
                if given[name] != usual]  # fmt: skip
     return ", ".join([str(test.config.severity).lower(), *changed])
+
+
+def _cannot_fail(config: Any) -> str | None:
+    given = {name: str(getattr(config, name, usual)) for name, usual in _THRESHOLDS.items()}
+    return cannot_fail(
+        severity=str(getattr(config, "severity", "error")),
+        error_if=given["error_if"],
+        fail_calc=given["fail_calc"],
+        limit=getattr(config, "limit", None),
+        where=getattr(config, "where", None),
+    )
 
 
 def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[str]:
