@@ -15,7 +15,9 @@ BRANCH_RULE = (
 """What `audit_branch` accepts, in words for messages."""
 
 _BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_SIDE_SEPARATOR = "__"
+SIDE_SEPARATOR = "__"
+"""What stands between schema and audit branch in the name of a side schema."""
+
 _PUBLISH_TAG_PREFIX = "wap_pub_"
 _BASE_TAG_PREFIX = "wap_base_"
 _FENCE_TAG_PREFIX = "wap_undone_"
@@ -51,7 +53,7 @@ def branch_problem(name: str) -> str | None:
     """
     if name == "main":
         return "'main' is what readers see, so it cannot be an audit branch"
-    if _SIDE_SEPARATOR in name:
+    if SIDE_SEPARATOR in name:
         return "a double underscore separates schema and branch in the names of side schemas"
     if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):
         return "names beginning with 'wap_base_', 'wap_pub_' or 'wap_undone_' are tags of sparkwap"
@@ -84,12 +86,12 @@ def audit_branch(run_id: str, given: str | None) -> str:
 
 def side_schema(schema: str, branch: str) -> str:
     """Return the side schema of `schema`: where a run puts what cannot live on a branch."""
-    return f"{schema}{_SIDE_SEPARATOR}{branch}"
+    return f"{schema}{SIDE_SEPARATOR}{branch}"
 
 
 def split_side_schema(name: str, branch: str) -> str | None:
     """Return the schema whose side schema on `branch` is called `name`; None if it is not one."""
-    schema = name.removesuffix(f"{_SIDE_SEPARATOR}{branch}")
+    schema = name.removesuffix(f"{SIDE_SEPARATOR}{branch}")
     return schema if schema and schema != name else None
 
 

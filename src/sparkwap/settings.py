@@ -8,6 +8,7 @@ from typing import Literal, TypeVar, cast, get_args
 from sparkwap.alerts import settings as alerting
 from sparkwap.alerts.settings import AlertSettings
 from sparkwap.errors import ConfigError
+from sparkwap.guard import Name, name_of
 from sparkwap.names import BRANCH_RULE, branch_problem
 from sparkwap.sweep import FILE_DAYS, MANIFEST_DAYS, NAMED_DAYS, RUN_DAYS, Limits
 
@@ -42,7 +43,7 @@ class GateSettings:
         branch: The user's name for the audit branch; None for a branch of the run's own.
         tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
             None for ever.
-        guard: Refuse statements that would harm a live table.
+        guard: Refuse statements that are not known to be harmless.
         disabled_tests: Whether a table publishes although a test that would read it is disabled.
         rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
         rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
@@ -59,6 +60,7 @@ class GateSettings:
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`, in which `*` stands for anything.
         alerts: Who is told of what the gate did.
+        writes: Tables without a gate that hooks and operations may write to and change.
     """
 
     publish: PublishMode = "run"
@@ -77,19 +79,21 @@ class GateSettings:
     log: LogMode = "file"
     diff_hide: tuple[str, ...] = ()
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    writes: tuple[Name, ...] = ()
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
-        `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_rebuilds`, `wap_rebuild_wait`,
-        `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`, `wap_sweep`,
-        `wap_sweep_after_days`, `wap_sweep_named_after_days`, `wap_sweep_files_after_days`,
-        `wap_sweep_manifests_after_days` and `wap_diff_hide`. A key that is absent takes its
-        default, and so does one without a value (`wap_branch:`), except that a
-        `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans may come
-        as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked at.
+        `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
+        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`,
+        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
+        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days` and `wap_diff_hide`. A key
+        that is absent takes its default, and so does one without a value (`wap_branch:`), except
+        that a `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans
+        may come as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked
+        at.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message that lists them all.
@@ -106,6 +110,7 @@ class GateSettings:
             branch=reader.read("wap_branch", _branch, BRANCH_RULE),
             tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
             guard=bool(reader.flag("wap_guard", default=True)),
+            writes=reader.read("wap_writes", _tables, "a list of names: schema.table") or (),
             rebuilds=_given(
                 reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"), 2
             ),
@@ -146,6 +151,21 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
         that have a value.
     """
     return {var: environment[key] for key, var in _OF_ENVIRONMENT.items() if environment.get(key)}
+
+
+def table_names(value: object) -> tuple[Name, ...]:
+    """Read what `wap_writes` says in the config of a model: a name, or a list of names.
+
+    Raises:
+        ConfigError: One of them is no name of a table with its schema.
+    """
+    try:
+        return _tables(value)
+    except ValueError as problem:
+        raise ConfigError(
+            f"wap_writes: {_said(value, problem, 'a list of names: schema.table')}. Nothing was "
+            "sent to Spark. Correct it in the config of the model, and run again."
+        ) from None
 
 
 class _Reader:
@@ -269,6 +289,10 @@ def _names(value: object) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
         raise ValueError
     return tuple(one.strip() for one in values if one.strip())
+
+
+def _tables(value: object) -> tuple[Name, ...]:
+    return tuple(name_of(one) for one in _names(value))
 
 
 def _branch(value: object) -> str | None:

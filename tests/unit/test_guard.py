@@ -1,179 +1,296 @@
 import time
 
 import pytest
+from statements import Grammar
 
+from sparkwap import guard
 from sparkwap.errors import GateError
-from sparkwap.guard import END_SESSION, check, session_changes, undoing
+from sparkwap.guard import (
+    END_SESSION,
+    Identifier,
+    Name,
+    Phase,
+    Scope,
+    Standing,
+    check,
+    classify,
+    name_of,
+    session_changes,
+    undoing,
+    written_tables,
+)
 
-LIVE = {"s.t", "lake.s.t", "t", "s.v"}
+STANDS: dict[Identifier, Standing] = {
+    ("s", "t"): "placed",
+    ("s", "Big"): "gated",
+    ("s", "model"): "node",
+    ("s", "log"): "table",
+    ("s", "shown"): "view",
+    ("lake", "log"): "table",
+    ("s__wap_1", "t"): "side",
+    ("s__other", "t"): "own",
+    ("wap_ledger", "runs"): "own",
+}
 
 
-def refused(sql: str) -> bool:
-    try:
-        check(sql, LIVE.__contains__)
-    except GateError:
-        return True
-    return False
+def scope(phase: Phase = "run", *named: Name) -> Scope:
+    return Scope("lake", lambda name: STANDS.get(name, "absent"), phase, named)
 
 
-HARMFUL = [
-    "create or replace table s.t as select 1",
-    "create or replace table s.t using iceberg as select 1",
-    "create or replace view s.v as select 1",
-    "replace table s.t as select 1",
-    "drop table s.t",
-    "drop table if exists s.t purge",
-    "drop view if exists s.v",
-    "alter table s.t add column c int",
-    "alter table s.t add columns (c int)",
-    "alter table s.t drop column c",
-    "alter table s.t rename column a to b",
-    "alter table s.t alter column a type bigint",
-    "alter table s.t alter a type bigint",
-    "alter table s.t change column a a bigint",
-    "alter table s.t change a a bigint comment 'x'",
-    "alter table s.t replace columns (a int)",
-    "alter table s.t rename to s.u",
-    "alter view s.v rename to s.w",
-    "alter view s.v as select 2",
-    "alter table s.t set tblproperties ('write.wap.enabled' = 'false')",
-    "alter table s.t set tblproperties ('a'='b', `write.wap.enabled` 'false')",
-    "alter table s.t set tblproperties (write.wap.enabled = false)",
-    "alter table s.t unset tblproperties if exists ('x', 'write.wap.enabled')",
-    "alter table s.t create branch b",
-    "alter table s.t create or replace tag g as of version 1",
-    "alter table s.t replace branch b as of version 1",
-    "alter table s.t drop branch if exists b",
-    "call lake.system.fast_forward('s.t', 'main', 'b')",
-    "call system.rollback_to_snapshot(table => 's.t', snapshot_id => 1)",
-    "call lake.system.rollback_to_timestamp('s.t', timestamp '2026-01-01')",
-    "call lake.system.set_current_snapshot('s.t', 1)",
-    "call `lake`.`system`.`cherrypick_snapshot`('s.t', 1)",
-    "call lake.system.publish_changes('s.t', 'x')",
-    "call lake.system.expire_snapshots('s.t')",
-    "call lake.system.remove_orphan_files(table => 's.t')",
-    "insert into s.t.branch_main select 1",
-    "insert overwrite table s.t.branch_b select 1",
-    "insert into s.t.`branch_b` (a) values (1)",
-    "merge into s.t.branch_b as x using y on true when matched then delete",
-    "delete from s.t.branch_b where true",
-    "update s.t.branch_b set a = 1",
-    "truncate table s.t.branch_b",
-    "create table s.t.branch_b as select 1",
-    "create table if not exists s.t.branch_b (a int)",
-    "create or replace table s.t.branch_b as select 1",
-    "merge with schema evolution into s.t using y on true when matched then update set *",
-    "set spark.wap.branch = main",
-    "set `spark.wap.branch`=main",
-    "SET spark.wap.id=7",
-    "reset",
-    "reset spark.wap.branch;",
+def refusal(sql: str, phase: Phase = "run", *named: Name) -> str | None:
+    return guard.refusal(sql, scope(phase, *named))
+
+
+GATED = Grammar("lake", "s", "Big", free="log")
+BUILT = Grammar("lake", "s", "t", free="log")
+
+
+@pytest.mark.parametrize("phase", ["run", "closed", "outside"])
+def test_no_statement_of_the_grammar_reaches_a_gated_table(phase: Phase) -> None:
+    # Once the gate has decided a hook may maintain tables.
+    maintains = ("expire", "orphans") if phase == "closed" else ()
+    sent = [
+        one
+        for one in GATED.all()
+        if refusal(one.sql, phase, ("s", "Big"), ("lake", "s", "Big")) is None
+        and not one.how.startswith(maintains)
+    ]
+    assert sent == []
+
+
+def test_the_grammar_is_large() -> None:
+    assert len(list(GATED.all())) > 5000
+    assert len({one.sql for one in GATED.sample(1, 60)}) == 60
+
+
+def test_a_table_that_the_run_builds_is_written_to_and_nothing_else() -> None:
+    sent = {one.how.split(",")[0] for one in BUILT.all() if refusal(one.sql) is None}
+    assert sent == {
+        *("insert", "insert table", "insert columns", "insert by name", "replace where"),
+        *("overwrite", "overwrite table", "delete", "delete some", "update", "truncate", "merge"),
+        *("from insert", "from overwrite", "second insert"),
+    }
+    with pytest.raises(GateError, match=r"The guard refused drop table s\.t"):
+        check("drop table s.t", scope())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        # Names are the catalog's, to the letter.
+        "insert into s.Big values (1)",
+        "insert into lake.s.Big values (1)",
+        # No table of the lake for certain: another catalog, a schema within a schema, no schema.
+        "insert into LAKE.s.log values (1)",
+        "insert into other.s.log values (1)",
+        "insert into a.b.c.d values (1)",
+        "insert into lake.log values (1)",
+        "insert into log values (1)",
+        "create table log (a int)",
+        "drop table log",
+        "insert overwrite directory '/data' select 1",
+        "insert overwrite local directory '/data' using csv select 1",
+        "insert into s.t.branch_other values (1)",
+        "insert into s.log.branch_main values (1)",
+        # What a project builds, before it is built and where it stands ungated.
+        "create table s.model (a int)",
+        "create or replace view s.model as select 1",
+        "insert into s.model values (1)",
+        "alter table s.log rename to s.model",
+        "alter table s__wap_1.t rename to s.model",
+        # sparkwap's own, and what belongs to other runs.
+        "delete from wap_ledger.runs",
+        "insert into s__other.t values (1)",
+        "drop table s__wap_1.t purge",
+        # Somebody reads it, and nobody knows who.
+        "drop view s.shown",
+        "create or replace view s.shown as select 1",
+        "create function s.f as 'x.Y'",
+        "drop function s.f",
+        # Files of others.
+        "create table s.new using iceberg location '/lake/s/Big' as select 1",
+        "create table s.new (a int) using iceberg options (path '/lake/s/Big')",
+        "alter table s.log set location '/lake/s/Big'",
+        "load data inpath '/x' into table s.log",
+        # Not known.
+        "grant select on table s.log to bob",
+        "optimize s.log",
+        "drop schema s cascade",
+        "alter schema s set location '/x'",
+        "create materialized view s.m as select 1",
+        "msck repair table s.log",
+        "-- nothing",
+        "/* a comment without an end",
+        "/* /*+ */ insert into s.Big select 1 -- */",
+        "with a as (select 1",
+        "with a select 1",
+        "with a as (select 1) drop table s.log",
+        "merge s.log using x on true",
+    ],
+)
+def test_what_is_not_known_to_be_harmless_is_refused(sql: str) -> None:
+    for one in (sql, f"\n {sql} ;", f"/* dbt */ {sql}"):
+        told = refusal(one)
+        assert told is not None
+        assert "It was not sent to Spark, and readers of main see no change." in told
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        "select * from s.Big",
+        "SELECT 'insert into s.Big values (1)'",
+        "/* {'app': 'dbt'} */ select 1 -- ; drop table s.Big",
+        "(select 1) union all (select 2)",
+        "from s.Big select count(*)",
+        "from s.Big select insert",
+        "with a as (select 'x) insert into s.Big') select * from a",
+        "with a as (select 1), b as (select r'\\' || ')') from a, b select *",
+        "values (1), (2)",
+        "table s.Big",
+        "show tables in s",
+        "show tblproperties s.Big",
+        "describe extended s.Big",
+        "describe query select 1",
+        "desc s.Big",
+        "explain formatted insert into s.Big select 1",
+        "refresh table s.Big",
+        "call lake.system.ancestors_of('s.Big')",
+        "set",
+        "set -v",
+        "set spark.wap.branch",
+        "set spark.sql.shuffle.partitions = 2",
+        "set `spark.sql.shuffle.partitions` = 2",
+        "set spark.sql.adaptive.coalescePartitions.enabled=false",
+        "set time zone 'UTC'",
+        "set spark.sql.session.timeZone = UTC",
+        "set spark.sql.sources.partitionOverwriteMode = DYNAMIC",
+        "set var x = 1",
+        "reset spark.sql.ansi.enabled",
+        "declare or replace variable x int default 1",
+        "create or replace temporary view Big as select 1",
+        "create global temp view Big as select 1",
+        "create temporary function f as 'x.Y'",
+        "create schema if not exists other",
+        "drop view if exists big__dbt_tmp",
+        "drop temporary variable if exists x",
+        "cache lazy table kept as select 1",
+        "uncache table if exists kept",
+        "add jar '/x.jar'",
+    ],
+)
+@pytest.mark.parametrize("phase", ["run", "closed", "outside"])
+def test_reads_and_what_only_the_session_sees_are_sent(sql: str, phase: Phase) -> None:
+    assert refusal(sql, phase) is None
+
+
+CHANGES_OF_A_LOG = [
+    "create table if not exists s.new (at timestamp, location string) using iceberg",
+    "create or replace table s.log using iceberg as select 1 as a",
+    "create view s.new as select 1",
+    "insert into s.log values (1)",
+    "insert into lake.s.log select * from s.Big",
+    "from s.Big insert into s.log select 1 insert into `s`.`log` select 2",
+    "with a as (select 1) delete from s.log where true",
+    "merge with schema evolution into s.log using x on true when not matched then insert *",
+    "alter table s.log add column a int",
+    "alter table s.log rename to s.new",
+    "drop table if exists s.log purge",
+    "drop table if exists s.nothing",
+    "comment on table s.log is 'x'",
+    "truncate table s.log",
 ]
 
 
-@pytest.mark.parametrize("sql", HARMFUL)
-def test_harm_to_a_live_table_is_refused(sql: str) -> None:
-    assert refused(sql)
-    assert refused(sql.upper())
+@pytest.mark.parametrize("sql", CHANGES_OF_A_LOG)
+def test_tables_that_no_gate_stands_before_are_the_user_s(sql: str) -> None:
+    assert refusal(sql, "run") is None
+    assert refusal(sql, "closed") is None
+    if "nothing" not in sql:
+        assert "wap_writes" in str(refusal(sql, "outside"))
+    named = {("s", "log"), ("lake", "s", "new")}
+    assert refusal(sql, "outside", *named) is None or "nothing" in sql
 
 
 @pytest.mark.parametrize(
     "sql",
     [
-        "drop table `s`.`t`",
-        'drop table "s"."t"',
-        "drop table lake.s.t",
-        "drop table LAKE . `S` . t;",
-        "drop table identifier('s.t')",
-        "  \n\t drop\n  table\r\n s.t",
-        "-- a comment; drop nothing\ndrop table s.t",
-        "/* {'app': 'dbt', 'node': \"x\"} */ drop /* a */ table -- b\n s.t",
-        "/* outer /* inner */ still a comment */ drop table s.t",
-        "drop table s/* x */./* y */t",
-        "with a as (select ')' from x), b(c, d) as (select (1)) insert into s.t.branch_b select *",
-        "with recursive r(n) max recursion level 9 as (select 1) insert into s.t.branch_b select 1",
-        "with a as (select 1 /* ) insert into q */ -- )\n) insert into s.t.branch_b select 1",
-        "with `a)` as (select r'\\' , \"(\" ) merge into s.t.branch_b using a on true",
+        "create or replace table s__wap_1.t using iceberg location '/lake/s/t' as select 1",
+        "insert into s__wap_1.t values (1)",
+        "alter table s__wap_1.t add columns (a int)",
+        "alter table s__wap_1.t write ordered by a",
+        "comment on table s__wap_1.t is 'x'",
+        "create or replace view s__wap_1.t as select 1",
+        "drop table if exists s__wap_1.t",
+        "update s__wap_1.t set a = 1",
     ],
 )
-def test_blanks_comments_quotes_and_ctes_hide_nothing(sql: str) -> None:
-    assert refused(sql)
+def test_the_side_schemas_of_a_run_are_its_own(sql: str) -> None:
+    assert refusal(sql, "run") is None
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        *(sql.replace("s.t", "s.other").replace("s.v", "s.w") for sql in HARMFUL[:27]),
-        "alter schema t rename to u",
-        "",
-        "-- drop table s.t",
-        "/* drop table s.t",
-        "select 'drop table s.t'",
-        "select 1 -- \n; drop table s.t",
-        "with a as (select 'x) drop table s.t') select * from a",
-        "with a as (select 1) select * from a where x in (select 1) and drop_table = 's.t'",
-        "with a as (select 1",
-        "insert into s.t select 'drop table s.t'",
-        "insert into s.t values ('create or replace table s.t')",
-        "insert into s.branch_offices select 1",
-        "insert into lake.s.branch_offices select 1",
-        "insert overwrite s.t partition (p = 1) select 1",
-        "delete from s.t where a = 'x'",
-        "truncate table s.t",
-        "merge into s.t using x on true when matched then delete",
-        "create table s.t (a int)",
-        "create table s.new as select 1",
-        "create or replace temporary view t as select 1",
-        "create or replace global temporary view t as select 1",
-        "create temp view t as select 1",
-        "create schema s",
-        "create or replace function s.t as 'x'",
-        "drop function s.t",
-        "alter table s.t set tblproperties ('write.wap.enabled' = 'true')",
-        "alter table s.t set tblproperties ('comment' = 'write.wap.enabled')",
-        "alter table s.t set tblproperties ('owner' = 'me', 'a' = '(')",
-        "alter table s.t write ordered by a",
-        "alter table s.t add partition field days(ts)",
-        "alter table s.t drop partition field p",
-        "alter view s.v set tblproperties ('a' = 'b')",
-        "call lake.system.rewrite_data_files('s.t', 'expire_snapshots')",
-        "call lake.system.ancestors_of('s.t')",
-        "set spark.sql.shuffle.partitions = 2",
-        "set spark.wap.branch",
-        "reset spark.sql.ansi.enabled",
-        "show tables in s",
-        "describe extended s.t",
-        "refresh table s.t",
-    ],
-)
-def test_all_else_goes_through(sql: str) -> None:
-    check(sql, LIVE.__contains__)
+def test_a_name_opens_what_is_not_gated() -> None:
+    view, other = ("s", "shown"), ("archive", "s", "x")
+    assert refusal("create or replace view lake.s.shown as select 1", "run", view) is None
+    assert refusal("insert into archive.s.x values (1)", "outside", other) is None
+    assert refusal("insert into archive.s.X values (1)", "run", other) is not None
+    assert refusal("create function s.f as 'x'", "run", ("s", "f")) is None
+    at = "create table s.new (a int) using iceberg location '/x'"
+    assert refusal(at, "run", ("s", "new")) is None
+    # Whoever names it: never what is gated, nor what may be it by another name.
+    for name in ("s.Big", "s.model", "s.t", "wap_ledger.runs", "archive.s.Big", "s.t.branch_b"):
+        assert refusal(f"drop table {name}", "run", name_of(name)) is not None
+        assert refusal(f"insert into {name} values (1)", "outside", name_of(name)) is not None
 
 
-def test_is_live_gets_the_plain_name() -> None:
-    seen: list[str] = []
-    check("drop table `Lake`.`My``S` . T", lambda name: bool(seen.append(name)))
-    assert seen == ["lake.my`s.t"]
+def test_names_are_asked_for_as_they_are_written() -> None:
+    seen: list[Identifier] = []
+
+    def look(name: Identifier) -> Standing:
+        seen.append(name)
+        return "table"
+
+    check("delete from `lake`.`My``S` . T", Scope("lake", look, "run"))
+    assert set(seen) == {("My`S", "T")}
 
 
-def test_the_message_says_what_happened_and_what_to_do() -> None:
-    with pytest.raises(GateError) as error:
-        check("ALTER TABLE s.t ADD COLUMN c int", LIVE.__contains__)
-    assert str(error.value) == (
-        "The guard refused alter table s.t add column: s.t is live, and columns and names belong "
-        "to all of its branches, so its readers would see the change at once. "
-        "It was not sent to Spark, and readers of main see no change. "
-        "Change the model instead: a run builds changed columns beside the table and publishes "
-        "them with the rows. "
-        "To do it all the same, run it outside of a run, or add --vars 'wap_guard: false'."
+def test_the_messages_say_what_happened_and_what_to_do() -> None:
+    assert refusal("ALTER TABLE s.Big ADD COLUMN c int") == (
+        "The guard refused alter table s.Big: s.Big is live, or will be by the gate: columns, "
+        "properties, branches and the table itself belong to all of its branches, so its readers "
+        "would see the change at once. It was not sent to Spark, and readers of main see no "
+        "change. Change the model instead: a run builds what changed beside the table, and "
+        "publishes it with the rows."
     )
+    stray = str(refusal("insert into s.Big values (1)"))
+    assert "does not build it now" in stray
+    assert "without an audit" in str(refusal("insert into s.Big values (1)", "closed"))
+    branch = str(refusal("insert into s.t.branch_main values (1)"))
+    assert "it names a branch of s.t past the gate" in branch
+    assert "wap_branch" in str(refusal("set spark.wap.branch = x"))
+    assert "Write the schema in front" in str(refusal("insert into t values (1)"))
+    outside = str(refusal("insert into s.log values (1)", "outside"))
+    assert "opens no run" in outside
+    assert "wap_writes: [schema.table]" in outside
 
 
-def test_the_guard_is_not_to_be_turned_off_for_the_sake_of_a_branch() -> None:
-    with pytest.raises(GateError) as error:
-        check("set spark.wap.branch = x", LIVE.__contains__)
-    assert "wap_branch" in str(error.value)
-    assert "wap_guard" not in str(error.value)
+def test_maintenance_has_its_time_when_the_gate_has_decided() -> None:
+    for procedure in ("expire_snapshots('s.Big')", "remove_orphan_files(table => 's.Big')"):
+        sql = f"call lake.system.{procedure}"
+        assert "when no run is on" in str(refusal(sql))
+        assert refusal(sql, "outside") is not None
+        assert refusal(sql, "closed") is None
+
+
+@pytest.mark.parametrize("text", ["t", "s.t.", "s t", "s.t; drop", "'s'.t", "", "s.`t", "s..t"])
+def test_what_is_no_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        name_of(text)
+
+
+def test_names() -> None:
+    assert name_of("`My Lake`.s.T") == ("My Lake", "s", "T")
 
 
 @pytest.mark.parametrize(
@@ -181,14 +298,14 @@ def test_the_guard_is_not_to_be_turned_off_for_the_sake_of_a_branch() -> None:
     [
         "insert into s.t values " + "('it''s; drop table', 1), " * 200_000,
         "select " + "'a', " * 200_000,
-        "with a as (select " + "'(' || x, " * 100_000 + "1) select * from a",
+        "with a as (select " + "'(' || x, " * 5_000 + "1) select * from a",
         "/*" + "*" * 1_000_000 + "/ drop",
         "with a as (" + "'" * 200_001,
     ],
 )
 def test_large_statements_are_read_fast(sql: str) -> None:
-    start = time.process_time()  # not the clock: other processes may have the machine
-    check(sql, LIVE.__contains__)
+    start = time.process_time()
+    classify(sql)
     session_changes(sql)
     assert time.process_time() - start < 1
 
@@ -210,6 +327,8 @@ def test_large_statements_are_read_fast(sql: str) -> None:
         ("use lake.s", END_SESSION),
         ("add jar '/x.jar'", END_SESSION),
         ("ADD FILE /x", END_SESSION),
+        ("set 'a", END_SESSION),
+        ("create temporary view 'a", END_SESSION),
         ("create temporary view V as select 1", "drop view if exists V"),
         ("create or replace temp view `a b` as select 1", "drop view if exists `a b`"),
         ("create temp view if not exists v using csv", "drop view if exists v"),
@@ -235,6 +354,21 @@ def test_what_a_session_must_undo(sql: str, undo: str | None) -> None:
     assert session_changes(sql) == undo
 
 
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("insert into s.T values (1)", (("s", "T"),)),
+        ("with x as (select 1) insert overwrite table lake.s.t select 1", (("lake", "s", "t"),)),
+        ("from x insert into a.b select 1 insert into a.c select 2", (("a", "b"), ("a", "c"))),
+        ("create table s.t as select 1", ()),
+        ("select 1", ()),
+        ("explain delete from s.t", ()),
+    ],
+)
+def test_the_tables_that_rows_are_written_to(sql: str, tables: tuple[Name, ...]) -> None:
+    assert written_tables(sql) == tables
+
+
 def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
     view = "drop view if exists v"
     changes = [
@@ -253,36 +387,3 @@ def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
         "set `b-c`=1",
         "reset a",
     ]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "insert into s.log values (1)",
-        "insert overwrite table s.log select 1",
-        "with x as (select 1) insert into s.log select * from x",
-        "merge into s.log using u on true when not matched then insert *",
-        "delete from s.log where true",
-        "update s.log set a = 1",
-        "truncate table s.log",
-    ],
-)
-def test_a_write_to_a_gated_table_that_the_run_does_not_build_is_refused(sql: str) -> None:
-    with pytest.raises(GateError, match="does not build it"):
-        check(sql, LIVE.__contains__, {"s.log"}.__contains__)
-    check(sql, LIVE.__contains__, {"s.other"}.__contains__)
-
-
-def test_a_write_to_a_gated_table_after_the_gate_has_decided_is_refused() -> None:
-    gated = {"s.t"}.__contains__
-    with pytest.raises(GateError, match="without an audit"):
-        check("insert into s.t values (1)", gated, gated, closed=True)
-    with pytest.raises(GateError, match="it moves main"):
-        check("call lake.system.fast_forward('s.t', 'main', 'b')", gated, gated, closed=True)
-    for sql in (
-        "insert into s.log values (1)",
-        "create or replace table s.log as select 1",
-        "call lake.system.expire_snapshots('s.t')",
-        "call lake.system.remove_orphan_files(table => 's.t')",
-    ):
-        check(sql, gated, gated, closed=True)

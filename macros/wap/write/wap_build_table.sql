@@ -10,6 +10,7 @@
     {%- set columns = wap_wanted_columns(wap_query_columns(sql)) -%}
     {%- set place = adapter.wap_place_table(relation, columns, wap_layout()) -%}
     {%- if place == "branch" -%}
+        {%- do _wap_overwrite_partitions("static") -%}
         {%- call statement("main") -%}
             insert overwrite {{ relation }}
             {{ sql }}
@@ -29,6 +30,14 @@
             {{ sql }}
         {%- endcall -%}
     {%- endif -%}
+{% endmacro %}
+
+{#-
+    Say right before an overwrite which partitions it replaces: `static` for all of them. A hook, a
+    Python model or the server may have said something else in this session.
+-#}
+{% macro _wap_overwrite_partitions(mode) %}
+    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
 {% endmacro %}
 
 {#- Names and types of a query's columns: one statement that reads no data. -#}

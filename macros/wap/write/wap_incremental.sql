@@ -103,12 +103,12 @@
 {#- With partitions only those that the increment touches are replaced, else the whole table. -#}
 {% macro _wap_insert_overwrite(relation, increment, quoted) %}
     {%- set mode = "dynamic" if config.get("partition_by") else "static" -%}
-    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
+    {%- do _wap_overwrite_partitions(mode) -%}
     {%- call statement("main") -%}
         insert overwrite {{ relation }} ({{ quoted | join(", ") }})
         select {{ quoted | join(", ") }} from {{ increment }}
     {%- endcall -%}
-    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = static") -%}
+    {%- do _wap_overwrite_partitions("static") -%}
 {% endmacro %}
 
 {% macro _wap_custom_strategy_sql(strategy, relation, increment) %}

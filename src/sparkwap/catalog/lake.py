@@ -144,6 +144,10 @@ class Lake:
         """All schemas, side schemas included."""
         return self._store.rows.schemas()
 
+    def side_schemas(self) -> dict[str, str]:
+        """Name of each side schema -> its audit branch."""
+        return dict(self._store.rows.side_schemas())
+
     def state(self, identifier: Identifier) -> TableState | None:
         """What a table or view is now; None if there is none."""
         row = self._store.rows.get(identifier)

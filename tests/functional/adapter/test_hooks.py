@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from dbt.tests.adapter.hooks import fixtures, test_model_hooks
@@ -113,9 +113,6 @@ class TestDuplicateHooks(BaseDuplicateHooksInConfigs):
 
 
 class TestRunHooks(_HookTable, BasePrePostRunHooks):
-    # Its hooks drop tables that they have made: to the guard these are live ones.
-    changes: ClassVar = {"vars": {"wap_guard": False}}
-
     @staticmethod
     def _count(count: int) -> dict[str, int]:
         return {}

@@ -97,7 +97,10 @@ class TestModels:
                 "models/aside.sql": "{{ config(materialized='sneaky') }} select 1 as x",
             }
         )
-        done = shop.dbt("build").failed()
+        done = shop.dbt("build", "--select", "aside").failed()
+        assert "The guard refused create table" in done.reason("aside")
+        assert shop.new() == set()
+        done = shop.dbt("build", wap_guard=False).failed()
         assert done.verdict("aside") == "rejected"
         assert "does not go through the gate" in done.reason("aside")
         # What the materialization itself wrote is taken off main again.

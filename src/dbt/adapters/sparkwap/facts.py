@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -134,6 +134,12 @@ class Manifest:
         if node is None or _materialized(node) == "ephemeral":
             return None
         return node.schema, node.alias
+
+    @cached_property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """Schema and name, in lower case, of all models, seeds and snapshots."""
+        built = (n for n in self._nodes.values() if str(n.resource_type) in BUILT_TYPES)
+        return frozenset((node.schema.lower(), node.alias.lower()) for node in built)
 
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
         """The tables and views that this invocation was to build."""

@@ -60,14 +60,16 @@ from sparkwap import (
 )
 from sparkwap.anomaly import column_metrics
 from sparkwap.catalog import Kind, Lake, TableState
+from sparkwap.catalog.metadata import WAP_ENABLED
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.landing.sql import checked, plain_cast
+from sparkwap.ledger import NAMESPACE
 from sparkwap.node import Node, building
 from sparkwap.operations import Operations
 from sparkwap.plan import Desired, in_place
 from sparkwap.redaction import redact
 from sparkwap.run import Closing, Run, overlay_of
-from sparkwap.settings import GateSettings, from_environment, of_one_call
+from sparkwap.settings import GateSettings, from_environment, of_one_call, table_names
 from sparkwap.spark_types import family, widens, wider
 from sparkwap.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
 from sparkwap.steps import reached
@@ -104,6 +106,7 @@ class SparkWapConfig(SparkConfig):
         missing was deleted; the time of the run if absent.
     contract_types: what a contract compares: ``family``, a type without size, precision and scale,
         as dbt documents it; or ``exact``.
+    wap_writes: tables without a gate that the node's hooks and header may write to and change.
     """
 
     file_format: str = "iceberg"
@@ -111,6 +114,7 @@ class SparkWapConfig(SparkConfig):
     format_version: int | None = None
     hard_deletes_at: str | None = None
     contract_types: str = "family"
+    wap_writes: list[str] | str | None = None
 
 
 class SparkWapAdapter(SparkAdapter):
@@ -141,6 +145,9 @@ class SparkWapAdapter(SparkAdapter):
         super().__init__(config, mp_context)
         self._lock = threading.RLock()
         self._reading = threading.local()
+        # Of the node that a thread works on: `writes`, its config; `own`, who sends statements.
+        self._thread = threading.local()
+        self._side_schemas: dict[str, str] = {}
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._lease: lease.Holding | None = None
@@ -211,6 +218,11 @@ class SparkWapAdapter(SparkAdapter):
                 with _as_dbt_error():
                     self._run = self._open_run()
             return self._run
+
+    @cached_property
+    def settings(self) -> GateSettings:
+        """The gate's settings, read once: for commands that open no run."""
+        return self._settings()
 
     def _settings(self) -> GateSettings:
         """The gate's settings: vars of the project, then those of the command line."""
@@ -472,15 +484,63 @@ class SparkWapAdapter(SparkAdapter):
     def _check_statement(self, sql: str) -> None:
         if self._refusal is not None:
             raise DbtRuntimeError(self._refusal)
-        run = self._run
+        if getattr(self._thread, "own", False):
+            return
+        run = self.current_run()
         reader = getattr(self._reading, "node_id", None)
         if run is not None and reader is not None:
             run.named(reader, sqllex.relation_names(sql))
         with _as_dbt_error():
-            if run is not None and run.settings.guard:
-                guard.check(sql, self._is_live, self._is_stray)
-            elif self._closed_run is not None and self._closed_run.settings.guard:
-                guard.check(sql, self._is_gated, self._is_gated, closed=True)
+            settings = (run or self._closed_run or self).settings
+            if settings.guard:
+                node = getattr(self._thread, "writes", None)
+                named = (*settings.writes, *table_names(node or ()))
+                phase: guard.Phase = "run" if run else "closed" if self._closed_run else "outside"
+                catalog = self.credentials.catalog_name
+                guard.check(sql, guard.Scope(catalog, self._standing, phase, named))
+
+    @contextmanager
+    def _own_statements(self) -> Iterator[None]:
+        """What is sent within is sparkwap's own, and not for the guard to judge."""
+        self._thread.own = True
+        try:
+            yield
+        finally:
+            self._thread.own = False
+
+    def _standing(self, identifier: guard.Identifier) -> guard.Standing:
+        """What a name of a statement means now."""
+        schema, name = identifier
+        branch = self._branch_of(schema)
+        if branch is not None:
+            return "side" if self._run is not None and branch == self._run.branch else "own"
+        target = None if self._run is None else self._run.target(identifier)
+        if target is not None and target.identifier == identifier and target.how == "branch":
+            return "placed"
+        state = self.lake.state(identifier)
+        if schema == NAMESPACE:
+            return "own"
+        if state is not None and state.properties.get(WAP_ENABLED, "").lower() == "true":
+            return "gated"
+        if self._is_node(identifier):
+            return "node"
+        if state is not None:
+            return state.kind
+        # A reader may take the one for the other, and some catalogs do.
+        alike = (one for one in self.lake.relations(schema) if one.lower() == name.lower())
+        return next((self._standing((schema, one)) for one in alike), "absent")
+
+    def _branch_of(self, schema: str) -> str | None:
+        """The audit branch whose side schema this is."""
+        if names.SIDE_SEPARATOR in schema and schema not in self._side_schemas:
+            self._side_schemas |= self.lake.side_schemas()
+        return self._side_schemas.get(schema)
+
+    def _is_node(self, identifier: guard.Identifier) -> bool:
+        """Whether the project builds something of this name, in whatever case."""
+        schema, name = identifier
+        known = self.get_macro_resolver() is not None
+        return known and (schema.lower(), name.lower()) in self._manifest_facts().tables
 
     def _check_request(self, request: connect_guard.Message) -> None:
         """Check what a Python model asks by Spark Connect."""
@@ -494,46 +554,14 @@ class SparkWapAdapter(SparkAdapter):
 
     def _watch_statement(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
-        table = guard.written_table(sql)
-        if table is None:
+        tables = guard.written_tables(sql)
+        if not tables:
             return lambda: "no table"
-        identifier = self._named(table)
-        if self._run is None or identifier is None:
+        identifier = guard.identifier_of(tables[0], self.credentials.catalog_name)
+        if self._run is None or identifier is None or len(tables) > 1:
             return lambda: "unknown"
         with _as_dbt_error():
             return self._run.watch(identifier)
-
-    def _is_live(self, name: str) -> bool:
-        """Whether a statement's table is one that readers of ``main`` can see."""
-        identifier = self._live_identifier(name)
-        return identifier is not None and self.lake.state(identifier) is not None
-
-    def _is_stray(self, name: str) -> bool:
-        """Whether a statement's table is gated, and not built by this run."""
-        identifier = self._live_identifier(name)
-        if identifier is None or self._run is None or self._run.target(identifier):
-            return False
-        return self._is_gated(name)
-
-    def _is_gated(self, name: str) -> bool:
-        """Whether a statement's table is one whose rows come by the gate."""
-        identifier = self._named(name)
-        state = None if identifier is None else self.lake.state(identifier)
-        return state is not None and state.properties.get("write.wap.enabled") == "true"
-
-    def _live_identifier(self, name: str) -> tuple[str, str] | None:
-        """Schema and table of a name; None for temporary views and side schemas."""
-        found = self._named(name)
-        if found is None or self._run is None:
-            return None
-        return None if names.split_side_schema(found[0], self._run.branch) else found
-
-    def _named(self, name: str) -> tuple[str, str] | None:
-        """Schema and table of a name; None for temporary views."""
-        parts = name.split(".")
-        if len(parts) == 3 and parts[0] == self.credentials.catalog_name:
-            parts = parts[1:]
-        return (parts[0], parts[1]) if len(parts) == 2 else None
 
     @contextmanager
     def connection_named(
@@ -546,6 +574,8 @@ class SparkWapAdapter(SparkAdapter):
             self._main_checked(query_header_context),
         ):
             kind = getattr(query_header_context, "resource_type", None)
+            config = getattr(query_header_context, "config", None)
+            self._thread.writes = config.get("wap_writes") if config is not None else None
             if kind in facts.BUILT_TYPES:
                 self._begin_node(query_header_context)
             if kind in facts.READING_TYPES and self._run is not None:
@@ -1001,7 +1031,7 @@ class SparkWapAdapter(SparkAdapter):
         # Here, as it brings PyArrow along: half a second that not every command needs.
         from dbt.adapters.sparkwap.erasing import erasure
 
-        with _as_dbt_error():
+        with _as_dbt_error(), self._own_statements():
             return erasure(self).call(name, arguments)
 
     @available.parse(lambda *a, **k: [])
@@ -1010,7 +1040,7 @@ class SparkWapAdapter(SparkAdapter):
         # Here, as only this operation needs it.
         from dbt.adapters.sparkwap.diffing import diff
 
-        with _as_dbt_error():
+        with _as_dbt_error(), self._own_statements():
             return diff(self, arguments)
 
     def _fail(self, closing: Closing, results: Sequence[Any]) -> bool:

@@ -51,9 +51,9 @@ CONF_PREFIX = "set:hiveconf:"
 # dbt-spark calls them types of anything.
 _LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
 
-_DEFAULTS = {
-    # A full overwrite that keeps old partitions would be a wrong table; the server's default may
-    # say so.
+_FIXED = {
+    # A full overwrite that keeps old partitions would be a wrong table; the server's default, or
+    # the profile, may say so.
     "spark.sql.sources.partitionOverwriteMode": "static",
     # Spark puts settings, and its environment, in the place of `${...}` anywhere in a statement,
     # also within names and texts of data, and nothing where it knows none. dbt has Jinja for that.
@@ -68,8 +68,8 @@ def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
     :param own: the profile's ``server_side_parameters``.
     """
     return {
-        **_DEFAULTS,
         **own,
+        **_FIXED,
         # Branches are made and moved beside Spark, and by other sessions: one that keeps a table
         # for 30 seconds would audit it as it was before. The server's default is to keep it, for
         # each session by itself, so each can do without.
