@@ -18,6 +18,7 @@ from sparkwap.build import DbtCall, RawModel, parse_call, raw_models
 from sparkwap.catalog import Lake
 from sparkwap.diff.hidden import Hidden
 from sparkwap.errors import SparkwapError
+from sparkwap.ledger import LOADED
 from sparkwap.page import access, act, charts, look, shown
 from sparkwap.page.command import folder_of
 from sparkwap.redaction import redact
@@ -45,6 +46,11 @@ class Page:
     def history(self) -> look.History:
         """The ledger's last days."""
         return look.history(self.lake, self.days, self.now)
+
+    @cached_property
+    def runs(self) -> list[shown.RunShown]:
+        """The runs of the last days, newest first."""
+        return shown.runs(self.history.runs, self.history.nodes, self.history.rolled_back)
 
     @cached_property
     def branches(self) -> list[look.Standing]:
@@ -103,13 +109,39 @@ class Page:
         return settings_of(raw, self.call.variables).diff_hide
 
 
+# ---------------------------------------------------------------- what needs attention
+
+
+def draw_home(page: Page) -> None:
+    """What needs somebody, newest first."""
+    st.title("What needs attention")
+    branches = [
+        (one.name, one.since, [row["verdict"] for row in one.history.nodes], one.lease is not None)
+        for one in page.branches
+    ]
+    waiting = [(q.table, len(q.rows)) for q in look.quarantines(page.lake, page.raw_models)]
+    items = shown.attention(branches, page.runs, waiting)
+    if not items:
+        st.success("Nothing: no branch is left open, no run died, no row is in quarantine.")
+    else:
+        _table(
+            [
+                {"since (UTC)": shown.when(one.at), "what": one.what, "view": one.view}
+                for one in items
+            ]
+        )
+    if page.runs:
+        last = page.runs[0]
+        st.caption(shown.plain(f"The last run: {last.label}"))
+
+
 # ---------------------------------------------------------------- runs
 
 
 def draw_runs(page: Page) -> None:
     """Runs: totals, verdicts and durations as plots, all runs, one run."""
     st.title("Runs")
-    found = shown.runs(page.history.runs, page.history.nodes)
+    found = page.runs
     if not found:
         _empty(
             f"No run in the last {shown.counted(page.days, 'day')}.",
@@ -185,7 +217,8 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
         f"{shown.marked(v)} {verdicts.count(v)}" for v in shown.VERDICTS if v in verdicts
     )
     size = shown.counted(len(one.open.tables) + len(one.open.side), "table")
-    st.markdown(f"{size}, {shown.age(one.since, page.now)} &nbsp; **{counts or 'no verdict'}**")
+    state = "building" if one.lease else counts or "no verdict"
+    st.markdown(f"{size}, {shown.age(one.since, page.now)} &nbsp; **{state}**")
     for reason, tables in shown.whys(nodes, page.told(nodes))[:_REASONS_SHOWN]:
         names = ", ".join(tables[:_REASONS_SHOWN])
         more = f" and {len(tables) - _REASONS_SHOWN} more" if len(tables) > _REASONS_SHOWN else ""
@@ -215,8 +248,9 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
             "status",
         )
     _draw_diff(page, one)
+    loads = [f"{n['schema']}.{n['name']}" for n in nodes if n["node_id"].startswith(LOADED)]
     with st.expander("Commands that go on from here"):
-        for what, command in shown.commands(one.name, set(filter(None, verdicts))):
+        for what, command in shown.commands(one.name, set(filter(None, verdicts)), loads):
             st.markdown(what)
             st.code(command, language="shell")
     _draw_buttons(page, one)
@@ -258,15 +292,21 @@ def _draw_diff(page: Page, one: look.Standing) -> None:
 def _draw_buttons(page: Page, one: look.Standing) -> None:
     left, right, _ = st.columns([1, 1, 2])
     asked = f"asked-{one.name}"
-    if left.button(
+    reason = shown.unpublishable(
+        [row["verdict"] for row in one.history.nodes], one.lease is not None
+    )
+    pressed = left.button(
         "Approve and publish",
         key=f"publish-{one.name}",
-        type="primary",
+        type="secondary" if reason else "primary",
         icon=":material/publish:",
-        disabled=not page.unlocked,
+        disabled=bool(reason) or not page.unlocked,
         width="stretch",
-        help="dbt run-operation wap_publish: the gate decides, by the tests that were passed.",
-    ):
+        help=reason
+        or "dbt run-operation wap_publish: the gate decides, by the tests that were passed.",
+    )
+    # Asked again: a browser may send what a disabled button would.
+    if pressed and not reason:
         _act(page, "wap_publish", {"branch": one.name})
     if right.button(
         "Discard …",
@@ -277,6 +317,8 @@ def _draw_buttons(page: Page, one: look.Standing) -> None:
         help="dbt run-operation wap_discard: drops the branch and all that is only on it.",
     ):
         st.session_state[asked] = True
+    if reason:
+        st.caption(f":material/block: It cannot be published. {reason}")
     if not page.unlocked:
         _locked("these buttons")
     elif st.session_state.get(asked):
@@ -366,11 +408,6 @@ def draw_tests(page: Page) -> None:
 def draw_quarantine(page: Page) -> None:
     """Quarantine: rows that could not be used, by reason, with samples."""
     st.title("Quarantine")
-    if page.manifest is None:
-        _empty(
-            "Which tables have landing files, dbt's manifest says.", "It is made by:", "dbt parse"
-        )
-        return
     found = look.quarantines(page.lake, page.raw_models)
     waiting = [one for one in found if one.rows]
     if not waiting:
@@ -519,6 +556,7 @@ def draw_compare(page: Page) -> None:
 
 # Each view: its icon, and what draws it.
 VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
+    "Home": (":material/home:", draw_home),
     "Runs": (":material/timeline:", draw_runs),
     "Branches": (":material/account_tree:", draw_branches),
     "Tests": (":material/fact_check:", draw_tests),
@@ -544,7 +582,7 @@ def _table(
 
 
 def _styled(text: str) -> str:
-    word = str(text).rpartition(" ")[2]
+    word = str(text).partition(" ")[2]
     return f"color: {shown.look_of(word).colour}; font-weight: 600"
 
 

@@ -14,6 +14,8 @@ _PLOT_PIXELS = 320
 _ROW_PIXELS = 26
 _FRAME_PIXELS = 110
 _GRID_FRAME_PIXELS = 150
+# The run's id, which parts two runs of one minute, is in the tooltip.
+_RUN_AXIS = {"labelAngle": -40, "labelExpr": "split(datum.label, ' · ')[0]"}
 
 
 def verdicts(bars: Sequence[Mapping[str, Any]]) -> Spec:
@@ -27,8 +29,8 @@ def verdicts(bars: Sequence[Mapping[str, Any]]) -> Spec:
                 "field": "run",
                 "type": "nominal",
                 "sort": None,
-                "title": "run, oldest first",
-                "axis": {"labelAngle": -40},
+                "title": "run (UTC), oldest first",
+                "axis": _RUN_AXIS,
             },
             "y": {
                 "field": "tables",
@@ -54,8 +56,8 @@ def durations(points: Sequence[Mapping[str, Any]]) -> Spec:
                 "field": "run",
                 "type": "nominal",
                 "sort": None,
-                "title": "run, oldest first",
-                "axis": {"labelAngle": -40},
+                "title": "run (UTC), oldest first",
+                "axis": _RUN_AXIS,
             },
             "y": {"field": "seconds", "type": "quantitative", "title": "seconds"},
             "color": _colours(
@@ -76,12 +78,7 @@ def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
             "type": "nominal",
             "sort": None,
             "title": None,
-            "axis": {
-                "labelAngle": -40,
-                "orient": "top",
-                # The run's id, which parts two runs of one minute, is in the tooltip.
-                "labelExpr": "split(datum.label, ' · ')[0]",
-            },
+            "axis": {**_RUN_AXIS, "orient": "top"},
         },
         "y": {
             "field": "test",
@@ -100,7 +97,7 @@ def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
                     **shared,
                     "color": _colours("status", STATUSES),
                     "tooltip": _tooltip(
-                        "test", "run", "at", "status", "failures", "severity", "seconds"
+                        "test", "run", "at", "status", "failures", "severity", "took"
                     ),
                 },
             },

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap import build, names
 from sparkwap import lease as leasing
-from sparkwap.catalog import Identifier, Lake, OpenBranch, sameness
+from sparkwap.catalog import Identifier, Lake, OpenBranch, TableState, sameness
 from sparkwap.catalog import metadata as md
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
@@ -29,18 +29,23 @@ Row = Mapping[str, Any]
 STARTS = ("valid_from", "dbt_valid_from")
 """What the beginning of a version is called; the end is called likewise, with ``to``."""
 
+_LOG = {"_kind", "_raw", "_error", "_file_path", "_row", "_batch"}
 _MOST_ROWS = 10_000
 _KEYS_READ = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger has of the last days; each its rows, as `sparkwap.ledger.SCHEMAS` says."""
+    """What the ledger has of the last days; each its rows, as `sparkwap.ledger.SCHEMAS` says.
+
+    ``rolled_back`` has the ids of the runs of whose publishes nothing is left on ``main``.
+    """
 
     runs: tuple[Row, ...]
     nodes: tuple[Row, ...]
     tests: tuple[Row, ...]
     metrics: tuple[Row, ...]
+    rolled_back: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,9 @@ def history(lake: Lake, days: int, now: datetime) -> History:
     runs, nodes, tests, metrics = (
         tuple(lake.ledger.recent(table, since)) for table in ("runs", "nodes", "tests", "metrics")
     )
-    return History(runs, nodes, tests, metrics)
+    publishes = lake.ledger.publishes()
+    left = {one.run_id for one in publishes if not one.rolled_back}
+    return History(runs, nodes, tests, metrics, frozenset({one.run_id for one in publishes} - left))
 
 
 def branches(lake: Lake) -> list[Standing]:
@@ -194,14 +201,23 @@ class Quarantine:
 
 
 def quarantines(lake: Lake, models: Sequence[build.RawModel]) -> list[Quarantine]:
-    """The quarantines of some raw models, those that were never published left out."""
+    """The quarantines of all raw tables on ``main``, by name.
+
+    A raw table is known by its columns: dbt's manifest has only what was parsed last.
+
+    Args:
+        lake: The lake.
+        models: Raw models, for their names.
+    """
+    named = {model.table: model.name for model in models}
     found = []
-    for model in models:
-        table = build.published(lake.catalog, model)
-        if table is not None:
+    for identifier, state in sorted(_live(lake).items()):
+        if {column.name for column in state.columns} >= _LOG:
+            table = lake.catalog.load_table(identifier)
             good = table.scan("_kind = 'row'").count()
+            name = named.get((identifier[0], identifier[1]), identifier[1])
             rows = tuple(sorted(open_rows(table)))
-            found.append(Quarantine(model.name, ".".join(model.table), rows, good))
+            found.append(Quarantine(name, ".".join(identifier), rows, good))
     return found
 
 
@@ -231,16 +247,8 @@ class Versioned:
 
 def versioned(lake: Lake) -> list[Versioned]:
     """The tables on ``main`` whose rows have a beginning and an end, by name."""
-    marked = lake.store.rows.side_schemas()
-    live = [
-        row.identifier
-        for row in lake.store.rows.all()
-        if row.kind == "table"
-        and row.identifier[0] not in marked
-        and row.identifier[0] != NAMESPACE
-    ]
     found = []
-    for identifier, state in sorted(lake.states(live).items()):
+    for identifier, state in sorted(_live(lake).items()):
         columns = tuple(column.name for column in state.columns)
         for start in STARTS:
             end = start.replace("from", "to")
@@ -248,6 +256,20 @@ def versioned(lake: Lake) -> list[Versioned]:
                 found.append(Versioned(identifier, start, end, columns))
                 break
     return found
+
+
+def _live(lake: Lake) -> Mapping[Identifier, TableState]:
+    """The tables on ``main``, the ledger's left out."""
+    marked = lake.store.rows.side_schemas()
+    return lake.states(
+        [
+            row.identifier
+            for row in lake.store.rows.all()
+            if row.kind == "table"
+            and row.identifier[0] not in marked
+            and row.identifier[0] != NAMESPACE
+        ]
+    )
 
 
 def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:

@@ -50,6 +50,7 @@ OUTCOMES: Mapping[str, Look] = {
     "partial": Look("◐", "#56B4E9"),
     "discarded": Look("⊘", "#7F7F7F"),
     "died": Look("†", "#4D4D4D"),
+    "rolled back": Look("↩", "#5E4FA2"),
 }
 """The outcomes of runs."""
 
@@ -62,6 +63,7 @@ STATUSES: Mapping[str, Look] = {
 }
 """dbt's statuses of tests."""
 
+_NOT_RUN = "skipped"
 _PLAIN = Look("·", "#7F7F7F")
 
 
@@ -146,8 +148,16 @@ class RunShown:
         return f"{when(self.started)}  {self.short}  {self.command}, {self.outcome}"
 
 
-def runs(rows: Iterable[Row], nodes: Iterable[Row]) -> list[RunShown]:
-    """The runs, newest first."""
+def runs(
+    rows: Iterable[Row], nodes: Iterable[Row], rolled_back: Collection[str] = ()
+) -> list[RunShown]:
+    """The runs, newest first.
+
+    Args:
+        rows: Rows of the ledger's ``runs``.
+        nodes: Rows of its ``nodes``.
+        rolled_back: Ids of runs of whose publishes nothing is left on ``main``.
+    """
     verdicts: dict[str, Counter[str]] = {}
     for node in nodes:
         verdicts.setdefault(node["run_id"], Counter())[node["verdict"] or "unknown"] += 1
@@ -159,7 +169,7 @@ def runs(rows: Iterable[Row], nodes: Iterable[Row]) -> list[RunShown]:
             command=row["command"] or "",
             target=row["target"] or "",
             branch=row["branch"] or "",
-            outcome=row["outcome"] or "unknown",
+            outcome="rolled back" if row["run_id"] in rolled_back else row["outcome"] or "unknown",
             counts=dict(verdicts.get(row["run_id"], {})),
             seconds=_seconds(row),
             message=short(row["message"]),
@@ -176,11 +186,16 @@ def _seconds(row: Row) -> float | None:
     return float((row["ended_at"] - row["started_at"]).total_seconds())
 
 
+def _axis(at: datetime | None, run_id: str) -> str:
+    """A run on an axis, which shows what is before the dot; the rest parts those of a minute."""
+    return f"{when(at)[:16]} · {short_run_id(run_id)}"
+
+
 def verdict_bars(found: Sequence[RunShown]) -> list[dict[str, Any]]:
     """One entry for each run and verdict, oldest run first, for a bar chart."""
     return [
         {
-            "run": run.short,
+            "run": _axis(run.started, run.run_id),
             "started": when(run.started),
             "command": run.command,
             "verdict": verdict,
@@ -197,7 +212,7 @@ def durations(found: Sequence[RunShown]) -> list[dict[str, Any]]:
     """What each run took, oldest first; runs that built or tested nothing are left out."""
     return [
         {
-            "run": run.short,
+            "run": _axis(run.started, run.run_id),
             "started": when(run.started),
             "seconds": round(run.seconds, 1),
             "took": lasted(run.seconds),
@@ -228,7 +243,7 @@ def tables_of_run(
             "table": f"{row['schema']}.{row['name']}",
             "kind": row["resource_type"] or "",
             "built": row["how"] or "",
-            "seconds": row["seconds"],
+            "took": lasted(row["seconds"]),
             "why": told.get(row["node_id"], row["reason"] or ""),
         }
         for row in own
@@ -257,19 +272,19 @@ def tests_over_runs(
         text: Only tests with this in their names.
     """
     rows = [row for row in tests if text.lower() in (row["test_name"] or "").lower()]
-    bad = {row["test_id"] for row in rows if row["status"] != "pass"}
+    bad = {row["test_id"] for row in rows if row["status"] not in ("pass", _NOT_RUN)}
     rows = [row for row in rows if not failed_only or row["test_id"] in bad]
     rows.sort(key=lambda row: (row["executed_at"], row["test_id"]))
     return [
         {
             "test": row["test_name"] or row["test_id"],
             "test_id": row["test_id"],
-            "run": f"{when(row['executed_at'])[5:16]} · {short_run_id(row['run_id'])}",
+            "run": _axis(row["executed_at"], row["run_id"]),
             "at": when(row["executed_at"]),
             "status": row["status"] if row["status"] in STATUSES else "skipped",
             "mark": look_of(row["status"]).mark,
             "failures": row["failures"],
-            "seconds": row["seconds"],
+            "took": lasted(row["seconds"]),
             "severity": row["severity"] or "",
         }
         for row in rows
@@ -277,27 +292,33 @@ def tests_over_runs(
 
 
 def worst_tests(tests: Iterable[Row]) -> list[dict[str, Any]]:
-    """Each test with how often it passed and what it says now; the worst first."""
+    """Each test with how often it passed and what it says now; the worst first.
+
+    A result that was skipped counts neither way; without another one there is no rate.
+    """
     by_test: dict[str, list[Row]] = {}
     for row in tests:
         by_test.setdefault(row["test_id"], []).append(row)
     found = []
     for results in by_test.values():
         results.sort(key=lambda row: row["executed_at"])
-        passed = sum(row["status"] == "pass" for row in results)
+        ran = [row for row in results if row["status"] != _NOT_RUN]
+        passed = sum(row["status"] == "pass" for row in ran)
         last = results[-1]
         found.append(
             {
                 "now": marked(last["status"]),
                 "test": last["test_name"] or last["test_id"],
-                "results": len(results),
+                "results": len(ran),
                 "passed": passed,
-                "pass rate": passed / len(results),
+                "pass rate": passed / len(ran) if ran else None,
                 "failures now": last["failures"],
                 "last": when(last["executed_at"]),
             }
         )
-    return sorted(found, key=lambda one: (one["pass rate"], one["test"]))
+    return sorted(
+        found, key=lambda one: (2.0 if one["pass rate"] is None else one["pass rate"], one["test"])
+    )
 
 
 def metric_names(metrics: Iterable[Row]) -> list[str]:
@@ -332,17 +353,94 @@ def _metric_name(row: Row) -> str:
 # Branches
 
 
-def commands(branch: str, verdicts: Collection[str]) -> list[tuple[str, str]]:
-    """The commands that go on from an open branch: what each does, and how it is typed."""
+def commands(
+    branch: str, verdicts: Collection[str], loads: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """The commands that go on from an open branch: what each does, and how it is typed.
+
+    Args:
+        branch: The branch.
+        verdicts: Those of its tables.
+        loads: The tables of it that ``sparkwap load`` has written, which no dbt build makes anew.
+    """
     found = []
-    if "rejected" in verdicts or not verdicts:
+    if loads and "rejected" in verdicts:
+        for table in sorted(loads):
+            again = f"sparkwap load <file> --table {table} --branch {branch}"
+            found.append((f"load a corrected file into {table}", again))
+    elif "rejected" in verdicts or not verdicts:
         found.append(("after a fix, build again", next_command.dbt("build", branch=branch)))
-    if verdicts:
+    if verdicts and "rejected" not in verdicts:
         found.append(("audit again and publish", next_command.dbt("test", branch=branch)))
         found.append(("publish as audited", next_command.operation("wap_publish", branch)))
     found.append(("every row that differs", next_command.operation("wap_diff", branch)))
     found.append(("drop it", next_command.operation("wap_discard", branch)))
     return found
+
+
+def unpublishable(verdicts: Collection[str | None], in_use: bool) -> str:
+    """Why an open branch cannot be published now; empty if it can be asked for.
+
+    Args:
+        verdicts: Those of its tables.
+        in_use: Whether a run is at work on it.
+    """
+    if in_use:
+        return "A run is building on it; wait until it has ended."
+    if not verdicts or None in verdicts:
+        return (
+            "Its run did not end, so the gate has said nothing of it. Build again, or discard it."
+        )
+    if "rejected" in verdicts:
+        return "The gate has rejected it. Mend what is said above and build again, or discard it."
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Something that waits for somebody.
+
+    Attributes:
+        at: Since when; None if that is not known.
+        what: One line.
+        view: The view of the page that has more of it.
+    """
+
+    at: datetime | None
+    what: str
+    view: str
+
+
+def attention(
+    branches: Iterable[tuple[str, datetime | None, Collection[str | None], bool]],
+    found: Iterable[RunShown],
+    waiting: Iterable[tuple[str, int]],
+) -> list[Attention]:
+    """What needs somebody, newest first; what has no time comes last.
+
+    Args:
+        branches: Of each open branch its name, age, verdicts, and whether a run is at work on it.
+        found: The runs.
+        waiting: Tables with rows in quarantine, and how many.
+    """
+    items = []
+    for name, since, verdicts, in_use in branches:
+        if not in_use:
+            worst = "rejected" if "rejected" in verdicts else "held"
+            state = worst if verdicts and None not in verdicts else "left by a run that did not end"
+            items.append(Attention(since, f"The branch {name} is {state}", "Branches"))
+    items += [
+        Attention(run.started, f"The run {run.short} ({run.command}) {verb}", "Runs")
+        for run in found
+        if (verb := {"died": "died", "rolled back": "was rolled back"}.get(run.outcome))
+    ]
+    items += [
+        Attention(None, f"{counted(rows, 'row')} of {table} in quarantine", "Quarantine")
+        for table, rows in waiting
+        if rows
+    ]
+    oldest = datetime.min.replace(tzinfo=UTC)
+    return sorted(items, key=lambda one: one.at or oldest, reverse=True)
 
 
 def branch_rows(nodes: Iterable[Row], differences: Iterable[Compared]) -> list[dict[str, Any]]:
@@ -678,7 +776,9 @@ def timeline(found: Sequence[Version], now: datetime) -> list[dict[str, Any]]:
 
 def _technical(name: str) -> bool:
     """Whether a column is about the version, and not about the thing."""
-    known = ("is_current", "version", "change_flag", "row_hash", "version_key")
+    known = (
+        "is_current", "version", "change_flag", "row_hash", "version_key", "loaded_at", "as_of",
+    )  # fmt: skip
     return name.startswith(("_", "dbt_")) or name in known
 
 

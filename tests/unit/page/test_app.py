@@ -87,6 +87,14 @@ def lake(project: Path) -> Iterator[Lake]:
 
 
 @pytest.fixture
+def held(lake: Lake) -> None:
+    """The branch was built again since, and is held."""
+    node = {"node_id": "model.shop.orders", "schema": "s", "name": "orders", "verdict": "held"}
+    later = {"run_id": RUN, "branch": BRANCH, "built_at": NOW + timedelta(seconds=5)}
+    lake.ledger.append([LedgerRows("nodes", [{**node, **later}])])
+
+
+@pytest.fixture
 def draw(project: Path) -> Draw:
     """Draws a view, with a token or without."""
     from streamlit.testing.v1 import AppTest
@@ -113,7 +121,7 @@ def buttons(page: Any) -> dict[str, bool]:
     return {one.key: not one.disabled for one in page.button if one.key and BRANCH in one.key}
 
 
-VIEWS = ["Runs", "Branches", "Tests", "Quarantine", "History of a key", "Compare"]
+VIEWS = ["Home", "Runs", "Branches", "Tests", "Quarantine", "History of a key", "Compare"]
 
 
 @pytest.mark.parametrize("view", [VIEWS[0], VIEWS[-1]])
@@ -162,8 +170,15 @@ def test_the_buttons_are_shut_without_the_token(draw: Draw, lake: Lake, token: s
     assert set(buttons(draw("Branches", token)).values()) == {False}
 
 
+def test_a_rejected_branch_can_be_discarded_and_not_approved(draw: Draw, lake: Lake) -> None:
+    page = draw("Branches")
+    assert buttons(page)[f"publish-{BRANCH}"] is False
+    assert buttons(page)[f"discard-{BRANCH}"] is True
+    assert "The gate has rejected it." in texts(page)
+
+
 def test_the_token_opens_the_buttons_and_discard_asks_once_more(
-    draw: Draw, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    draw: Draw, lake: Lake, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[tuple[str, Any]] = []
 
@@ -187,7 +202,7 @@ def test_the_token_opens_the_buttons_and_discard_asks_once_more(
 
 
 def test_a_failed_operation_shows_what_was_said(
-    draw: Draw, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    draw: Draw, lake: Lake, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = act.Done("dbt run-operation wap_publish", False, "rejected: test ids failed")
     monkeypatch.setattr(act, "perform", lambda *_, **__: refused)
@@ -197,7 +212,7 @@ def test_a_failed_operation_shows_what_was_said(
     assert "rejected: test ids failed" in texts(page)
 
 
-def test_a_branch_that_went_meanwhile_is_told(draw: Draw, lake: Lake) -> None:
+def test_a_branch_that_went_meanwhile_is_told(draw: Draw, lake: Lake, held: None) -> None:
     page = draw("Branches")
     lake.discard(BRANCH, str(uuid.uuid4()))
     page.button(key=f"publish-{BRANCH}").click().run()

@@ -176,7 +176,9 @@ def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path
     )
     model = build.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
     never = build.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
+    table(lake, "orders", pa.table({"id": [1]}))
     (found,) = look.quarantines(lake, [model, never])
+    assert look.quarantines(lake, []) == [found], "of no model that was parsed last"
     assert (found.table, found.good, [row.line for row in found.rows]) == (
         "s.raw_orders",
         1,

@@ -122,9 +122,9 @@ def test_runs_have_the_verdicts_of_their_tables_newest_first() -> None:
     assert shown.rates(found) == {"published": 2, "held": 1, "rejected": 1}
     bars = shown.verdict_bars(found)
     assert [(bar["run"], bar["verdict"], bar["tables"]) for bar in bars] == [
-        ("1a2b3c4d", "published", 2),
-        ("2b3c4d5e", "held", 1),
-        ("2b3c4d5e", "rejected", 1),
+        (f"{shown.when(found[1].started)[:16]} · 1a2b3c4d", "published", 2),
+        (f"{shown.when(found[0].started)[:16]} · 2b3c4d5e", "held", 1),
+        (f"{shown.when(found[0].started)[:16]} · 2b3c4d5e", "rejected", 1),
     ]
     assert [one["took"] for one in shown.durations(found)] == ["5.0 s", "1 min 15 s"]
 
@@ -149,7 +149,46 @@ def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_tol
     ]
 
 
+def test_a_publish_that_was_rolled_back_is_not_shown_as_published() -> None:
+    rows = [run(FIRST, 5, "published"), run(SECOND, 1, "published")]
+    found = shown.runs(rows, [], rolled_back={FIRST})
+    assert {one.run_id: one.outcome for one in found} == {
+        FIRST: "rolled back", SECOND: "published",
+    }  # fmt: skip
+    assert shown.marked("rolled back") == "↩ rolled back"
+
+
+def test_what_needs_attention_is_newest_first() -> None:
+    found = shown.runs([run(FIRST, 5, "died"), run(SECOND, 1, "published")], [], {SECOND})
+    at = {one.run_id: one.started for one in found}
+    branches = [
+        ("old", at[FIRST], ["held", "rejected"], False),
+        ("busy", at[SECOND], [], True),
+        ("left", None, [], False),
+    ]
+    items = shown.attention(branches, found, [("s.raw", 3), ("s.clean", 0)])
+    told = [one.what for one in items]
+    assert told[0].endswith("was rolled back")
+    assert told[1] == "The branch old is rejected"
+    assert told[2].endswith("died")
+    assert told[3:] == [
+        "The branch left is left by a run that did not end", "3 rows of s.raw in quarantine",
+    ]  # fmt: skip
+    assert [one.view for one in items] == ["Runs", "Branches", "Runs", "Branches", "Quarantine"]
+
+
 # Tests
+
+
+def test_a_skipped_test_counts_neither_way() -> None:
+    tests = [
+        result(FIRST, "ids", "pass", 5),
+        result(SECOND, "ids", "skipped", 1),
+        result(SECOND, "never", "skipped", 1),
+    ]
+    assert shown.tests_over_runs(tests, failed_only=True) == []
+    rates = [(one["test"], one["results"], one["pass rate"]) for one in shown.worst_tests(tests)]
+    assert rates == [("ids", 1, 1.0), ("never", 0, None)]
 
 
 def test_the_grid_has_each_result_in_order_and_can_leave_out_what_always_passed() -> None:
@@ -167,7 +206,7 @@ def test_the_grid_has_each_result_in_order_and_can_leave_out_what_always_passed(
         ("ids", "fail"),
         ("sums", "skipped"),
     ]
-    assert found[0]["run"] == "01-31 07:00 · 1a2b3c4d"
+    assert found[0]["run"] == "2026-01-31 07:00 · 1a2b3c4d"
     assert len(shown.tests_over_runs(tests, failed_only=False)) == 5
     assert {one["test"] for one in shown.tests_over_runs(tests, failed_only=False, text="NAM")} == {
         "names"
@@ -301,7 +340,30 @@ def test_the_commands_that_go_on(verdicts: set[str], first: str) -> None:
     assert found[0][0] == (first or "after a fix, build again")
     assert found[-1] == ("drop it", "dbt run-operation wap_discard --args '{branch: pr_1}'")
     published = [what for what, _ in found if "publish" in what]
-    assert bool(published) == bool(verdicts)
+    assert bool(published) == ("held" in verdicts)
+
+
+def test_a_rejected_load_is_loaded_again_and_not_built() -> None:
+    (first, *rest) = shown.commands("load_1", {"rejected"}, ["s.orders"])
+    assert first[1] == "sparkwap load <file> --table s.orders --branch load_1"
+    assert not any(command.startswith(("dbt build", "dbt test")) for _, command in rest)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "in_use", "why"),
+    [
+        (["held", "published"], False, ""),
+        (["held", "rejected"], False, "has rejected it"),
+        (["held"], True, "A run is building on it"),
+        ([], False, "did not end"),
+        (["held", None], False, "did not end"),
+    ],
+)
+def test_only_what_may_be_published_can_be_approved(
+    verdicts: list[str | None], in_use: bool, why: str
+) -> None:
+    found = shown.unpublishable(verdicts, in_use)
+    assert (why in found) if why else not found
 
 
 # A stored comparison
@@ -378,7 +440,7 @@ def test_reasons_are_counted_without_the_values_that_they_quote() -> None:
 def test_versions_tell_what_changed_and_hide_what_is_personal() -> None:
     rows = [
         {"id": 1, "city": "Rome", "email": "a@b", "valid_from": date(2026, 1, 1),
-         "valid_to": date(2026, 1, 10), "row_hash": "x", "_batch": 1},
+         "valid_to": date(2026, 1, 10), "row_hash": "x", "_batch": 1, "loaded_at": NOW},
         {"id": 1, "city": "Oslo", "email": "c@d", "valid_from": date(2026, 1, 10),
          "valid_to": date(9999, 12, 31), "row_hash": "y", "_batch": 2},
         {"id": 1, "city": "Oslo", "email": "e@f", "valid_from": date(2026, 1, 20),
