@@ -289,6 +289,21 @@ def test_stored_rows_are_shown_of_the_last_failure_only() -> None:
     assert passed["sample_data"] is None
 
 
+def test_what_is_personal_is_in_no_stored_row_and_in_no_message() -> None:
+    marked = json.loads(json.dumps(MANIFEST))
+    marked["nodes"][ORDERS]["columns"] = {"id": {"name": "id", "meta": {"pii": True}}}
+    marked["nodes"][IDS]["depends_on"]["nodes"] = [ORDERS]
+    secret = "[CAST_INVALID_INPUT] The value 'ann@example.org' cannot be cast"
+    given: dict[str, Any] = {
+        "manifest": marked,
+        "tests": [result(2, "fail"), result(1, "error", message=secret)],
+        "nodes": [verdict(1, "rejected", reason=f"build failed: {secret}")],
+        "samples": {IDS: [{"id": "ann@example.org"}]},
+    }
+    assert "ann@example.org" in str(told("get_test_results", **{**given, "manifest": MANIFEST}))
+    assert "ann@example.org" not in str(told("get_test_results", **given))
+
+
 def test_runs_can_be_told_apart_by_what_they_came_to() -> None:
     runs = [row("runs", 1, run_id="r1", command="build", outcome="rejected", branch="wap_1")]
     (found,) = told("get_models_latest_invocations_data", runs=runs)

@@ -5,11 +5,11 @@ a Spark session that one has, and `rendered` gives any of the formats.
 """
 
 from sparkwap.diff.comment import comment
-from sparkwap.diff.hidden import Hidden
 from sparkwap.diff.model import RunDiff, Sample, SchemaChange, TableDiff
 from sparkwap.diff.operation import rendered
 from sparkwap.diff.render import markdown, page
 from sparkwap.diff.work import Differ
+from sparkwap.personal import Hidden
 
 __all__ = [
     "Differ",

@@ -19,7 +19,6 @@ from sparkwap.catalog.sparksql import partitioning
 from sparkwap.diff import plan as planning
 from sparkwap.diff import states
 from sparkwap.diff.files import Part, Snapshot, Unreadable, count_of
-from sparkwap.diff.hidden import Hidden
 from sparkwap.diff.model import AddedColumn, How, RowChange, RunDiff, Sample, TableDiff, Values
 from sparkwap.diff.plan import Columns, FilePlan
 from sparkwap.diff.private import PrivateCatalog, Sql
@@ -27,6 +26,7 @@ from sparkwap.diff.sql import Source, Statements, null_counts, seeds_of, text_sq
 from sparkwap.diff.states import State
 from sparkwap.errors import CatalogError, ConfigError, SparkwapError
 from sparkwap.names import diff_folder
+from sparkwap.personal import Hidden
 from sparkwap.sqltext import literal, quote
 
 _WAP_BRANCH = "spark.wap.branch"

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from sparkwap.catalog.model import Identifier
 from sparkwap.erasure.search import Search, text_of
 from sparkwap.errors import ConfigError
+from sparkwap.personal import PERSONAL, SUBJECT, SUBJECT_TEXT
 from sparkwap.sqltext import quote
 
 RAW_TEXT = "_raw"
@@ -168,9 +169,9 @@ def with_columns(place: Place, columns: Collection[str]) -> Place:
 
 
 def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None:
-    keys = tuple(n for n, meta in node.columns.items() if _is(meta.get("subject"), subject))
-    personal = tuple(n for n, meta in node.columns.items() if _is(meta.get("personal"), subject))
-    texts = tuple(n for n, meta in node.columns.items() if _is(meta.get("subject_text"), subject))
+    keys = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT), subject))
+    personal = tuple(n for n, meta in node.columns.items() if _is(meta.get(PERSONAL), subject))
+    texts = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT_TEXT), subject))
     if not keys and not personal and not texts:
         return None
     name = ".".join(node.identifier)
@@ -193,7 +194,7 @@ def _is(mark: Any, subject: str) -> bool:
 
 
 def _subjects(node: NodeColumns) -> set[str]:
-    marks = [meta.get("subject") for meta in node.columns.values()]
+    marks = [meta.get(SUBJECT) for meta in node.columns.values()]
     return {str(one) for mark in marks if mark for one in (mark if type(mark) is list else [mark])}
 
 

@@ -16,11 +16,11 @@ from sparkwap.alerts.command import settings_of
 from sparkwap.alerts.project import Project, of_manifest
 from sparkwap.build import DbtCall, RawModel, parse_call, raw_models
 from sparkwap.catalog import Lake
-from sparkwap.diff.hidden import Hidden
 from sparkwap.errors import SparkwapError
 from sparkwap.ledger import LOADED
 from sparkwap.page import access, act, charts, look, shown
 from sparkwap.page.command import folder_of
+from sparkwap.personal import Hidden
 from sparkwap.redaction import redact
 
 _ROWS_SHOWN = 200
@@ -79,27 +79,27 @@ class Page:
         return raw_models(self.manifest, self.call.project_dir) if self.manifest else []
 
     def told(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """The reasons of nodes; without the token, none that may quote a personal value."""
+        """The reasons of nodes, without what may quote a personal value."""
         return {
-            row["node_id"]: row["reason"]
-            if self.unlocked
-            else self.project.harmless(row["reason"], row["node_id"])
+            row["node_id"]: self.project.harmless(row["reason"], row["node_id"])
             for row in nodes
             if row["reason"]
         }
 
     def hidden(self, name: str, columns: Sequence[str]) -> set[str]:
         """The columns of a table, in lower case, whose values are never shown."""
-        nodes = (self.manifest or {}).get("nodes", {}).values()
-        of_table = (n for n in nodes if f"{n.get('schema')}.{n.get('alias')}" == name)
-        personal = {c for node in of_table for c in self.project.personal(node["unique_id"])}
         schema, table = name.split(".", 1)
-        hides = Hidden(patterns=self._hide_patterns)
-        return {
-            c.lower()
-            for c in columns
-            if "*" in personal or c.lower() in personal or hides.hides((schema, table), c)
+        return {column.lower() for column in self._hidden.of((schema, table), columns)}
+
+    @cached_property
+    def _hidden(self) -> Hidden:
+        manifest = self.manifest or {}
+        nodes = {**manifest.get("nodes", {}), **manifest.get("sources", {})}
+        tables = {
+            key: (str(node.get("schema")), str(node.get("alias") or node.get("identifier")))
+            for key, node in nodes.items()
         }
+        return Hidden.of_project(self.project, tables, self._hide_patterns)
 
     @cached_property
     def _hide_patterns(self) -> tuple[str, ...]:
@@ -241,7 +241,11 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
                     "test": row["test_name"],
                     "failures": row["failures"],
                     "found": row.get("finding")
-                    or (shown.short(row["message"]) if page.unlocked else ""),
+                    or (
+                        shown.short(page.project.error_class(row["message"] or "", row["test_id"]))
+                        if page.unlocked
+                        else ""
+                    ),
                 }
                 for row in failed
             ],

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkwap import next_command
 from sparkwap.gate import PUBLISHING_OFF
+from sparkwap.personal import CITING
 from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import Outcome, Row, Standing
 
@@ -158,7 +159,9 @@ def _verdict(row: Row, standing: Standing) -> str:
     if standing.outcome == "moved":
         return "passed; main moved"
     # What comes then is what the engine said, which may quote a row.
-    reason = re.sub(r"(build failed:|ended in an error) .*", r"\1 see the log", str(row["reason"]))
+    reason = str(row["reason"])
+    cited = CITING.search(reason)
+    reason = f"{reason[: cited.end(1)]}: see the log" if cited else reason
     return f"**{row['verdict']}**: {_text(reason)}"
 
 

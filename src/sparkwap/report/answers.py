@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from sparkwap.personal import Marks
+
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
 
@@ -60,6 +62,18 @@ class Facts:
     days: int = 30
     samples: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     sources: Mapping[str, Any] | None = None
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Which columns are personal."""
+        return Marks(self.known.get)
+
+    def shown(self, test_id: str) -> list[dict[str, Any]]:
+        """The rows that a test has stored, without what may be personal."""
+        rows = [dict(row) for row in self.samples.get(test_id) or ()]
+        names = list(rows[0]) if rows else []
+        kept = [names[place] for place in self.marks.shown(test_id, names)]
+        return [{name: row[name] for name in kept} for row in rows] if kept else []
 
     @cached_property
     def known(self) -> Mapping[str, Row]:
@@ -354,7 +368,9 @@ def _plain_result(facts: Facts, test: Row, row: Row) -> dict[str, Any]:
     said = row["finding"] or row["message"]
     bad = row["status"] in ("fail", "warn")
     schema = _page_name(test) == "schema_changes"
-    samples = facts.samples.get(row["test_id"])
+    if said and row["status"] == "error":
+        said = facts.marks.error_class(said, row["test_id"])
+    samples = facts.shown(row["test_id"])
     return {
         **_result(facts, _test(facts, test), row["run_id"], row["executed_at"]),
         "test_type": "schema_change" if schema else "dbt_test",
@@ -363,7 +379,7 @@ def _plain_result(facts: Facts, test: Row, row: Row) -> dict[str, Any]:
         "failures": row["failures"],
         "severity": row["severity"],
         "execution_time": row["seconds"],
-        "sample_data": [dict(one) for one in samples] if samples and bad else None,
+        "sample_data": samples if samples and bad else None,
     }
 
 
@@ -411,7 +427,7 @@ def _gate_results(facts: Facts) -> Iterable[dict[str, Any]]:
         if not _is_table(node):
             continue
         verdict = row["verdict"]
-        why = f": {row['reason']}" if row["reason"] else ""
+        why = f": {facts.marks.harmless(row['reason'], row['node_id'])}" if row["reason"] else ""
         yield {
             **_result(facts, _gate_test(facts, node), row["run_id"], row["built_at"]),
             "test_type": "dbt_test",

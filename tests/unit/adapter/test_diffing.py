@@ -1,11 +1,11 @@
-"""Keys and hidden columns, from dbt's manifest."""
+"""Keys, from dbt's manifest."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from dbt.adapters.sparkwap.diffing import keys, marked
+from dbt.adapters.sparkwap.diffing import keys
 
 
 def node(name: str, kind: str = "model", **config: Any) -> SimpleNamespace:
@@ -71,14 +71,3 @@ def test_where_a_key_comes_from() -> None:
         "history": ("id", "valid_from"),
         "snap": ("dbt_scd_id",),
     }
-
-
-def test_marked_columns_hide_their_name_everywhere() -> None:
-    columns = {
-        "Email": {"personal": "customer"},
-        "id": {"subject": "customer"},
-        "iban": {"sensitive": True},
-        "city": {"sensitive": False},
-        "amount": {},
-    }
-    assert marked(manifest(node("customers", columns=columns))) == {"email", "id", "iban"}

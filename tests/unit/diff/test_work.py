@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.diff import Differ, Hidden, work
+from sparkwap.diff import Differ, work
 from sparkwap.diff.work import _class_of
 from sparkwap.errors import ConfigError
 from sparkwap.names import is_diff_folder
@@ -200,20 +200,3 @@ def test_many_rows_are_hashed_before_they_are_read(
     sizes = ["set spark.sql.shuffle.partitions=3", "set spark.sql.shuffle.partitions=2"]
     assert spark.sent("set spark.sql.shuffle.partitions=") == (sizes if many else [])
     assert len(spark.sent("uncache")) == len(kept)
-
-
-def test_what_is_hidden() -> None:
-    hidden = Hidden(frozenset({"email"}), ("Customers.na*", "s.orders.note", "iban"))
-    shown = {
-        ("customers", "EMAIL"): True,
-        ("anything", "email"): True,
-        ("customers", "name"): True,
-        ("orders", "name"): False,
-        ("orders", "note"): True,
-        ("customers", "note"): False,
-        ("orders", "iban"): True,
-        ("orders", "id"): False,
-    }
-    for (table, column), expected in shown.items():
-        assert hidden.hides(("s", table), column) is expected, (table, column)
-    assert Hidden().hides(("s", "quarantine"), "raw_text")

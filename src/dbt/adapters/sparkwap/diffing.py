@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.erasing import REACHED_TYPES, column_meta, rows_of
+from dbt.adapters.sparkwap.alerting import project
+from dbt.adapters.sparkwap.erasing import REACHED_TYPES, rows_of
 from dbt.adapters.sparkwap.facts import BUILT_TYPES
-from sparkwap.diff.hidden import MARKS, RAW, Hidden
 from sparkwap.diff.operation import Request, deliver
 from sparkwap.diff.work import Differ
+from sparkwap.personal import Hidden
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter
@@ -26,7 +26,7 @@ def diff(adapter: SparkWapAdapter, arguments: Mapping[str, Any]) -> list[str]:
     settings = adapter._settings()
     request = Request.of(arguments, settings.branch)
     manifest = adapter.get_macro_resolver()
-    hidden = replace(Hidden(), marked=RAW | marked(manifest), patterns=settings.diff_hide)
+    hidden = Hidden.of_project(project(adapter), tables(manifest), settings.diff_hide)
     differ = Differ(
         adapter.lake,
         lambda statement: rows_of(adapter, statement),
@@ -37,16 +37,14 @@ def diff(adapter: SparkWapAdapter, arguments: Mapping[str, Any]) -> list[str]:
     return deliver(differ.compare(request.branch, request.against, request.tables), request)
 
 
-def marked(manifest: Any) -> frozenset[str]:
-    """Names of all columns that a mark hides, in lower case."""
+def tables(manifest: Any) -> dict[str, Identifier]:
+    """The tables of all nodes and sources, by unique id."""
     nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
-    return frozenset(
-        name.lower()
+    return {
+        node.unique_id: (node.schema, getattr(node, "alias", None) or node.identifier)
         for node in nodes
         if str(node.resource_type) in REACHED_TYPES
-        for name, column in node.columns.items()
-        if any(column_meta(column).get(mark) for mark in MARKS)
-    )
+    }
 
 
 def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:

@@ -1,0 +1,73 @@
+"""One list of marks, by which all that shows values goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkwap.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, Marks
+
+
+def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str, Any]:
+    return {
+        "unique_id": f"model.shop.{name}",
+        "columns": {
+            key: {"name": key, "meta": {}, "config": {"meta": marks}}
+            for key, marks in columns.items()
+        },
+        "depends_on": {"nodes": [f"model.shop.{parent}" for parent in parents]},
+        "config": {"meta": meta or {}},
+    }
+
+
+def marks(*nodes: dict[str, Any]) -> Marks:
+    return Marks({one["unique_id"]: one for one in nodes}.get)
+
+
+def hidden(*nodes: dict[str, Any], patterns: tuple[str, ...] = ()) -> Hidden:
+    tables = {one["unique_id"]: ("S", one["unique_id"].rpartition(".")[2]) for one in nodes}
+    return Hidden.of_project(marks(*nodes), tables, patterns)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_mark_hides_its_column_in_every_table(mark: str) -> None:
+    found = hidden(node("people", Email={mark: "customer"}, city={mark: False}, id={}))
+    assert found.of(("s", "people"), ["EMAIL", "city", "id"]) == ("EMAIL",)
+    assert found.hides(("other", "table"), "email")
+
+
+@pytest.mark.parametrize("mark", OF_TABLES)
+def test_a_mark_of_a_table_hides_all_of_it_and_of_what_is_made_from_it(mark: str) -> None:
+    found = hidden(node("people", meta={mark: True}), node("facts", "people"), node("others"))
+    assert found.hides(("s", "PEOPLE"), "anything")
+    assert found.hides(("s", "facts"), "renamed")
+    assert not found.hides(("s", "others"), "anything")
+    assert not found.hides(("t", "people"), "anything")
+    assert WHOLE not in found.marked
+
+
+def test_raw_rows_and_patterns_are_hidden_without_a_mark() -> None:
+    found = hidden(node("x"), patterns=("Customers.na*", "s.orders.note", "iban"))
+    shown = {
+        ("customers", "name"): True,
+        ("orders", "name"): False,
+        ("orders", "note"): True,
+        ("customers", "note"): False,
+        ("orders", "iban"): True,
+        ("orders", "id"): False,
+        **{("quarantine", name): True for name in RAW_TEXT},
+    }
+    for (table, column), expected in shown.items():
+        assert found.hides(("s", table), column) is expected, (table, column)
+    assert Hidden().hides(("s", "quarantine"), "raw_text")
+
+
+def test_an_error_of_a_personal_table_keeps_its_class_only() -> None:
+    known = marks(node("people", email={"pii": True}), node("facts", "people"), node("others"))
+    error = "[CAST_INVALID_INPUT] The value 'ann@example.org' cannot be cast"
+    cut = "[CAST_INVALID_INPUT] (its text is withheld: personal columns)"
+    assert known.error_class(error, "model.shop.facts") == cut
+    assert known.error_class(error, "model.shop.others") == error
+    assert known.harmless(f"build failed: {error}", "model.shop.facts") == f"build failed: {cut}"
+    assert known.harmless("test ids failed (1 row)", "model.shop.facts").endswith("(1 row)")
