@@ -1,7 +1,8 @@
 """Secrets stay out of messages, logs and the ledger: one function that every text goes through.
 
 Two nets: values that are known to be secret (`remember`), and the shapes that secrets come in (the
-password of a URI, ``password=...``), for texts of others that name what nobody has told us of.
+password of a URI, ``password=...``, an ``Authorization`` header, a webhook), for texts of others
+that name what nobody has told us of.
 """
 
 from __future__ import annotations
@@ -17,16 +18,39 @@ HIDDEN = "***"
 _SHORTEST = 5
 """A shorter value would be cut out of texts that have nothing to do with it."""
 
-_WORDS = (
-    r"(?:password|passwd|pwd|secret|token|credential|signature"
-    r"|(?:access|account|api|private|session)[-_.]?key(?![-_.]?id))"
+_NAMED = (
+    r"(?:password|passwd|pwd|secret|(?<![a-z])sas(?![a-z])"
+    r"|(?:access|account|api|encryption|master|private|session|shared|signing|storage)[-_.]?key"
+    r"(?![-_.]?id))"
 )
-_SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
+_WORDS = rf"(?:{_NAMED}|token|credential|signature|(?<![a-z])sig(?![a-z]))"
+_SECRET_KEY = re.compile(rf"{_WORDS}|authorization|webhook", re.IGNORECASE)
+_VALUE = r"(?P<secret>[^\s'\",;&)}\]]+)"
 _IN_URI = re.compile(r"(?P<head>\w://[^\s/:@'\"]*:)(?P<secret>[^\s@'\"]+)(?=@)")
 _ASSIGNED = re.compile(
     # password=x, password = 'x', "password": "x", ;token=x
-    rf"(?P<head>[\w.\-]*{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?)(?P<secret>[^\s'\",;&)}}\]]+)",
+    rf"(?P<head>[\w.\-]*{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?){_VALUE}",
     re.IGNORECASE,
+)
+_SHAPES = (
+    _IN_URI,
+    _ASSIGNED,
+    # password: x, auth_token: x; but not what stands after "at or near token:".
+    re.compile(
+        rf"(?P<head>[\w.\-]*(?:{_NAMED}|\w[-_.]token)[\w.\-]*:\s?['\"]?){_VALUE}", re.IGNORECASE
+    ),
+    # Authorization: Bearer x, "header.authorization" = 'Basic x'
+    re.compile(
+        r"(?P<head>\bauthorization['\"]?\s?[:=]\s?['\"]?"
+        rf"(?:(?:basic|bearer|digest|negotiate|token)\s+)?){_VALUE}",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?P<head>\bbearer\s+)(?P<secret>[\w\-.~+/=]{8,})", re.IGNORECASE),
+    # The address of a webhook is the right to post: https://hooks.slack.com/services/T0/B0/x
+    re.compile(
+        r"(?P<head>\bhttps?://(?=[^\s'\"<>]*hook)[^\s/'\"<>]+/)(?P<secret>[^\s'\"<>]*[\w/=])",
+        re.IGNORECASE,
+    ),
 )
 _ENCODED = re.compile(r"%[0-9A-F]{2}")
 
@@ -57,7 +81,7 @@ def redact(text: str) -> str:
         known = sorted(_known, key=len, reverse=True)
     for secret in known:
         text = text.replace(secret, HIDDEN)
-    for pattern in (_IN_URI, _ASSIGNED):
+    for pattern in _SHAPES:
         text = pattern.sub(rf"\g<head>{HIDDEN}", text)
     return text
 

@@ -9,7 +9,9 @@ it, so that it may be sent on.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -109,6 +111,16 @@ class StepLog:
         return round(now - before, 3)
 
 
+def make_private(folder: Path, pattern: str) -> None:
+    """Let nobody else read the files of a folder that others write, such as ``dbt.log``.
+
+    Files of other owners stay as they are.
+    """
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            path.chmod(path.stat().st_mode & 0o700)
+
+
 def to_file(folder: Path) -> Write:
     """Append lines to ``sparkwap.jsonl`` in dbt's target folder.
 
@@ -116,6 +128,7 @@ def to_file(folder: Path) -> Write:
     """
     path = folder / FILE_NAME
     lock = threading.Lock()
+    make_private(folder, f"{FILE_NAME}*")
 
     def write(line: str) -> None:
         try:
@@ -123,7 +136,9 @@ def to_file(folder: Path) -> Write:
                 folder.mkdir(parents=True, exist_ok=True)
                 if path.exists() and path.stat().st_size > ROTATE_BYTES:
                     path.replace(path.with_suffix(".jsonl.1"))
-                with path.open("a", encoding="utf-8") as file:
+                # What Spark said of an error is nobody else's.
+                owned = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+                with os.fdopen(owned, "a", encoding="utf-8") as file:
                     file.write(line + "\n")
         except OSError:
             return

@@ -40,6 +40,25 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("fs.s3a.session.token = T0k", "fs.s3a.session.token = ***"),
         ("PASSWORD='x'", "PASSWORD='***'"),
         ("fs.azure.account.key=Zm9v==", "fs.azure.account.key=***"),
+        ("password: x9", "password: ***"),
+        ("{s3.secret-access-key: AbC}", "{s3.secret-access-key: ***}"),
+        ("auth_token: abc-1", "auth_token: ***"),
+        ("Authorization: Bearer eyJ.a-b_c", "Authorization: Bearer ***"),
+        ("header.authorization=Basic dTpw", "header.authorization=Basic ***"),
+        ("{'header.Authorization': 'Bearer abc'}", "{'header.Authorization': 'Bearer ***'}"),
+        ("curl said: bearer eyJhbGciOi.x was refused", "curl said: bearer *** was refused"),
+        ("parquet.encryption.key=k1:00", "parquet.encryption.key=***"),
+        ("spark.encryption.key: 0011", "spark.encryption.key: ***"),
+        (
+            "https://a.blob.core.windows.net/c?sv=1&sig=ab%3D&se=2",
+            "https://a.blob.core.windows.net/c?sv=1&sig=***&se=2",
+        ),
+        ("fs.azure.sas.c.a.windows.net=sv=1", "fs.azure.sas.c.a.windows.net=***"),
+        (
+            "POST https://hooks.slack.com/services/T0/B0/x: 403",
+            "POST https://hooks.slack.com/***: 403",
+        ),
+        ("at https://x.webhook.office.com/webhookb2/a", "at https://x.webhook.office.com/***"),
     ],
 )
 def test_shapes_of_secrets(text: str, left: str) -> None:
@@ -58,6 +77,10 @@ def test_shapes_of_secrets(text: str, left: str) -> None:
         "column password is not there",
         "fs.s3a.access.key.id is set",
         "Secret names are not told",
+        "the bearer of it",
+        "the design = signed, sasha = 1",
+        "authorization is missing",
+        "https://example.com/docs/alerts",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -95,7 +118,17 @@ def test_a_known_value_goes_however_it_is_written(written: str, told: str) -> No
 
 
 @pytest.mark.parametrize(
-    "key", ["password", "S3.Secret-Access-Key", "fs.s3a.session.token", "aws.credential"]
+    "key",
+    [
+        "password",
+        "S3.Secret-Access-Key",
+        "fs.s3a.session.token",
+        "aws.credential",
+        "header.Authorization",
+        "parquet.encryption.key",
+        "fs.azure.sas.c.a",
+        "slack_webhook",
+    ],
 )
 def test_names_of_secrets(key: str) -> None:
     assert is_secret(key)

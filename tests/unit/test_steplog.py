@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,17 @@ def test_where_it_goes_is_a_setting() -> None:
     assert GateSettings.from_vars({"wap_log": "dbt"}).log == "dbt"
     with pytest.raises(ConfigError, match="wap_log"):
         GateSettings.from_vars({"wap_log": "syslog"})
+
+
+def test_the_log_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        for name in (steplog.FILE_NAME, f"{steplog.FILE_NAME}.1", "other"):
+            (tmp_path / name).touch()
+        steplog.to_file(tmp_path)("{}")
+        (tmp_path / steplog.FILE_NAME).unlink()
+        steplog.to_file(tmp_path)("{}")
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert found == {steplog.FILE_NAME: 0o600, f"{steplog.FILE_NAME}.1": 0o600, "other": 0o666}

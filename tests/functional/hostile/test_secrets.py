@@ -24,6 +24,10 @@ SECRETS = {
     "catalog": "catalog-p%40ss-4714",
     "plain": "catalog-p@ss-4714",
     "ssl": "ssl-pass-4715",
+    "bearer": "bearer-4717",
+    "encryption": "encryption-4718",
+    # Of settings the names are told, and no values, whatever they are called.
+    "setting": "setting-4719",
 }
 OF_DBT = ("dbt.log", "graph.gpickle", "manifest.json", "partial_parse.msgpack", "run_results.json")
 """Where dbt keeps the code of models, which is the user's to keep, and what it makes of errors."""
@@ -66,7 +70,12 @@ def built(make_project: MakeProject, lake_dir: Path) -> Iterator[Built]:
     output: dict[str, Any] = {
         "password": SECRETS["password"],
         "spark_conf": {"spark.hadoop.fs.s3a.secret.key": SECRETS["s3"]},
-        "server_side_parameters": {"spark.hadoop.fs.s3a.session.token": SECRETS["session"]},
+        "server_side_parameters": {
+            "spark.hadoop.fs.s3a.session.token": SECRETS["session"],
+            "spark.some.header.Authorization": f"Bearer {SECRETS['bearer']}",
+            "spark.some.encryption.key": SECRETS["encryption"],
+            "spark.some.setting": SECRETS["setting"],
+        },
     }
     mask = os.umask(0o022)  # as most people have it
     try:
@@ -154,6 +163,14 @@ def test_files_of_the_lake_are_their_owners_alone(built: Built, reader: Reader) 
         if not path.is_symlink() and stat.S_IMODE(path.lstat().st_mode) & 0o077
     }
     assert open_to_others == {}
+
+
+def test_logs_are_their_owners_alone(built: Built) -> None:
+    logs = [*built.project.folder.glob("logs/*"), built.project.folder / "target/sparkwap.jsonl"]
+    assert {"dbt.log", "sparkwap.jsonl"} <= {path.name for path in logs}
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in logs} == {
+        path.name: oct(0) for path in logs
+    }
 
 
 def test_the_server_and_its_children_listen_on_loopback_only(

@@ -24,6 +24,7 @@ from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySuppor
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
+from dbt.flags import get_flags
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.events.functions import fire_event
 from dbt_common.events.types import Note
@@ -148,6 +149,9 @@ class SparkWapAdapter(SparkAdapter):
         # Of the node that a thread works on: `writes`, its config; `own`, who sends statements.
         self._thread = threading.local()
         self._side_schemas: dict[str, str] = {}
+        logs = getattr(get_flags(), "LOG_PATH", None)
+        if logs:  # dbt's log has the code of models, and what Spark says of their rows
+            steplog.make_private(Path(str(logs)), "dbt.log*")
         self._lake: Lake | None = None
         self._run: Run | None = None
         self._lease: lease.Holding | None = None
