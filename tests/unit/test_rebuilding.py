@@ -161,7 +161,10 @@ def test_a_rebuild_that_its_tests_reject_is_rejected(lake: Lake) -> None:
     child.seen = FAILED
     ended, _ = followed(run, closing, child)
     assert ended.refused is None
-    assert ended.rejected() == {"model.log": "test log_is_known failed (3 rows)"}
+    assert ended.rejected() == {
+        "model.log": "test log_is_known failed (3 rows)",
+        "model.totals": "it was built on shop.log, which was rejected",
+    }
     assert ended.decision.failed
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])

@@ -59,7 +59,7 @@ left join {{ ref('scd_orders') }} as history
     "models/models.yml": """
 models:
   - name: raw_orders
-    data_tests: [quarantine_below, files_add_up]
+    data_tests: [quarantine_below, files_add_up, full_load_drop: {arguments: {max_drop: 0.1}}]
   - name: quarantine_orders
     data_tests:
       - rows_add_up: {arguments: {raw: ref('raw_orders'), state: ref('cdc_orders')}}

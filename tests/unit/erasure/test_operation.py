@@ -102,7 +102,7 @@ def test_nobody_else_writes(lake: Lake, erasure: Erasure, engine: Engine, tmp_pa
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
     assert left(tmp_path, "anna.berg@") == []
-    assert not any("anna" in one or "42" in re.sub("[0-9a-f]{64}", "", one)
+    assert not any("anna" in one or "42" in re.sub("[0-9a-f]{16,}", "", one)
                    for one in engine.statements)  # fmt: skip
 
 

@@ -158,9 +158,9 @@ class TestProcesses:
                 pathlib.Path({str(tmp_path / "clean")!r}).touch()
         """
         outer = f"""
-            import sys
+            import os, sys
             from sparkwap.build import _patiently
-            _patiently([sys.executable, "-c", {textwrap.dedent(inner)!r}])
+            _patiently([sys.executable, "-c", {textwrap.dedent(inner)!r}], os.environ)
         """
         stop = Event()
 
