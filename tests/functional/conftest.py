@@ -25,9 +25,11 @@ MEMORY = "1g"
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_jars() -> Iterator[None]:
-    """Fetch the jars once, to where `make build` has them."""
+    """Fetch the jars once, to where `make build` has them; let no summary break its lines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARKWAP_JARS", os.environ.get("SPARKWAP_JARS", str(ROOT / ".lake/jars")))
+        # Summaries break their lines at the width of the terminal that pytest happens to have.
+        patch.setenv("COLUMNS", "1000")
         yield
 
 
