@@ -249,6 +249,20 @@ GUARDS: tuple[Guard, ...] = (
     *guards_of(
         "sparkwap/run.py",
         (
+            "a run that has moved main publishes nothing",
+            "_with_caught",
+            "if node.node_id in by_node",
+            "if False",
+            "test_run.py::test_a_run_that_has_moved_main_publishes_nothing",
+        ),
+        (
+            "what was read by name too early is rejected",
+            "Run._by_name",
+            "if self._finished(one) > told.first",
+            "if False",
+            "test_run.py::test_what_is_read_by_name_while_it_is_built_is_a_problem",
+        ),
+        (
             "what was marked is never published",
             "Run.fault",
             "if target is not None:",
@@ -533,6 +547,14 @@ GUARDS: tuple[Guard, ...] = (
     ),
     *guards_of(
         "sparkwap/catalog/publish.py",
+        (
+            "a view that may read a side schema is not published",
+            "Publisher._view",
+            "if unaudited is not None:",
+            "if False:",
+            "catalog/test_publish.py::"
+            "test_a_view_that_may_still_read_a_side_schema_is_not_published",
+        ),
         (
             "the side object is the candidate",
             "Publisher.plan",

@@ -20,6 +20,7 @@ from sparkwap.settings import GateSettings
 from sparkwap.sqllex import relation_names
 from sparkwap.state import LastRun, require_unpublished
 from sparkwap.summary import lines
+from sparkwap.watched import Caught
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
 SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
@@ -708,6 +709,15 @@ def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> N
     later = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in later.rejected()[NODE.node_id]
     assert live(lake) == [7]
+
+
+@pytest.mark.parametrize("node", [NODE.node_id, None])
+def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | None) -> None:
+    build(run := a_run(lake, publish="lineage"), 2)
+    run.caught_on_main = lambda: [Caught(("shop", "prey"), node, "was moved past the gate", True)]
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.published == 0
+    assert "was moved past the gate" in "; ".join(closing.rejected().values())
 
 
 def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:

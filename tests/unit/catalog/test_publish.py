@@ -254,6 +254,13 @@ def test_a_view_is_rewritten_to_what_readers_see(bench: Bench) -> None:
     assert not any(SIDE in file for file in bench.files())
 
 
+def test_a_view_that_may_still_read_a_side_schema_is_not_published(bench: Bench) -> None:
+    bench.view("v", f"select * from identifier(concat('{SIDE}', '.a'))", namespace=SIDE)
+    with pytest.raises(PublishRefused, match="a text that reads published tables"):
+        bench.publish(bench.side("v"))
+    assert "v" not in bench.lake.relations("s")
+
+
 def test_a_view_over_a_view_keeps_its_identity(bench: Bench) -> None:
     bench.view("v", "select 1", schema="s")
     live = bench.state(("s", "v"))
