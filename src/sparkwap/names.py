@@ -5,6 +5,7 @@ All of them are derived from the run id and the audit branch, so that any later 
 """
 
 import re
+from collections.abc import Iterable
 
 from sparkwap.errors import ConfigError
 
@@ -93,6 +94,31 @@ def split_side_schema(name: str, branch: str) -> str | None:
     """Return the schema whose side schema on `branch` is called `name`; None if it is not one."""
     schema = name.removesuffix(f"{SIDE_SEPARATOR}{branch}")
     return schema if schema and schema != name else None
+
+
+def require_distinct(tables: Iterable[tuple[str, str]]) -> None:
+    """Refuse names of a project's tables and views that some reader could take for one another.
+
+    The catalog keeps names to the letter, while SQL of some readers folds their case, so that rows
+    audited under one of two names would be read under the other.
+
+    Args:
+        tables: Schema and name of all that the project builds.
+
+    Raises:
+        ConfigError: Two differ in case only, in the schema or the name.
+    """
+    folded: dict[tuple[str, str], set[str]] = {}
+    for schema, name in tables:
+        folded.setdefault((schema.lower(), name.lower()), set()).add(f"{schema}.{name}")
+    alike = [sorted(found) for found in folded.values() if len(found) > 1]
+    if alike:
+        told = "; ".join(" and ".join(found) for found in sorted(alike))
+        raise ConfigError(
+            f"The project builds {told}, which "
+            "differ in case only: a reader could take one for the other. Nothing was built, and "
+            "readers of main see no change. Give one of them another `alias` or schema."
+        )
 
 
 def publish_tag(run_id: str) -> str:

@@ -90,3 +90,11 @@ def test_names_are_known_again(run: uuid.UUID, branch: str) -> None:
     assert names.is_publish_tag(names.publish_tag(run_id))
     assert names.branch_of_base_tag(names.base_tag(branch)) == branch
     assert names.run_of_folder(f"{branch}-{names.short_run_id(run_id)}") == run_id[:8]
+
+
+def test_names_that_differ_in_case_only_are_refused() -> None:
+    names.require_distinct([("shop", "twin"), ("shop2", "Twin"), ("shop", "other")])
+    with pytest.raises(ConfigError, match=r"shop\.Twin and shop\.twin, which differ in case only"):
+        names.require_distinct([("shop", "twin"), ("shop", "Twin"), ("shop", "other")])
+    with pytest.raises(ConfigError, match=r"Shop\.twin and shop\.twin"):
+        names.require_distinct([("shop", "twin"), ("Shop", "twin")])

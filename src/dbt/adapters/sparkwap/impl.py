@@ -368,6 +368,8 @@ class SparkWapAdapter(SparkAdapter):
 
     def _open_run(self) -> Run:
         settings = self._settings()
+        tables = facts.tables(self.get_macro_resolver())
+        names.require_distinct(tables)
         self._start_log(settings)
         # First of all: what follows asks the ledger what is published.
         for line in self.lake.recover():
@@ -402,7 +404,6 @@ class SparkWapAdapter(SparkAdapter):
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
             self._alerts = alerting.RunAlerts(self, run)
-        tables = facts.tables(self.get_macro_resolver())
         if not names.is_run_branch(run.branch):
             self.lake.require_own(
                 tables | facts.source_tables(self.get_macro_resolver()), run.branch

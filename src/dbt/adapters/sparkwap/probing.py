@@ -196,9 +196,11 @@ def _look_at_connect(
     try:
         spark = connections.open_connect(settings)
         try:
-            has = {key: str(spark.conf.get(key, "")) for key in settings}
             schema, name = probe.table
-            sees = spark.catalog.tableExists(f"`{probe.catalog}`.`{schema}`.`{name}`")
+            # No node's session: what it asks is the doctor's own.
+            with spark.gatekeeper.trusting():
+                has = {key: str(spark.conf.get(key, "")) for key in settings}
+                sees = spark.catalog.tableExists(f"`{probe.catalog}`.`{schema}`.`{name}`")
             return replace(
                 facts, connect_dropped=_dropped(settings, has), connect_sees_table=bool(sees)
             )
