@@ -93,6 +93,8 @@ class Marks:
     def shown(self, test_id: str, columns: Sequence[str]) -> list[int]:
         """Which columns of the rows that failed a test may be shown, by their places."""
         test, personal = self.lookup(test_id) or {}, self.personal(test_id)
+        if _tested_column(test) in RAW_TEXT:
+            return []  # dbt's tests give its values under names of their own
         return [
             index
             for index, column in enumerate(columns)
@@ -169,7 +171,7 @@ def _telling(test: Mapping[str, Any], personal: frozenset[str]) -> frozenset[str
     A test of the project's own may bring any column under any name.
     """
     of_dbt = test.get("test_metadata") or {}
-    column = str(test.get("column_name") or "").strip('`"').lower()
+    column = _tested_column(test)
     known = _TELLING.get(str(of_dbt.get("name"))) if not of_dbt.get("namespace") else None
     if known is None or not column.isidentifier() or WHOLE in personal or column in personal:
         return frozenset()
@@ -178,6 +180,10 @@ def _telling(test: Mapping[str, Any], personal: frozenset[str]) -> frozenset[str
     if f"macro.dbt.test_{of_dbt['name']}" not in macros:
         return frozenset()
     return known | {column}
+
+
+def _tested_column(test: Mapping[str, Any]) -> str:
+    return str(test.get("column_name") or "").strip('`"').lower()
 
 
 def _marked(node: Mapping[str, Any]) -> frozenset[str]:

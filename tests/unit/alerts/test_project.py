@@ -130,6 +130,11 @@ class TestSamples:
         found = known.sample("test.shop.x", ["_row", "_RAW", "raw_text"], [(1, "secret", "secret")])
         assert (found.columns, found.rows) == (("_row",), (("1",),))
 
+    @pytest.mark.parametrize("of", [{}, {"email": {"pii": True}}])
+    def test_tests_of_raw_texts_show_none_of_their_rows(self, of: Any) -> None:
+        known = project(node("raw", columns=of), generic("unique", "_RAW", "raw"))
+        assert known.sample("test.shop.unique", ["unique_field"], [("secret",)]).rows == ()
+
     @settings(deadline=None)
     @given(
         personal=st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
