@@ -635,11 +635,15 @@ def _undo_set(head: "_Head") -> str | None:
         return "reset spark.sql.session.timeZone"
     if head.take("catalog"):
         return END_SESSION
-    start = head.peek()
-    key, follows = head.setting()  # of `set var x = 1` none: undone where x is declared
-    if follows != "=":
+    if head.take_any("variable", "var"):
+        return None  # undone where it is declared
+    key, follows = head.setting()
+    if not follows:  # shows it
         return None
-    return f"reset {start if start.startswith('`') else key}"
+    if follows != "=" or not _KEY.fullmatch(key):
+        return END_SESSION
+    # To the letter: Spark takes a key of other case for another setting, and resets nothing.
+    return f"reset {key}" if re.fullmatch(r"[\w.]+", key) else f"reset `{key}`"
 
 
 def _undo_create(head: "_Head") -> str | None:

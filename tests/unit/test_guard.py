@@ -316,6 +316,8 @@ def test_large_statements_are_read_fast(sql: str) -> None:
         ("set spark.sql.ansi.enabled = false", "reset spark.sql.ansi.enabled"),
         ("/* dbt */ SET spark.Some.Key=a=b;", "reset spark.Some.Key"),
         ("set `odd-key` = 1", "reset `odd-key`"),
+        ("SET `spark.sql.session.timeZone` = UTC", "reset spark.sql.session.timeZone"),
+        ("set /* a */ spark.sql.session.timeZone = UTC", END_SESSION),
         ("set time zone 'UTC'", "reset spark.sql.session.timeZone"),
         ("set", None),
         ("set -v", None),
