@@ -12,7 +12,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from sparkwap.catalog.model import RefState
@@ -92,6 +92,16 @@ def definition(document: Document) -> dict[str, Any]:
         "format-version",
     )
     return {key: document.get(key) for key in keys}
+
+
+def ancestors(document: Document, head: int | None) -> Iterator[Document]:
+    """A snapshot and those it grew from, newest first, as far as they have not expired."""
+    while head is not None:
+        found = snapshot(document, head)
+        if found is None:
+            return
+        yield found
+        head = found.get("parent-snapshot-id")
 
 
 def grew_from(document: Document, head: int, base: int | None) -> bool:

@@ -6,7 +6,7 @@ proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sparkwap.catalog import metadata as md
@@ -46,7 +46,7 @@ def stands_alone(document: md.Document, candidate: int, base: int | None) -> boo
     So it is if some snapshot from the base to the candidate consists of nothing but what it added
     itself: ``insert overwrite`` of the whole table.
     """
-    for snapshot in _line(document, candidate):
+    for snapshot in md.ancestors(document, candidate):
         if snapshot["snapshot-id"] == base:
             return False
         if _is_whole(snapshot):
@@ -78,21 +78,11 @@ def between(document: md.Document, old: int | None, new: int | None) -> list[Map
     Back to the first one that is known, where ``old`` is not in the line.
     """
     found: list[Mapping[str, str]] = []
-    for snapshot in _line(document, new) if new is not None else ():
+    for snapshot in md.ancestors(document, new):
         if snapshot["snapshot-id"] == old:
             break
         found.append(dict(snapshot.get("summary") or {}))
     return found
-
-
-def _line(document: md.Document, head: int) -> Iterator[md.Document]:
-    current: int | None = head
-    while current is not None:
-        snapshot = md.snapshot(document, current)
-        if snapshot is None:
-            return
-        yield snapshot
-        current = snapshot.get("parent-snapshot-id")
 
 
 def _only_rewrote(snapshot: md.Document, before: md.Document) -> bool:

@@ -6,7 +6,7 @@ where it is a server; metadata is read only of what moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -304,9 +304,13 @@ def came(old: md.Document | None, document: md.Document) -> list[md.Document]:
 
     What was on another branch before counts, too.
     """
-    before = {one["snapshot-id"] for one in _line(old)} if old is not None else set()
+    before = (
+        {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
+        if old is not None
+        else set()
+    )
     found = []
-    for snapshot in _line(document):
+    for snapshot in md.ancestors(document, md.main_of(document)):
         if snapshot["snapshot-id"] in before:
             break
         found.append(snapshot)
@@ -364,24 +368,13 @@ def put_back(
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
     """Where ``main`` was before a run set it back: as others left it, or as it was at first."""
     since = int(old.get("last-updated-ms") or 0)
-    before = {one["snapshot-id"] for one in _line(old)}
+    before = {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
     found = [
         int(one["snapshot-id"])
         for one in document.get("snapshot-log") or ()
         if one["timestamp-ms"] > since and one["snapshot-id"] not in {*before, *own}
     ]
     return found[-1] if found else md.main_of(old)
-
-
-def _line(document: md.Document) -> Iterator[md.Document]:
-    """The snapshots of ``main``, newest first."""
-    current = md.main_of(document)
-    while current is not None:
-        snapshot = md.snapshot(document, current)
-        if snapshot is None:
-            return
-        yield snapshot
-        current = snapshot.get("parent-snapshot-id")
 
 
 def _is_receipt(name: str) -> bool:
