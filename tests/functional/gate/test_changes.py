@@ -160,6 +160,7 @@ def test_history_survives_a_change(told: Told, name: str) -> None:
     assert old == told.before[name][1]
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(TRANSACTIONS, reason="in a transaction a table can become a view")
 def test_a_change_of_kind_is_refused_before_anything_is_built(
     make_project: MakeProject, reader: Reader

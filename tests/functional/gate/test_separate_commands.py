@@ -89,6 +89,7 @@ def look(reader: Reader, project: Project) -> dict[str, object]:
     }
 
 
+@pytest.mark.smoke
 def test_separate_commands_publish_what_a_build_publishes(
     make_project: MakeProject, reader: Reader
 ) -> None:

@@ -35,6 +35,7 @@ MODELS = {
 }
 
 
+@pytest.mark.smoke
 def test_settings_reach_every_session_and_one_node_s_do_not_reach_the_next(
     make_project: MakeProject, reader: Reader
 ) -> None:

@@ -236,6 +236,7 @@ def told_diff(comment: str) -> dict[str, Diff]:
     return found
 
 
+@pytest.mark.smoke
 def test_readers_see_nothing_of_audits(story: Story) -> None:
     poller = story.polls["audits"]
     assert len(poller.states) == 1, [sorted(state) for state in poller.states]
@@ -264,6 +265,7 @@ def test_a_closed_one_leaves_nothing(story: Story) -> None:
     assert story.told["closed"] == ({}, {})
 
 
+@pytest.mark.smoke
 def test_only_what_changed_is_built_and_the_rest_is_read_from_main(story: Story) -> None:
     story.jobs["reopened"].succeeded()
     assert set(story.told["candidates"]) == ON_BRANCH

@@ -84,6 +84,7 @@ def story(make_project: MakeProject, reader: Reader, branch_reader: Any) -> Stor
     return story
 
 
+@pytest.mark.smoke
 def test_the_states_differ(story: Story) -> None:
     columns = [state["orders"].columns for state in story.states]
     assert columns[0] == columns[1] != columns[2]

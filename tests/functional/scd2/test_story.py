@@ -143,6 +143,7 @@ def test_full_refresh_builds_all_keys_again(told: dict[str, Any]) -> None:
     assert of_keys(told["rebuilt"]["dim"], "1234") == versions(told["corrected"], "1234")
 
 
+@pytest.mark.smoke
 def test_surrogate_keys_stay(told: dict[str, Any]) -> None:
     def numbers(build: str) -> dict[Any, int]:
         return {(r["id"], r["valid_from"]): r["version_key"] for r in told[build]["dim"].rows}
@@ -154,6 +155,7 @@ def test_surrogate_keys_stay(told: dict[str, Any]) -> None:
     assert sorted(last.values()) == list(range(1, 10))
 
 
+@pytest.mark.smoke
 def test_what_is_written_follows_the_change(told: dict[str, Any]) -> None:
     # The closed version, the new one, and a mark that the old row is gone; of 400.
     assert told["wide"]["added-records"] == "2"
