@@ -52,7 +52,7 @@ _DAY = {"count": 1, "period": "day"}
 class TestSqlHeaderOfSeveralStatements:
     @pytest.fixture(scope="class")
     def models(self):
-        header = "{% call set_sql_header(config) %}set a.b = 1; set time zone 'Asia/Tokyo';"
+        header = "{% call set_sql_header(config) %}set spark.sql.shuffle.partitions = 3; set time zone 'Asia/Tokyo';"
         config = "{{ config(materialized='table') }}"
         select = "select current_timezone() as zone"
         return {
