@@ -52,7 +52,8 @@ _DAY = {"count": 1, "period": "day"}
 class TestSqlHeaderOfSeveralStatements:
     @pytest.fixture(scope="class")
     def models(self):
-        header = "{% call set_sql_header(config) %}set spark.sql.shuffle.partitions = 3; set time zone 'Asia/Tokyo';"
+        settings = "set spark.sql.shuffle.partitions = 3; set time zone 'Asia/Tokyo';"
+        header = f"{{% call set_sql_header(config) %}}{settings}"
         config = "{{ config(materialized='table') }}"
         select = "select current_timezone() as zone"
         return {
