@@ -5,7 +5,8 @@
 
     max_drop  the part that may go, from 0 (none) to 1 (all but an empty file)
     accepted  load dates whose drop was looked into and found right; the list is the record of
-              that, in version control
+              that, in version control (a drop of today:
+              dbt run-operation wap_accept)
 
     data_tests:
       - full_load_drop:

@@ -4,7 +4,8 @@
 
     max_drop     the part that may go, from 0 (none) to 1 (all): 0.002 is one row in five hundred
     accepted     load dates whose drop was looked into and found right; the list is the record of
-                 that, in version control
+                 that, in version control (a drop of today:
+                 dbt run-operation wap_accept)
     date_column  the column whose greatest value is the candidate's load date
 
     data_tests:

@@ -74,6 +74,19 @@ class BuiltNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What somebody has put on record of a test that fails: that its rows are right as they are.
+
+    Attributes:
+        failures: Up to so many failing rows are accepted.
+        told: By whom, until when and why, in words.
+    """
+
+    failures: int
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
 class AuditTest:
     """A test that is expected: enabled in the manifest, and it reads at least one built node.
 
@@ -87,6 +100,7 @@ class AuditTest:
         former: Its severity and thresholds when its rows were last published, such as `error`, if
             they are others now and that may matter; else None.
         known: The caller has it; else only its results are known.
+        accepted: What it may find, as somebody has accepted that; None for nothing.
     """
 
     test_id: str
@@ -95,6 +109,7 @@ class AuditTest:
     kind: str = "data"
     former: str | None = None
     known: bool = True
+    accepted: Acceptance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +146,7 @@ class Verdict:
         notices: What a reader should know although it stops nothing.
         passed: Number of tests that let the present candidate through, warnings included.
         expected: Number of tests that must do so.
+        failed: Names of the tests that failed on it and that somebody may accept.
     """
 
     outcome: Outcome
@@ -138,6 +154,7 @@ class Verdict:
     notices: tuple[str, ...] = ()
     passed: int = 0
     expected: int = 0
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +261,15 @@ def _own_verdicts(
 
 def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSettings) -> Verdict:
     warned = [audit.text for audit in audits if audit.state == "warn"]
-    passed = sum(audit.state in ("pass", "warn") for audit in audits)
+    accepted = [audit.text for audit in audits if audit.state == "accepted"]
+    passed = sum(audit.state in _LET_THROUGH for audit in audits)
     verdict = Verdict("published", passed=passed, expected=len(audits))
     reasons = _build_faults(node) + [audit.text for audit in audits if audit.state == "bad"]
     if reasons:
-        return replace(verdict, outcome="rejected", reasons=_unique(reasons))
+        failed = [audit.test.name for audit in audits if audit.acceptable]
+        return replace(
+            verdict, outcome="rejected", reasons=_unique(reasons), failed=_unique(failed)
+        )
     reasons = [PARTIAL[node.status]] if node.status in PARTIAL else _missing(audits)
     if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
@@ -260,7 +281,7 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
         reasons.append(UNTESTED)
     if reasons:
         return replace(verdict, outcome="held", reasons=_unique(reasons))
-    return replace(verdict, notices=_unique(warned + _thin_audit(audits)))
+    return replace(verdict, notices=_unique(accepted + warned + _thin_audit(audits)))
 
 
 def _build_faults(node: BuiltNode) -> list[str]:
@@ -283,7 +304,7 @@ def _changed_rules(audits: Sequence["_Audit"]) -> list[str]:
     return [
         f"{audit.text}, but its severity was '{audit.test.former}' {CHANGED_RULE}"
         for audit in audits
-        if audit.state in ("pass", "warn") and audit.test.former is not None
+        if audit.state in _LET_THROUGH and audit.test.former is not None
     ]
 
 
@@ -344,6 +365,7 @@ def _name_causes(
 _SKIPPED = 2
 _SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
+_LET_THROUGH = ("pass", "warn", "accepted")
 _OF_EARLIER = " in an earlier run, and is not among the tests of this one"
 
 
@@ -358,15 +380,18 @@ class _Audit:
 
     Attributes:
         test: The test.
-        state: `pass`, `warn`, `missing` (it did not audit them) or `bad` (a failure, an error, an
+        state: `pass`, `warn`, `accepted` (it failed, or would have, on no more rows than somebody
+            has accepted), `missing` (it did not audit them) or `bad` (a failure, an error, an
             unknown status).
         text: What to say about it. For `missing` without the test's name, so that tests with the
             same cause can share one reason.
+        acceptable: It counted rows that fail it, which somebody may find to be right.
     """
 
     test: AuditTest
-    state: Literal["pass", "warn", "missing", "bad"]
+    state: Literal["pass", "warn", "accepted", "missing", "bad"]
     text: str
+    acceptable: bool = False
 
 
 def _audit(
@@ -376,13 +401,31 @@ def _audit(
     valid = [result for result in results if all(_saw(result, node) for node in read)]
     if not valid:
         return _Audit(test, "missing", _why_missing(results, read))
-    worst = max(valid, key=_severity)
+    worst = max(valid, key=lambda one: (_counted_as(test, one), one.failures or 0))
+    if test.accepted is not None and _is_accepted(test, worst):
+        return _Audit(test, "accepted", f"{_said(test, worst)}, accepted {test.accepted.told}")
     severity = _severity(worst)
     if severity == _SKIPPED:
         return _Audit(test, "missing", NOT_RUN[worst.status])
     if severity > _SKIPPED:
-        return _Audit(test, "bad", _said(test, worst))
+        may = worst.status == "fail" and test.kind == "data" and bool(worst.failures)
+        return _Audit(test, "bad", _said(test, worst), acceptable=may)
     return _Audit(test, "pass" if severity == 0 else "warn", _said(test, worst))
+
+
+def _counted_as(test: AuditTest, result: TestResult) -> int:
+    return _SEVERITIES["warn"] if _is_accepted(test, result) else _severity(result)
+
+
+def _is_accepted(test: AuditTest, result: TestResult) -> bool:
+    """Whether a result found no more than was accepted, be it a failure or by now a warning."""
+    accepted = test.accepted
+    return (
+        accepted is not None
+        and result.status in ("fail", "warn")
+        and result.failures is not None
+        and 0 < result.failures <= accepted.failures
+    )
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:

@@ -111,6 +111,21 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "seconds": pa.float64(),
         }
     ),
+    "acceptances": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "test_name": _TEXT,
+            "severity": _TEXT,
+            "failures": _ID,
+            "audited": pa.map_(_TEXT, _TEXT),
+            "accepted_by": _TEXT,
+            "reason": _TEXT,
+            "accepted_at": _TIME,
+            "until": _TIME,
+        }
+    ),
     "metrics": pa.schema(
         {
             "run_id": _TEXT,
@@ -236,6 +251,8 @@ is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.fold
 are those of a table that went with a branch. ``loads`` are the files of `sparkwap load`: it was
 published if a publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit
 says of what it found, where it does not only count rows, ``seconds`` what a build or test took.
+``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
+rows: everywhere before ``until``, or on that branch until it is published or discarded.
 ``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
 with what was expected of it (see `sparkwap.anomaly`); ``metrics.scope`` is what else a metric
 depends on, such as a test's ``where``. Only those of published candidates are compared with.
@@ -428,6 +445,24 @@ class Ledger:
         ]
         return {r["test_id"]: r["severity"] for r in _latest(counted, "test_id", "executed_at")}
 
+    def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
+        """The acceptances that hold for an audit branch now: test id -> the latest row."""
+        rows = self._read("acceptances", None)
+        if not rows:
+            return {}
+        ended = _ex.And(
+            _ex.EqualTo("branch", branch), _ex.In("outcome", {"published", "discarded"})
+        )
+        since = max((row["ended_at"] for row in self._read("runs", ended)), default=_time(None))
+        now = datetime.now(UTC)
+        holding = [
+            row
+            for row in rows
+            if (row["branch"] == branch and row["accepted_at"] > since)
+            or (row["until"] is not None and row["until"] > now)
+        ]
+        return {row["test_id"]: row for row in _latest(holding, "test_id", "accepted_at")}
+
     def builder(self, identifier: Identifier) -> tuple[str, str] | None:
         """The node that was last published under a name, and its project; None for none.
 
@@ -555,7 +590,9 @@ class Ledger:
 
     def ensure_all(self) -> None:
         """Create all tables that each run needs: the journal where a publish is a series."""
-        unneeded = {"alerts"} | ({"journal"} if self._lake.store.rows.atomic else set())
+        unneeded = {"alerts", "acceptances"} | (
+            {"journal"} if self._lake.store.rows.atomic else set()
+        )
         self.ensure(set(SCHEMAS) - unneeded)
 
     def ensure(self, tables: Collection[str]) -> None:

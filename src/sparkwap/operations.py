@@ -6,6 +6,7 @@ Each operation returns the lines to print. dbt's run-operations of the same name
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,16 +31,25 @@ from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import LedgerPublish
 from sparkwap.manifests import Packed
 from sparkwap.metrics import exact_rows
-from sparkwap.run import LEFTOVER, Run, TestFact
+from sparkwap.run import DAY, LEFTOVER, Run, TestFact
 from sparkwap.settings import GateSettings
 from sparkwap.state import LastRun, age, published_and_died
 from sparkwap.sweep import Limits
+from sparkwap.thresholds import accepting
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
     "wap_status": {"branch": "an audit branch, to see its tables; all branches if left out"},
     "wap_publish": {
         "branch": "the audit branch to publish",
         "mode": "run (all of its tables or none, the default) or lineage",
+    },
+    "wap_accept": {
+        "branch": "the audit branch whose test failed",
+        "test": "the failing test's name, as the summary tells it, or its id",
+        "reason": "why its rows are right as they are",
+        "by": "who says so; the user of this machine if left out",
+        "until": "the last day (YYYY-MM-DD, UTC) on which as many rows are accepted on any branch; "
+        "this branch only, until it is published or dropped, if left out",
     },
     "wap_discard": {
         "branch": "the audit branch to drop",
@@ -62,6 +72,7 @@ LEGAL: Mapping[str, Mapping[str, str]] = {
 }
 """The arguments of each operation, with their legal values in words."""
 
+_OF_TEST = ("branch", "test_id", "test_name", "severity", "failures", "audited")
 _REWRITTEN = "rejected: written anew since its run, by one that did not come to its end"
 _SHOWN = 10
 _SELECTED = 3
@@ -283,6 +294,47 @@ class Operations:
             yield
         finally:
             holding.release()
+
+    # -- wap_accept ------------------------------------------------------------------------------
+
+    def _accept(
+        self,
+        branch: str | None = None,
+        test: str | None = None,
+        reason: str = "",
+        by: str = "",
+        until: str | None = None,
+    ) -> Iterable[str]:
+        one = self._branch_of(self._lake.open_branches(), "wap_accept", branch)
+        history = self._lake.ledger.branch_history(one.branch)
+        row = _failing_test(history.tests, test)
+        reason = " ".join(reason.split())
+        if not reason:
+            raise ConfigError(_usage("wap_accept", "reason is missing"))
+        who = by.strip() or getpass.getuser()
+        now = datetime.now(UTC)
+        accepted = {
+            **{key: row[key] for key in _OF_TEST},
+            "run_id": self._run_id,
+            "accepted_by": who,
+            "reason": reason,
+            "accepted_at": now,
+            "until": _end_of(until, now),
+        }
+        self._lake.ledger.append(LedgerRows("acceptances", [accepted]))
+        rows = f"{row['failures']:,} failing row{'s' if row['failures'] != 1 else ''}"
+        where = f"on any branch until {until}" if until else f"on {one.branch}"
+        yield (
+            f"Accepted by {who}: up to {rows} of test {row['test_name']}, {where}. Readers of "
+            "main see no change yet."
+        )
+        if all(node["status"] == "built" for node in history.nodes):
+            publish = next_command.operation("wap_publish", one.branch)
+            yield f"  Next: publish it as audited   {publish}"
+        else:
+            yield "  Next: build what was skipped, where the run was made   dbt retry"
+            again = next_command.dbt("build", branch=one.branch)
+            yield f"        or anywhere else                                 {again}"
 
     # -- wap_discard -----------------------------------------------------------------------------
 
@@ -575,6 +627,41 @@ class Operations:
         problem = "branch is missing" if branch is None else f"there is no open branch {branch!r}"
         open_ones = ", ".join(one.branch for one in found) or "none"
         raise ConfigError(f"{_usage(operation, problem)}\nOpen branches: {open_ones}")
+
+
+def _failing_test(tests: Iterable[Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
+    """The one test of a branch that failed and is meant, by its name or id."""
+    failing = [
+        row
+        for row in tests
+        if row["status"] == "fail" and accepting(row["severity"], row["failures"] or 0) is not None
+    ]
+    found = [row for row in failing if name in (row["test_name"], row["test_id"])]
+    if len(found) == 1:
+        return found[0]
+    if name is None:
+        problem = "test is missing"
+    elif found:
+        problem = f"{name!r} means {len(found)} tests; give the whole id"
+    else:
+        problem = f"no test {name!r} has failed on this branch by a number of rows"
+    known = [f"  {row['test_id']}" for row in found or failing] or ["  none"]
+    raise ConfigError(
+        "\n".join([_usage("wap_accept", problem), "Tests that failed and can be accepted:", *known])
+    )
+
+
+def _end_of(day: str | None, now: datetime) -> datetime | None:
+    """The end of a day, which is not over yet."""
+    if day is None:
+        return None
+    try:
+        end = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC) + DAY
+    except ValueError:
+        raise ConfigError(_usage("wap_accept", f"until is {day!r}, and no YYYY-MM-DD")) from None
+    if end <= now:
+        raise ConfigError(_usage("wap_accept", f"until is {day}, which is over"))
+    return end
 
 
 def _usage(operation: str, problem: str) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cache
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ from sparkwap.catalog.watching import Watch
 from sparkwap.errors import SparkwapError
 from sparkwap.gate import (
     NOT_RUN,
+    Acceptance,
     AuditTest,
     BuiltNode,
     Decision,
@@ -56,12 +57,14 @@ from sparkwap.settings import GateSettings
 from sparkwap.sqllex import ANY_RELATION
 from sparkwap.steps import reached
 from sparkwap.summary import MOVED
+from sparkwap.thresholds import accepting
 from sparkwap.transient import Fate, fate
 from sparkwap.watched import Caught, MainWatch
 
 LEFTOVER = "leftover"
 LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
-DAY_MS = 24 * 60 * 60 * 1000
+DAY = timedelta(days=1)
+DAY_MS = DAY // timedelta(milliseconds=1)
 REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
 
@@ -858,7 +861,15 @@ class Run:
         results = [*fresh, *map(_result_of, earlier.tests)]
         former = _former_severities(ledger, read, results)
         expected = [
-            AuditTest(t.test_id, t.name, t.reads, t.kind, former.get(t.test_id)) for t in read
+            AuditTest(
+                t.test_id,
+                t.name,
+                t.reads,
+                t.kind,
+                former.get(t.test_id),
+                accepted=self._accepted(t.test_id, t.severity),
+            )
+            for t in read
         ]
         # A build that adds nothing leaves the candidate that was there, and is a new one even so.
         standing = {n: token for n, token in present.items() if n not in mine}
@@ -883,6 +894,28 @@ class Run:
             continued=frozenset(self._continued),
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def error_if(self, test_id: str, severity: str) -> str | None:
+        """The condition on which a test fails, where that is not its own: some is accepted.
+
+        dbt then warns of the rows, and builds what reads them.
+
+        :param severity: the test's, with its thresholds.
+        """
+        accepted = self._accepted(test_id, severity)
+        return accepting(severity, accepted.failures) if accepted else None
+
+    def _accepted(self, test_id: str, severity: str) -> Acceptance | None:
+        row = self._acceptances.get(test_id)
+        # Of a test that fails by another rule now nobody has said anything.
+        if row is None or row["severity"] != severity:
+            return None
+        until = f" until {row['until'] - DAY:%Y-%m-%d}" if row["until"] else ""
+        return Acceptance(row["failures"], f"by {row['accepted_by']}{until}: {row['reason']}")
+
+    @cached_property
+    def _acceptances(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.lake.ledger.acceptances(self.branch)
 
     def _by_name(
         self, nodes: Sequence[BuiltNode], tests: Sequence[TestFact]

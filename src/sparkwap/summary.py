@@ -290,6 +290,9 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
         if not again:
             ways.append(("after a fix of it", "dbt retry"))
+        failed = next((name for _, _, verdict in rejected for name in verdict.failed), None)
+        if failed is not None:
+            ways.append(("accept it as it is", _accept(branch, failed)))
         nodes = again or [node for _, node, _ in rejected]
         ways.append(
             (
@@ -314,6 +317,11 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
 
 def _discard(branch: str) -> str:
     return next_command.operation("wap_discard", branch)
+
+
+def _accept(branch: str, test: str) -> str:
+    arguments = f'{{branch: {branch}, test: {test}, reason: "<why>"}}'
+    return next_command.dbt(f"run-operation wap_accept --args '{arguments}'")
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:

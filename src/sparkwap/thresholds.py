@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import closing
 
 COUNT = "count(*)"
+_MORE_FAILS = re.compile(r"(?:!= *0|<> *0|>=? *\d+)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NEAR = 1_000
 
@@ -56,6 +57,24 @@ def cannot_fail(
         f"its config has {', '.join(f'`{one}`' for one in given)}, by which it cannot fail; if it "
         "is only to warn, say `severity: warn`"
     )
+
+
+def accepting(severity: str, failures: int) -> str | None:
+    """The `error_if` by which a test fails on more than some failing rows only.
+
+    Args:
+        severity: The test's, with its thresholds: `error`, `error, error_if > 10`.
+        failures: How many rows that failed it are accepted.
+
+    Returns:
+        The condition; None for a test that does not count rows, or fails on few of them.
+    """
+    kind, *given = severity.split(", ")
+    own = dict(one.split(" ", 1) for one in given if " " in one)
+    counts = _plain(own.get("fail_calc", COUNT)) == COUNT
+    if kind != "error" or not counts or not _MORE_FAILS.fullmatch(own.get("error_if", "!= 0")):
+        return None
+    return f"> {failures}"
 
 
 def _failures(condition: str, fail_calc: str, limit: int | None) -> Iterable[float]:

@@ -35,6 +35,20 @@ GUARDS: tuple[Guard, ...] = (
             "test_gate.py::test_what_did_not_pass_is_not_published",
         ),
         (
+            "no more is accepted than was",
+            "_is_accepted",
+            "and 0 < result.failures <= accepted.failures",
+            "",
+            "test_gate.py::test_more_than_was_accepted_is_rejected",
+        ),
+        (
+            "no error is accepted",
+            "_is_accepted",
+            'result.status in ("fail", "warn")',
+            "True",
+            "test_gate.py::test_more_than_was_accepted_is_rejected",
+        ),
+        (
             "a missing audit holds",
             "_own_verdict",
             "else _missing(audits)",
@@ -497,6 +511,13 @@ GUARDS: tuple[Guard, ...] = (
             "test_run.py::test_a_disabled_test_holds_until_somebody_accepts_it",
         ),
         (
+            "what is accepted of a test is so by the rule that it had",
+            "Run._accepted",
+            'if row is None or row["severity"] != severity:',
+            "if row is None:",
+            "test_run.py::test_a_build_after_it_only_warns_up_to_what_was_accepted",
+        ),
+        (
             "the rule of the last publish is looked up",
             "_former_severities",
             "if before[key] != now[key]",
@@ -520,6 +541,13 @@ GUARDS: tuple[Guard, ...] = (
     ),
     *guards_of(
         "sparkwap/ledger.py",
+        (
+            "an acceptance ends with its branch",
+            "Ledger.acceptances",
+            'row["accepted_at"] > since',
+            "True",
+            "test_run.py::test_it_ends_with_the_branch_or_the_day",
+        ),
         (
             "a run that published nothing sets no rule",
             "Ledger.published_severities",

@@ -10,6 +10,7 @@ from sparkwap.errors import GateError
 from sparkwap.gate import (
     NOT_RUN,
     UNKNOWN_TESTS,
+    Acceptance,
     AuditTest,
     BuiltNode,
     Decision,
@@ -93,6 +94,43 @@ def test_the_message_of_an_error_is_passed_on_in_one_line() -> None:
 def test_one_failed_row_is_a_row() -> None:
     assert of_one("fail", failures=1).reasons == ("test t_a failed (1 row)",)
     assert of_one("fail", failures=12000).reasons == ("test t_a failed (12,000 rows)",)
+
+
+ACCEPTED = Acceptance(3, "by ada: a shop was closed")
+
+
+def accepted(status: str, rows: int | None, gate: GateSettings = RUN, *more: TestResult) -> Verdict:
+    test = replace(test_of("a"), accepted=ACCEPTED)
+    return decide([node("a")], [test], [result(test, status, rows), *more], gate).verdicts["a"]
+
+
+@pytest.mark.parametrize("status", ["fail", "warn"])
+@pytest.mark.parametrize("gate", [RUN, GateSettings(warnings="hold")])
+def test_what_somebody_has_accepted_is_published_with_their_name(
+    status: str, gate: GateSettings
+) -> None:
+    verdict = accepted(status, 3, gate)
+    assert (verdict.outcome, verdict.passed) == ("published", 1)
+    (notice,) = verdict.notices
+    assert notice.endswith("(3 rows), accepted by ada: a shop was closed")
+
+
+@pytest.mark.parametrize(
+    ("status", "rows"), [("fail", 4), ("fail", None), ("fail", 0), ("error", 3), ("error", None)]
+)
+def test_more_than_was_accepted_is_rejected(status: str, rows: int | None) -> None:
+    assert accepted(status, rows).outcome == "rejected"
+
+
+def test_of_several_results_the_one_beyond_what_was_accepted_counts() -> None:
+    beyond = result(test_of("a"), "fail", 4)
+    assert accepted("fail", 3, RUN, beyond).outcome == "rejected"
+    assert accepted("fail", 3, RUN, replace(beyond, audited={})).outcome == "published"
+
+
+def test_a_failure_names_the_test_that_somebody_may_accept() -> None:
+    assert of_one("fail").failed == ("t_a",)
+    assert of_one("error").failed == of_one("fail", failures=None).failed == ()
 
 
 @pytest.mark.parametrize(("status", "words"), NOT_RUN.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,6 +122,76 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     assert live(lake) == [1]
     assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
     assert live(lake) == [1, 2]
+
+
+def accept(lake: Lake, **more: str) -> str:
+    arguments = {"branch": "dev", "test": TEST.name, "reason": "two shops, one number", **more}
+    return "\n".join(operations(lake).call("wap_accept", {"by": "ada", **arguments}))
+
+
+def reject(lake: Lake, run_id: str, *ids: int, failures: int = 1) -> None:
+    run = a_run(lake, run_id)
+    build(run, *ids)
+    run.close([NODE], [TEST], [TestSeen("test.ids", "fail", failures, None)])
+
+
+def test_what_is_accepted_is_published_with_the_name_of_who_did(lake: Lake) -> None:
+    reject(lake, FIRST, 2)
+    with pytest.raises(NotPublished):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    told = accept(lake)
+    assert "Accepted by ada: up to 1 failing row of test ids, on dev" in told
+    assert "wap_publish --args '{branch: dev}'" in told
+    assert live(lake) == [1]
+    told = "\n".join(operations(lake).call("wap_publish", {"branch": "dev"}))
+    assert "test ids failed (1 row), accepted by ada: two shops, one number" in told
+    assert live(lake) == [1, 2]
+
+
+def test_a_build_after_it_only_warns_up_to_what_was_accepted(lake: Lake) -> None:
+    reject(lake, FIRST, 2, failures=7)
+    assert a_run(lake, SECOND).error_if("test.ids", "error") is None
+    accept(lake)
+    again = a_run(lake, SECOND)
+    assert again.error_if("test.ids", "error") == "> 7"
+    assert again.error_if("test.ids", "error, error_if > 3") is None
+    assert again.error_if("test.others", "error") is None
+    build(again, 3)
+    closing = again.close([NODE], [TEST], [TestSeen("test.ids", "warn", 6, None)])
+    assert (closing.published, live(lake)) == (1, [1, 3])
+
+
+def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
+    reject(lake, FIRST, 2)
+    accept(lake)
+    operations(lake).call("wap_discard", {"branch": "dev"})
+    reject(lake, THIRD, 2)
+    assert a_run(lake, SECOND).error_if("test.ids", "error") is None
+    accept(lake, until="2999-12-31")
+    assert a_run(lake, SECOND, "other").error_if("test.ids", "error") == "> 1"
+    closing = a_run(lake, SECOND).close([], [TEST], [FAILED], KNOWN)
+    assert closing.published == 1
+    (notice,) = closing.decision.verdicts[NODE.node_id].notices
+    assert "accepted by ada until 2999-12-31: two shops" in notice
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
+        ({"reason": " "}, "reason is missing"),
+        ({"until": "soon"}, "until is 'soon', and no YYYY-MM-DD"),
+        ({"until": "2020-01-31"}, "until is 2020-01-31, which is over"),
+        ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_accepted_changes_nothing(
+    lake: Lake, arguments: dict[str, str], told: str
+) -> None:
+    reject(lake, FIRST, 2)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        accept(lake, **arguments)
+    assert lake.ledger.rows("acceptances") == []
 
 
 def test_a_result_on_an_older_candidate_does_not_count(lake: Lake) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.thresholds import cannot_fail
+from sparkwap.thresholds import accepting, cannot_fail
 
 USUAL: dict[str, Any] = {"severity": "ERROR", "error_if": "!= 0"}
 
@@ -52,3 +52,23 @@ def test_it_cannot_fail(config: dict[str, Any], told: str) -> None:
 )
 def test_some_rows_make_it_fail(config: dict[str, Any]) -> None:
     assert cannot_fail(**{**USUAL, **config}) is None
+
+
+@pytest.mark.parametrize(
+    ("severity", "condition"),
+    [
+        ("error", "> 7"),
+        ("error, error_if > 5", "> 7"),
+        ("error, warn_if > 1, error_if >= 5", "> 7"),
+        ("error, error_if <>0", "> 7"),
+        ("error, error_if < 5", None),
+        ("error, error_if between 1 and 9", None),
+        ("error, fail_calc sum(n)", None),
+        ("warn", None),
+        ("", None),
+    ],
+)
+def test_more_failing_rows_are_accepted_where_more_of_them_fail(
+    severity: str, condition: str | None
+) -> None:
+    assert accepting(severity, 7) == condition

@@ -25,8 +25,8 @@
     {%- endif -%}
     {%- call statement("main", fetch_result=true) -%}
         {{ get_test_sql(
-            rows, config.get("fail_calc"), config.get("warn_if"), config.get("error_if"),
-            limit=none) }}
+            rows, config.get("fail_calc"), config.get("warn_if"),
+            adapter.wap_error_if(model.unique_id) or config.get("error_if"), limit=none) }}
     {%- endcall -%}
     {%- do adapter.wap_sample(model, rows, load_result("main")) -%}
     {{ return({"relations": relations}) }}

@@ -13,6 +13,13 @@
     {%- do _wap_operation("wap_publish", {"branch": branch, "mode": mode}, kwargs) -%}
 {% endmacro %}
 
+{#- Put on record that what a test rejected is right as it is, so that it can be published. -#}
+{% macro wap_accept(branch=none, test=none, reason=none, by=none, until=none) %}
+    {%- set arguments = {"branch": branch, "test": test, "reason": reason, "by": by} -%}
+    {%- do arguments.update({"until": until}) -%}
+    {%- do _wap_operation("wap_accept", arguments, kwargs) -%}
+{% endmacro %}
+
 {#- Drop an audit branch and all that exists only on it. -#}
 {% macro wap_discard(branch=none, force=none) %}
     {%- do _wap_operation("wap_discard", {"branch": branch, "force": force}, kwargs) -%}

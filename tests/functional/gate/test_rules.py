@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from datetime import date
 from typing import Any
 
@@ -218,6 +220,41 @@ class TestRetry:
         shop.project.write({"models/batched.sql": good})
         shop.dbt("retry").succeeded()
         assert shop.look()["batched"].values("n") == [1, 2]
+
+
+class TestAccepting:
+    """What a test found is right as it is: somebody says so, and goes on as the messages advise."""
+
+    def test_retry_builds_what_waited_for_an_accepted_table(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        failed = shop.dbt("build").failed()
+        assert shop.new() == set()
+        shop.dbt("run-operation", "wap_accept", "--args", accepting(failed)).succeeded()
+        assert shop.new() == set()
+        done = shop.dbt("retry").succeeded()
+        assert done.branch == failed.branch
+        assert "accepted by ada: a gap" in done.text
+        assert shop.new() == ALL
+        # It was for that branch.
+        shop.before = shop.look()
+        shop.dbt("build").failed()
+        assert shop.new() == set()
+
+    def test_what_was_built_and_tested_is_published_as_it_is(self, shop: Any) -> None:
+        shop.project.write({"models/orders.sql": BAD_ORDERS})
+        shop.dbt("run").succeeded()
+        failed = shop.dbt("test").failed()
+        accepted = shop.dbt("run-operation", "wap_accept", "--args", accepting(failed)).succeeded()
+        (command,) = re.findall(r"publish it as audited +dbt (.+)", accepted.text)
+        published = shop.dbt(*shlex.split(command)).succeeded()
+        assert "accepted by ada: a gap" in published.text
+        assert shop.new() == ALL
+
+
+def accepting(failed: Any) -> str:
+    """The arguments that the summary advises, with a reason."""
+    (advised,) = re.findall(r"wap_accept --args '(.+)'", failed.text)
+    return str(advised).replace('"<why>"', "a gap, by: ada")
 
 
 class TestReading:

@@ -92,6 +92,11 @@ class Manifest:
         node = self._nodes.get(node_id)
         return (node.config.meta or {}) if node is not None else {}
 
+    def severity(self, test_id: str) -> str:
+        """A test's severity with its thresholds, as in :attr:`sparkwap.run.TestFact.severity`."""
+        test = self._nodes.get(test_id)
+        return _severity(test) if test is not None else ""
+
     def read_by(self, node: Any) -> list[tuple[str, str]]:
         """Tables and views that a node or test reads, those behind views included."""
         return [

@@ -1240,6 +1240,17 @@ class SparkWapAdapter(SparkAdapter):
             raise DbtRuntimeError(closing.refused)
 
     @available.parse(lambda *a, **k: None)
+    def wap_error_if(self, test_id: str) -> str | None:
+        """The `error_if` of a test of which somebody has accepted what it finds; None for its own.
+
+        :param test_id: dbt's unique id.
+        """
+        run = self.current_run()
+        if run is None:
+            return None
+        return run.error_if(test_id, self._manifest_facts().severity(test_id))
+
+    @available.parse(lambda *a, **k: None)
     def wap_sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
         """Keep some of the rows that failed a test, where alerts are to show them.
 
