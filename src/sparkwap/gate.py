@@ -74,6 +74,20 @@ class BuiltNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """By what a test judges rows, as far as that may be another without another code.
+
+    Attributes:
+        severity: Its severity, with thresholds: `error`, `warn, error_if > 10`.
+        inputs: What it uses that came from outside of the project: each variable, such as
+            `var max_age` or `env_var MAX_AGE` -> a token of its value; None if not known.
+    """
+
+    severity: str
+    inputs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
     """What somebody has put on record of a test that fails: that its rows are right as they are.
 
@@ -97,8 +111,8 @@ class AuditTest:
         name: The test's name, for people.
         nodes: Ids of the nodes it reads, built in this run or not.
         kind: `data` or `unit`.
-        former: Its severity and thresholds when its rows were last published, such as `error`, if
-            they are others now and that may matter; else None.
+        former: The rule that it had when its rows were last published; None if they never were,
+            or if nothing could let rows through by another one.
         known: The caller has it; else only its results are known.
         accepted: What it may find, as somebody has accepted that; None for nothing.
     """
@@ -107,7 +121,7 @@ class AuditTest:
     name: str
     nodes: frozenset[str]
     kind: str = "data"
-    former: str | None = None
+    former: Rule | None = None
     known: bool = True
     accepted: Acceptance | None = None
 
@@ -124,6 +138,7 @@ class TestResult:
         audited: The candidate token that the test saw, by node id. A node that is missing was
             not audited. For a unit test: the candidate that the tested code has built.
         finding: What it found, in words, where that says more than a number of rows.
+        rule: By what it judged; None if not known.
     """
 
     __test__ = False  # or pytest takes it for a test class
@@ -134,6 +149,7 @@ class TestResult:
     message: str | None = None
     audited: Mapping[str, str] = field(default_factory=dict)
     finding: str | None = None
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +315,12 @@ def _build_faults(node: BuiltNode) -> list[str]:
 def _changed_rules(audits: Sequence["_Audit"]) -> list[str]:
     """Return a reason for each test that may have let rows through by another rule than before.
 
-    A severity, or a threshold, may come from a variable of the command line.
+    A severity, a threshold, or an argument, may come from a variable of the command line.
     """
     return [
-        f"{audit.text}, but its severity was '{audit.test.former}' {CHANGED_RULE}"
+        f"{audit.text}, but {audit.changed} {CHANGED_RULE}"
         for audit in audits
-        if audit.state in _LET_THROUGH and audit.test.former is not None
+        if audit.state in _LET_THROUGH and audit.changed
     ]
 
 
@@ -386,12 +402,14 @@ class _Audit:
         text: What to say about it. For `missing` without the test's name, so that tests with the
             same cause can share one reason.
         acceptable: It counted rows that fail it, which somebody may find to be right.
+        changed: By what it judged otherwise when `main` was last published; empty for nothing.
     """
 
     test: AuditTest
     state: Literal["pass", "warn", "accepted", "missing", "bad"]
     text: str
     acceptable: bool = False
+    changed: str = ""
 
 
 def _audit(
@@ -402,15 +420,39 @@ def _audit(
     if not valid:
         return _Audit(test, "missing", _why_missing(results, read))
     worst = max(valid, key=lambda one: (_counted_as(test, one), one.failures or 0))
+    changed = [_changed(test.former, one) for one in valid if one.status in _LET_THROUGH]
+    # One by the former rule says enough.
+    changed_rule = min(changed) if changed else ""
     if test.accepted is not None and _is_accepted(test, worst):
-        return _Audit(test, "accepted", f"{_said(test, worst)}, accepted {test.accepted.told}")
+        told = f"{_said(test, worst)}, accepted {test.accepted.told}"
+        return _Audit(test, "accepted", told, changed=changed_rule)
     severity = _severity(worst)
     if severity == _SKIPPED:
         return _Audit(test, "missing", NOT_RUN[worst.status])
     if severity > _SKIPPED:
         may = worst.status == "fail" and test.kind == "data" and bool(worst.failures)
         return _Audit(test, "bad", _said(test, worst), acceptable=may)
-    return _Audit(test, "pass" if severity == 0 else "warn", _said(test, worst))
+    state: Literal["pass", "warn"] = "pass" if severity == 0 else "warn"
+    return _Audit(test, state, _said(test, worst), changed=changed_rule)
+
+
+def _changed(former: Rule | None, result: TestResult) -> str:
+    """Return what may have let rows through that the former rule would not have; empty for none."""
+    now = result.rule
+    if former is None or now is None:
+        return ""
+    # A test that passed has let none through, unless it has thresholds: dbt does not tell of rows
+    # below them.
+    lets = result.status == "warn" or "_if " in now.severity
+    if lets and now.severity != former.severity:
+        return f"its severity was '{former.severity}'"
+    if now.inputs is None or former.inputs is None:
+        return ""
+    # What nothing is given for is as the code of the project has it.
+    others = [name for name, token in now.inputs.items() if former.inputs.get(name) != token]
+    if not others:
+        return ""
+    return f"{_some(sorted(others))} {'was another' if len(others) == 1 else 'were others'}"
 
 
 def _counted_as(test: AuditTest, result: TestResult) -> int:

@@ -151,6 +151,11 @@ def written_tables(sql: str) -> tuple[Name, ...]:
     return tuple(t.name for t in classify(sql).targets if t.action == "write")
 
 
+def dropped(sql: str) -> tuple[Name, ...]:
+    """Return the tables and views that a statement drops."""
+    return tuple(target.name for target in classify(sql).targets if target.action == "drop")
+
+
 def name_of(text: str) -> Name:
     """Read a table's name as SQL has it: `schema.table`, with backquotes or without.
 

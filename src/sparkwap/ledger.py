@@ -109,6 +109,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "reads": pa.map_(_TEXT, _TEXT),
             "finding": _TEXT,
             "seconds": pa.float64(),
+            "inputs": pa.map_(_TEXT, _TEXT),
         }
     ),
     "acceptances": pa.schema(
@@ -250,7 +251,9 @@ undone, which is another one where a forced rollback takes later publishes with 
 is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
 are those of a table that went with a branch. ``loads`` are the files of `sparkwap load`: it was
 published if a publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit
-says of what it found, where it does not only count rows, ``seconds`` what a build or test took.
+says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
+of each variable of the command line or the environment that the test uses, ``seconds`` what a
+build or test took.
 ``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
 rows: everywhere before ``until``, or on that branch until it is published or discarded.
 ``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
@@ -429,8 +432,8 @@ class Ledger:
         """The rows that one run has left in a table."""
         return self._read(table, _ex.EqualTo("run_id", run_id))
 
-    def published_severities(self, test_ids: Iterable[str]) -> dict[str, str]:
-        """The severity of each test when what it read was last published; absent if never."""
+    def published_tests(self, test_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The row of each test when what it read was last published; absent if never."""
         published = [row for row in self._read("runs", None) if row["publish_id"]]
         found = self._read("tests", _ex.In("test_id", set(test_ids)))
         counted = [
@@ -443,7 +446,7 @@ class Ledger:
                 for run in published
             )
         ]
-        return {r["test_id"]: r["severity"] for r in _latest(counted, "test_id", "executed_at")}
+        return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
 
     def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
         """The acceptances that hold for an audit branch now: test id -> the latest row."""

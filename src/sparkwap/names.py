@@ -96,28 +96,33 @@ def split_side_schema(name: str, branch: str) -> str | None:
     return schema if schema and schema != name else None
 
 
-def require_distinct(tables: Iterable[tuple[str, str]]) -> None:
-    """Refuse names of a project's tables and views that some reader could take for one another.
+def require_distinct(
+    tables: Iterable[tuple[str, str]], standing: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Refuse names of a project's tables and views that some reader could take for another.
 
     The catalog keeps names to the letter, while SQL of some readers folds their case, so that rows
     audited under one of two names would be read under the other.
 
     Args:
         tables: Schema and name of all that the project builds.
+        standing: Those of other tables and views of the lake.
 
     Raises:
         ConfigError: Two differ in case only, in the schema or the name.
     """
     folded: dict[tuple[str, str], set[str]] = {}
-    for schema, name in tables:
-        folded.setdefault((schema.lower(), name.lower()), set()).add(f"{schema}.{name}")
+    told_as = {name: ".".join(name) for name in tables}
+    told_as |= {name: f"{'.'.join(name)} (which stands in the lake)" for name in standing}
+    for (schema, name), told in told_as.items():
+        folded.setdefault((schema.lower(), name.lower()), set()).add(told)
     alike = [sorted(found) for found in folded.values() if len(found) > 1]
     if alike:
         told = "; ".join(" and ".join(found) for found in sorted(alike))
         raise ConfigError(
-            f"The project builds {told}, which "
-            "differ in case only: a reader could take one for the other. Nothing was built, and "
-            "readers of main see no change. Give one of them another `alias` or schema."
+            f"Names differ in case only: {told}. A reader could take one for the other. Nothing "
+            "was built, and readers of main see no change. Give one of them another `alias` or "
+            "schema; what stands in the lake and nobody reads any more can be dropped, in Spark."
         )
 
 

@@ -15,7 +15,7 @@ Identifier = tuple[str, str]
 class Overlay:
     """Names ``(schema, table)`` that are read and written in another schema during a run.
 
-    Names compare without regard to case, as Spark's do. Safe for use by several threads.
+    Names are the catalog's, to the letter. Safe for use by several threads.
     """
 
     def __init__(self) -> None:
@@ -26,42 +26,37 @@ class Overlay:
     def add(self, identifier: Identifier, side_schema: str) -> None:
         """From now on ``identifier`` stands in ``side_schema``."""
         with self._lock:
-            self._side[_key(identifier)] = side_schema
+            self._side[identifier] = side_schema
 
     def remove(self, identifier: Identifier) -> None:
         """From now on ``identifier`` stands at its own place again."""
         with self._lock:
-            self._side.pop(_key(identifier), None)
+            self._side.pop(identifier, None)
 
     def side_schema(self, identifier: Identifier) -> str | None:
         """The side schema that holds ``identifier``, None if it stands at its own place."""
-        return self._side.get(_key(identifier))
+        return self._side.get(identifier)
 
     def schema_of(self, schema: str, name: str) -> str:
         """The schema in which ``schema.name`` is found in this run."""
-        return self._side.get(_key((schema, name)), schema)
+        return self._side.get((schema, name), schema)
 
     def pin(self, pins: Mapping[Identifier, int]) -> None:
         """From now on these names are read at a snapshot, whatever ``main`` is."""
         with self._lock:
-            self._pins.update({_key(name): snapshot for name, snapshot in pins.items()})
+            self._pins.update(pins)
 
     def pinned(self, identifier: Identifier) -> int | None:
         """The snapshot at which ``identifier`` is read; None for the state that the run sees.
 
         What stands in a side schema was built in the run, and is read as it was built.
         """
-        key = _key(identifier)
-        return None if key in self._side else self._pins.get(key)
+        return None if identifier in self._side else self._pins.get(identifier)
 
     def members(self) -> dict[Identifier, str]:
-        """All names in side schemas, lower case, with their side schema."""
+        """All names in side schemas, with their side schema."""
         with self._lock:
             return dict(self._side)
-
-
-def _key(identifier: Identifier) -> Identifier:
-    return identifier[0].lower(), identifier[1].lower()
 
 
 _active = Overlay()

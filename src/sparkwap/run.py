@@ -43,6 +43,7 @@ from sparkwap.gate import (
     AuditTest,
     BuiltNode,
     Decision,
+    Rule,
     TestResult,
     decide,
     nearest_upstream,
@@ -156,6 +157,7 @@ class TestFact:
     reads: frozenset[str]
     severity: str
     disabled: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,8 @@ class Run:
         self.started_at = datetime.now(UTC)
         self.overlay = overlay.Overlay()
         self._targets: dict[Identifier, Target] = {}
+        self._dropped: set[Identifier] = set()
+        self._gone: dict[str, str] = {}
         self._built: dict[str, Identifier] = {}
         self._steps = itertools.count(1)
         self._begun: dict[str, int] = {}
@@ -598,7 +602,7 @@ class Run:
 
     def target(self, identifier: Identifier) -> Target | None:
         """Where ``identifier`` is built in this run; None if it is not."""
-        return self._targets.get(_key(identifier))
+        return self._targets.get(identifier)
 
     def location(self, identifier: Identifier) -> str:
         """A path of its own for a new table, so that a discard can delete all of it."""
@@ -607,10 +611,10 @@ class Run:
 
     def _place(self, identifier: Identifier) -> threading.Lock:
         with self._lock:
-            return self._places.setdefault(_key(identifier), threading.Lock())
+            return self._places.setdefault(identifier, threading.Lock())
 
     def _keep(self, target: Target) -> Target:
-        self._targets[_key(target.identifier)] = target
+        self._targets[target.identifier] = target
         return target
 
     def _reached(self, step: steps.Step, identifier: Identifier, **facts: Any) -> None:
@@ -729,15 +733,36 @@ class Run:
                 "writes and wap_built after it."
             )
         self._reached(steps.NODE_CHECKING, identifier, node_id=node_id)
+        if self._has_dropped(target):
+            with self._lock:
+                self._gone[node_id] = target.name
+            return target
         done = self._checked(target, must_write=must_write)
         with self._lock:
-            self._built[node_id] = _key(identifier)
+            self._built[node_id] = identifier
             self._done[node_id] = next(self._steps)
         self._keep(done)
         self._reached(steps.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
             raise SparkwapError(f"{target.name}: {done.problem}")
         return done
+
+    def dropped(self, identifier: Identifier) -> None:
+        """Record that a statement of this run drops a table or view, as the statement names it."""
+        with self._lock:
+            self._dropped.add(identifier)
+
+    def _has_dropped(self, target: Target) -> bool:
+        """Whether nothing is left of what was built, and by a statement of this run itself."""
+        beside = (str(target.side_schema), target.identifier[1])
+        return beside in self._dropped and self.lake.state(beside) is None
+
+    def left_nothing(self) -> str | None:
+        """A line on what hooks of this run have dropped when it was built; None for nothing."""
+        if not self._gone:
+            return None
+        told = ", ".join(sorted(self._gone.values()))
+        return f"notice     {told}: dropped by a hook of this run; readers of main see no change"
 
     def _checked(self, target: Target, *, must_write: bool) -> Target:
         if target.how == "side":
@@ -859,7 +884,7 @@ class Run:
         disabled = [TestSeen(t.test_id, "disabled", None, None) for t in read if t.disabled]
         fresh = self._results(tests, [*seen, *disabled], tokens)
         results = [*fresh, *map(_result_of, earlier.tests)]
-        former = _former_severities(ledger, read, results)
+        former = self._former_rules(results)
         expected = [
             AuditTest(
                 t.test_id,
@@ -894,6 +919,18 @@ class Run:
             continued=frozenset(self._continued),
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def _former_rules(self, results: Sequence[TestResult]) -> dict[str, Rule]:
+        """The rule at the last publish of those tests that may let rows through by another now."""
+        asked = {
+            one.test_id
+            for one in results
+            if one.rule is not None
+            and (one.status == "warn" or "_if " in one.rule.severity or one.rule.inputs)
+        }
+        # Most runs have none, and read nothing here.
+        before = self.lake.ledger.published_tests(asked) if asked else {}
+        return {key: _rule(row) for key, row in before.items()}
 
     def error_if(self, test_id: str, severity: str) -> str | None:
         """The condition on which a test fails, where that is not its own: some is accepted.
@@ -1034,7 +1071,7 @@ class Run:
             for name, token in tokens.items():
                 schema, _, table = name.partition(".")
                 nodes = read_for.get(reader)
-                if nodes and _key((schema, table)) not in self._targets:
+                if nodes and (schema, table) not in self._targets:
                     found.setdefault(Read((schema, table), token), set()).update(nodes)
         return found
 
@@ -1044,16 +1081,21 @@ class Run:
         history: Iterable[Mapping[str, Any]],
         known: Collection[str],
     ) -> list[BuiltNode]:
-        now = {fact.node_id: self._node(fact) for fact in facts}
+        now = {fact.node_id: self._node(fact) for fact in facts if fact.node_id not in self._gone}
         for row in history:
             node_id = row["node_id"]
-            if node_id in now or node_id in self._built or row["verdict"] == "published":
+            if (
+                node_id in now
+                or node_id in self._gone
+                or node_id in self._built
+                or row["verdict"] == "published"
+            ):
                 continue
             built = _target_of(row)
             target = self._still_there(built)
             if target is not None:
-                self._targets.setdefault(_key(target.identifier), target)
-                self._built[node_id] = _key(target.identifier)
+                self._targets.setdefault(target.identifier, target)
+                self._built[node_id] = target.identifier
                 now[node_id] = BuiltNode(
                     node_id,
                     target.name,
@@ -1151,6 +1193,7 @@ class Run:
                 one.message,
                 {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
                 self._findings.get(one.test_id),
+                _rule_of(by_id.get(one.test_id)),
             )
             for one in seen
         ]
@@ -1251,7 +1294,7 @@ class Run:
                 )
                 stopped = {node_id for nodes in readers for node_id in nodes}
             else:
-                stopped = {of_table.get(_key(mismatch.identifier), ".".join(mismatch.identifier))}
+                stopped = {of_table.get(mismatch.identifier, ".".join(mismatch.identifier))}
             for node_id in stopped:
                 found.setdefault(node_id, set()).add(mismatch.kind)
         return {node_id: tuple(sorted(kinds)) for node_id, kinds in found.items()}
@@ -1327,6 +1370,7 @@ class Run:
                         "reads": self._reads.get(one.test_id, {}),
                         "finding": one.finding,
                         "seconds": self._seconds.get(one.test_id),
+                        "inputs": one.rule.inputs if one.rule else None,
                     }
                     for one in results
                 ],
@@ -1420,25 +1464,6 @@ class Run:
             "reads": self._reads.get(node.node_id) or self._earlier_reads.get(node.node_id, {}),
             "seconds": self._seconds.get(node.node_id),
         }
-
-
-def _former_severities(
-    ledger: Ledger, tests: Sequence[TestFact], results: Sequence[TestResult]
-) -> dict[str, str]:
-    """The severity at the last publish of those tests that may let rows through by another now.
-
-    A test that passed has let none through, unless it has thresholds: dbt does not tell of rows
-    below them.
-    """
-    warned = {one.test_id for one in results if one.status == "warn"}
-    now = {
-        test.test_id: test.severity
-        for test in tests
-        if test.test_id in warned or "_if " in test.severity
-    }
-    # Most runs have none, and read nothing here.
-    before = ledger.published_severities(now) if now else {}
-    return {key: before[key] for key in before if before[key] != now[key]}
 
 
 def _with_caught(
@@ -1554,7 +1579,18 @@ def _result_of(row: Mapping[str, Any]) -> TestResult:
         row["message"],
         dict(row["audited"] or {}),
         row.get("finding"),
+        _rule(row),
     )
+
+
+def _rule(row: Mapping[str, Any]) -> Rule:
+    """The rule of a row of the ledger's ``tests``; one of an older version knows no inputs."""
+    inputs = row.get("inputs")
+    return Rule(row["severity"], None if inputs is None else dict(inputs))
+
+
+def _rule_of(test: TestFact | None) -> Rule | None:
+    return Rule(test.severity, test.inputs) if test is not None else None
 
 
 def _refused(
@@ -1592,7 +1628,3 @@ def _refused(
             )
         changed.append(one)
     return changed
-
-
-def _key(identifier: Identifier) -> Identifier:
-    return identifier[0].lower(), identifier[1].lower()

@@ -60,6 +60,8 @@ class GateSettings:
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`, in which `*` stands for anything.
         alerts: Who is told of what the gate did.
+        varying: Variables that may have another value in each run: a test that uses one of them is
+            not held for that.
         writes: Tables without a gate that hooks and operations may write to and change.
     """
 
@@ -80,6 +82,7 @@ class GateSettings:
     diff_hide: tuple[str, ...] = ()
     alerts: AlertSettings = field(default_factory=AlertSettings)
     writes: tuple[Name, ...] = ()
+    varying: tuple[str, ...] = ()
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -89,7 +92,8 @@ class GateSettings:
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
         `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`,
         `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
-        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days` and `wap_diff_hide`. A key
+        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
+        `wap_diff_hide`. A key
         that is absent takes its default, and so does one without a value (`wap_branch:`), except
         that a `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans
         may come as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked
@@ -128,6 +132,7 @@ class GateSettings:
             ),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
+            varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
             alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
         )
         reader.finish()

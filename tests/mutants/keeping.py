@@ -287,13 +287,6 @@ KEEPING: tuple[Guard, ...] = (
             "catalog/test_sweeping.py::test_only_the_side_objects_of_the_branch_go",
         ),
         (
-            "a branch of a user's on a table is left alone",
-            "_without",
-            "if not br.is_ours(document, branch):",
-            "if False:",
-            "catalog/test_sweeping.py::test_what_somebody_else_has_made_stays",
-        ),
-        (
             "snapshots of shared files stay",
             "unreferenced",
             'if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":',

@@ -1,19 +1,23 @@
 from sparkwap import overlay
 
 
-def test_names_go_to_the_side_schema_whatever_their_case() -> None:
+def test_names_go_to_the_side_schema_to_the_letter() -> None:
     names = overlay.Overlay()
-    names.add(("Shop", "Orders"), "shop__dev")
-    assert names.schema_of("shop", "ORDERS") == "shop__dev"
-    assert names.schema_of("shop", "other") == "shop"
-    names.remove(("SHOP", "orders"))
-    assert names.side_schema(("shop", "orders")) is None
+    names.add(("Shop", "Orders"), "Shop__dev")
+    assert names.schema_of("Shop", "Orders") == "Shop__dev"
+    assert names.schema_of("Shop", "orders") == "Shop"
+    assert names.schema_of("shop", "Orders") == "shop"
+    names.remove(("Shop", "orders"))
+    assert names.side_schema(("Shop", "Orders")) == "Shop__dev"
+    names.remove(("Shop", "Orders"))
+    assert names.side_schema(("Shop", "Orders")) is None
 
 
 def test_a_pinned_name_is_read_at_its_snapshot_unless_the_run_has_built_it() -> None:
     names = overlay.Overlay()
-    names.pin({("Shop", "Orders"): 7})
-    assert names.pinned(("shop", "ORDERS")) == 7
+    names.pin({("shop", "orders"): 7})
+    assert names.pinned(("shop", "orders")) == 7
+    assert names.pinned(("shop", "ORDERS")) is None
     assert names.pinned(("shop", "other")) is None
     names.add(("shop", "orders"), "shop__dev")
     assert names.pinned(("shop", "orders")) is None

@@ -106,6 +106,33 @@ def operations(lake: Lake, last: LastRun | None = None) -> Operations:
     )
 
 
+def test_what_a_hook_has_dropped_leaves_nothing_to_publish(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    new = ("shop", "new")
+    run.begin("model.new", new)
+    side = run.place_table(new, KEPT)
+    beside = (str(side.side_schema), "new")
+    with pytest.raises(SparkwapError, match="left nothing in the side schema"):
+        run.built("model.new", new, must_write=True)
+    run.dropped(beside)
+    run.built("model.new", new, must_write=True)
+    closing = run.close(
+        [NODE, replace(OTHER, node_id="model.new", identifier=new)], [TEST], [PASSED]
+    )
+    assert (closing.published, live(lake)) == (1, [1, 2])
+    assert "shop.new: dropped by a hook" in str(run.left_nothing())
+
+
+def test_names_of_the_lake_that_differ_in_case_only_are_found(lake: Lake) -> None:
+    lake.ensure_schema("Shop")
+    for name in (("Shop", "orders"), ("shop", "Orders"), ("shop", "other")):
+        lake.catalog.create_table(name, rows(1).schema)
+    assert lake.alike([ORDERS, ("shop", "new")]) == {("Shop", "orders"), ("shop", "Orders")}
+    assert lake.alike([ORDERS, ("shop", "Orders"), ("Shop", "orders")]) == set()
+    assert lake.alike([("shop", "OTHER")]) == {("shop", "other")}
+
+
 def test_a_run_publishes_what_its_tests_passed(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
@@ -473,7 +500,7 @@ def test_a_changed_column_goes_to_a_clone(lake: Lake) -> None:
     wanted = Desired(columns=(("id", "bigint", None, None), ("extra", "string", None, None)))
     target = run.place_table(ORDERS, wanted)
     assert (target.how, target.changes) == ("side", ("column extra added",))
-    assert run.overlay.schema_of("SHOP", "Orders") == "shop__dev"
+    assert run.overlay.schema_of("shop", "orders") == "shop__dev"
     assert [c.name for c in lake.states([ORDERS])[ORDERS].columns] == ["id"]
 
 
@@ -737,6 +764,33 @@ def test_thresholds_that_have_changed_hold_until_somebody_accepts_them(lake: Lak
     assert live(lake) == [1, 2]
     close(THIRD, 4, "warn")
     assert live(lake) == [1, 2, 4]
+
+
+def test_a_var_that_a_test_uses_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    def close(run_id: str, ids: int, inputs: dict[str, str], **settings: object) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}", **settings), ids)
+        run.close([NODE], [replace(TEST, inputs=inputs)], [PASSED])
+
+    close(FIRST, 2, {})
+    close(SECOND, 3, {"var most": "1"})
+    assert live(lake) == [1, 2]
+    # Nor does the var count less where somebody publishes by hand, without it.
+    with pytest.raises(NotPublished, match="but var most was another"):
+        operations(lake).call("wap_publish", {"branch": "b3"})
+    close(THIRD, 4, {"var most": "1"}, warnings="publish")
+    close(SECOND, 5, {"var most": "1"})
+    close(SECOND, 6, {})
+    assert live(lake) == [1, 2, 4, 5, 6]
+
+
+def test_a_severity_that_was_lowered_counts_where_somebody_publishes_by_hand(lake: Lake) -> None:
+    build(run := a_run(lake, FIRST, "b2"), 2)
+    run.close([NODE], [TEST], [PASSED])
+    build(run := a_run(lake, SECOND, "b3"), 3)
+    run.close([NODE], [replace(TEST, severity="warn")], [TestSeen("test.ids", "warn", 3, None)])
+    with pytest.raises(NotPublished, match="its severity was 'error'"):
+        operations(lake).call("wap_publish", {"branch": "b3"})
+    assert live(lake) == [1, 2]
 
 
 def ungate(lake: Lake, value: str = "false") -> None:

@@ -140,6 +140,26 @@ class Lake:
         """Name -> ``table`` or ``view`` of a schema's members; empty for a missing schema."""
         return dict(self._store.rows.kinds(schema))
 
+    def alike(self, names: Collection[Identifier]) -> set[Identifier]:
+        """Tables and views that differ from some of these names in case only.
+
+        None on a catalog that folds case, where the one is the other.
+        """
+        wanted = {_folded(one): one for one in names}
+        schemas = {schema for schema, _ in wanted}
+        members = {
+            (schema, name)
+            for schema in self.schemas()
+            if schema.lower() in schemas
+            for name in self.relations(schema)
+        }
+        others = {one for one in members if _folded(one) in wanted} - set(names)
+        return {one for one in others if not self._is_same(one, wanted[_folded(one)])}
+
+    def _is_same(self, one: Identifier, other: Identifier) -> bool:
+        there, here = self._store.rows.get(one), self._store.rows.get(other)
+        return there is not None and here is not None and there.location == here.location
+
     def schemas(self) -> set[str]:
         """All schemas, side schemas included."""
         return self._store.rows.schemas()
@@ -1228,6 +1248,10 @@ def _with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:
 def _side_views(rows: Iterable[Row], schemas: Collection[str]) -> list[Row]:
     """Views get a new file at the live name's place, so that their side folder is left over."""
     return [row for row in rows if row.kind == "view" and row.identifier[0] in schemas]
+
+
+def _folded(identifier: Identifier) -> Identifier:
+    return identifier[0].lower(), identifier[1].lower()
 
 
 def _require_distinct(identifiers: Sequence[Identifier]) -> None:

@@ -494,10 +494,7 @@ def without_snapshots(document: md.Document, gone: Collection[int]) -> md.Docume
 
 
 def _without(lake: Lake, row: Row, branch: str, before_ms: int) -> tuple[md.Document, int] | None:
-    document = lake.store.load(row.location)
-    if not br.is_ours(document, branch):
-        return None
-    less = br.discard_branch(document, row.location, branch)
+    less = br.discard_branch(lake.store.load(row.location), row.location, branch)
     if less is None:
         return None
     snapshots = unreferenced(less, (), before_ms)

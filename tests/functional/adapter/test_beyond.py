@@ -6,6 +6,9 @@ import pytest
 from dbt.tests.util import check_relations_equal, run_dbt
 from dbt_common.exceptions import DbtRuntimeError
 
+_GONE_TOO = """
+seeds: [{name: gone_too, config: {post_hook: 'drop table {{ this }}'}}]
+"""
 _SNAPSHOT = """
 {{% snapshot {name} %}}
 {{{{ config(alias='history', schema='{name}', unique_key='id',
@@ -30,6 +33,27 @@ class TestSnapshotsOfOneName:
             table = f"{project.test_schema}_{name}.history"
             rows = project.run_sql(f"select id from {table}", fetch="all")
             assert [row[0] for row in rows] == [value]
+
+
+class TestHookThatDropsWhatWasBuilt:
+    """As with dbt-spark, it is no error; nothing is left to test, to publish or to read."""
+
+    @pytest.fixture(scope="class")
+    def models(self):
+        config = "{{ config(materialized='table', post_hook='drop table {{ this }}') }}"
+        return {"gone.sql": f"{config} select 1 as id", "kept.sql": "select 2 as id"}
+
+    @pytest.fixture(scope="class")
+    def seeds(self):
+        return {"gone_too.csv": "id\n1\n", "seeds.yml": _GONE_TOO}
+
+    def test_the_others_are_published(self, project):
+        for _ in range(2):
+            results = run_dbt(["build"])
+            assert {str(result.status) for result in results} == {"success"}
+            found = project.run_sql(f"show tables in {project.test_schema}", fetch="all")
+            assert {row[1] for row in found} <= {"kept"}
+            assert project.run_sql("select id from {schema}.kept", fetch="one")[0] == 2
 
 
 class TestFreshnessFromMetadata:

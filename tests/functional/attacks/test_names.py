@@ -36,6 +36,23 @@ def test_two_names_that_differ_in_case_only_are_refused(
     assert reader.look(project.schema) == {}
 
 
+def test_a_name_that_stands_in_the_lake_in_another_case_is_refused(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    """Of another project, say, or of this one before a model was renamed."""
+    other = make_project("before", {"models/Twin.sql": GOOD})
+    other.dbt("build").succeeded()
+    before = reader.look(other.schema)
+    other.clear("models").write({"models/twin.sql": GOOD.replace("range(1, 4)", "range(9)")})
+    for command in ("run", "build"):
+        done = other.dbt(command).failed()
+        assert "Twin (which stands in the lake)" in done.text, done.text
+        assert reader.look(other.schema) == before
+    other.write({"models/twin.sql": GOOD.replace("table'", "table', alias='twin_2'")})
+    other.dbt("build").succeeded()
+    assert set(reader.look(other.schema)) == {"Twin", "twin_2"}
+
+
 def test_a_name_with_capital_letters_is_gated_as_any_other(
     make_project: MakeProject, reader: Reader
 ) -> None:

@@ -1,6 +1,7 @@
 """Attack: a test that is there, runs and passes, and could do nothing else.
 
-The class: by its config no rows whatsoever make it fail.
+The classes: by its config no rows whatsoever make it fail; what judged the published rows was
+stricter, in the same code.
 """
 
 import pytest
@@ -29,3 +30,53 @@ def test_a_test_that_cannot_fail_lets_nothing_through(
     assert {name: built.verdict(name) for name in CONFIGS} == dict.fromkeys(CONFIGS, "rejected")
     assert reader.look(project.schema) == {}
     assert all("config has" in built.reason(name) for name in CONFIGS)
+
+
+WEAKENED = """
+models:
+  - name: by_arguments
+    columns: [{name: id, data_tests: [{accepted_values: {arguments: {values: ["{{ var('most', 1) }}"], quote: false}}}]}]
+  - name: by_where
+    columns: [{name: id, data_tests: [{not_null: {config: {where: "id < {{ var('below', 9) }}"}}}]}]
+  - name: by_limit
+    columns: [{name: id, data_tests: [{not_null: {config: {error_if: "{{ '> ' ~ env_var('LIMIT', '0') }}"}}}]}]
+  - name: by_macro
+    columns: [{name: id, data_tests: [no_more]}]
+"""  # noqa: E501
+NO_MORE = """
+{% test no_more(model, column_name) %} select 1 from {{ model }} where {{ at_most(column_name) }} {% endtest %}
+{% macro at_most(column) %} {{ column }} > {{ var('top', 1) }} {% endmacro %}
+"""  # noqa: E501
+VARS = {"by_arguments": {"most": 2}, "by_where": {"below": -1}, "by_macro": {"top": 2}}
+
+
+def test_a_variable_that_weakens_a_test_publishes_nothing(
+    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (*VARS, "by_limit")
+    model = "{{ config(materialized='table') }} select {{ env_var('ID', '1') }} as id"
+    files = {"models/all.yml": WEAKENED, "macros/no_more.sql": NO_MORE}
+    project = make_project("weaker", files | {f"models/{name}.sql": model for name in names})
+    project.dbt("build").succeeded()
+
+    def ids() -> dict[str, list[int]]:
+        return {name: one.values("id") for name, one in reader.look(project.schema).items()}
+
+    before = ids()
+    monkeypatch.setenv("LIMIT", "5")
+    given = {key: value for one in VARS.values() for key, value in one.items()}
+    monkeypatch.setenv("ID", "2")
+    built = project.dbt("build", wap_publish="lineage", **given)
+    assert {name: built.verdict(name) for name in names} == dict.fromkeys(names, "held")
+    assert ids() == before
+    for name in VARS:
+        assert "was another when main was last published" in built.reason(name)
+    assert "severity was 'error, error_if > 0'" in built.reason("by_limit")
+    # Nor do the rows come to main by hand, from a command without the variables.
+    monkeypatch.delenv("LIMIT")
+    project.dbt("run-operation", "wap_publish", "--args", f"{{branch: {built.branch}}}").failed()
+    assert ids() == before
+    named = ["most", "below", "top", "LIMIT"]
+    again = project.dbt("build", wap_varying_vars=named, wap_warnings="publish", **given)
+    again.succeeded()
+    assert ids() == {name: [2] for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
 from dbt.adapters.sparkwap.facts import Manifest, audited_again, deferred, mark_rejected, one_line
@@ -229,6 +230,57 @@ def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
     lax = node("test", "lax", "orders", severity="warn", warn_if="> 5", fail_calc="max(n)")
     found = {fact.name: fact.severity for fact in manifest(TABLE, plain, lax).tests()}
     assert found == {"plain": "error", "lax": "warn, warn_if > 5, fail_calc max(n)"}
+
+
+VARIED = {
+    "raw": ("select 1 where id > {{ var('most') }}", {}, {}),
+    "config": ("", {"where": "{{ var('most', 3) }}"}, {}),
+    "kwargs": ("", {}, {"values": ["a", '{{ var("most") }}']}),
+    "macro": ("", {}, {}),
+    "yaml": ("", {}, {}),
+    "any": ("{{ var(name) }}", {}, {}),
+    "environment": ("{{ env_var('MOST', 1) }}", {}, {}),
+    "none": ("select my_var (id), 'most'", {"where": "most > 1"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOST", "5")
+    raw, config, kwargs = VARIED[name]
+    test = node("test", name, "orders")
+    test.raw_code, test.unrendered_config = raw, config
+    test.test_metadata = SimpleNamespace(kwargs=kwargs)
+    test.original_file_path, test.file_key_name = "models/o.yml", "models.orders"
+    test.depends_on.macros = ["macro.p.outer"] if name == "macro" else []
+
+    def macro(sql: str, *calls: str) -> SimpleNamespace:
+        return SimpleNamespace(macro_sql=sql, depends_on=SimpleNamespace(macros=list(calls)))
+
+    column = {"name": "id", "data_tests": [{"unique": {"config": {"where": "{{ var('most') }}"}}}]}
+    written = {"name": "orders" if name == "yaml" else "others", "columns": [column]}
+    parsed = SimpleNamespace(
+        nodes={TABLE.unique_id: TABLE, test.unique_id: test},
+        unit_tests={},
+        macros={
+            "macro.p.outer": macro("{{ inner() }}", "macro.p.inner", "macro.gone"),
+            "macro.p.inner": macro("{{ var('most') }}", "macro.p.outer"),
+        },
+        files={"p://models/o.yml": SimpleNamespace(dict_from_yaml={"models": [written]})},
+        env_vars={"MOST": "4", "NOT_SET": "1"},
+    )
+
+    def inputs(most: int, *varying: str) -> dict[str, str]:
+        (fact,) = Manifest(parsed, {"most": most, "other": 1}, varying).tests()
+        return dict(fact.inputs)
+
+    outside = {"environment": {"env_var MOST"}, "any": {"var most", "var other"}, "none": set()}
+    assert set(inputs(7)) == outside.get(name, {"var most"})
+    assert inputs(7) == inputs(7)
+    assert (inputs(7) == inputs(8)) == (name in ("environment", "none"))
+    assert not {"var most", "env_var MOST"} & set(inputs(7, "most", "MOST"))
 
 
 def test_a_test_with_limit_0_cannot_fail() -> None:

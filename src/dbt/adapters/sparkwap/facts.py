@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
@@ -29,8 +31,12 @@ DROPPED = (
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
 _NAMED = 3
+_TOKEN = 12
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
+_GIVEN = re.compile(
+    r"""\b(?P<kind>var|env_var)\s*(?:\.\s*has_var\s*)?\(\s*(?:(['"])(?P<name>.*?)\2)?"""
+)
 _HEADINGS = re.compile(
     r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
     r"|An error occurred during execution of unit test '[^']*'. )+"
@@ -75,9 +81,24 @@ class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 
     :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.
+    :param given: the vars of the command line.
+    :param varying: names of vars and environment variables that may have any value.
     """
 
-    def __init__(self, manifest: Any) -> None:
+    def __init__(
+        self,
+        manifest: Any,
+        given: Mapping[str, Any] | None = None,
+        varying: Collection[str] = (),
+    ) -> None:
+        self._outside = {f"var {name}": value for name, value in (given or {}).items()}
+        of_environment = getattr(manifest, "env_vars", {}).keys() & os.environ.keys()
+        self._outside |= {f"env_var {name}": os.environ[name] for name in of_environment}
+        for name in varying:
+            self._outside.pop(f"var {name}", None)
+            self._outside.pop(f"env_var {name}", None)
+        self._macros: Mapping[str, Any] = getattr(manifest, "macros", {})
+        self._files: Mapping[str, Any] = getattr(manifest, "files", {})
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
@@ -86,6 +107,7 @@ class Manifest:
         self._disabled_nodes = [node for nodes in disabled.values() for node in nodes]
         self._disabled = {node.name for node in self._disabled_nodes}
         self._reads = cache(self._reads_of)
+        self._used_by_macro = cache(lambda key: _used(self._macros[key].macro_sql))
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""
@@ -173,7 +195,14 @@ class Manifest:
     def tests(self) -> list[TestFact]:
         """All tests that are expected: those that are enabled, and those that dbt has dropped."""
         data = [
-            TestFact(node.unique_id, node.name, "data", self._tested(node), _severity(node))
+            TestFact(
+                node.unique_id,
+                node.name,
+                "data",
+                self._tested(node),
+                _severity(node),
+                inputs=self._inputs(node),
+            )
             for node in self._nodes.values()
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
         ]
@@ -182,6 +211,44 @@ class Manifest:
             for test in self._unit_tests.values()
         ]
         return [*data, *unit, *self._disabled_tests()]
+
+    def _inputs(self, test: Any) -> dict[str, str]:
+        """What a test uses that came from outside of the project -> a token of its value.
+
+        By the text of the test, of the YAML that its config may come from, and of the macros that
+        it calls: dbt keeps no config as it was before it was rendered.
+        """
+        if not self._outside:
+            return {}
+        used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
+        used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
+        used |= self._used_by_macros(frozenset(test.depends_on.macros))
+        return {
+            name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
+            for name, value in sorted(self._outside.items())
+            # A name that is made at run time may be any.
+            if name in used or name.split(" ")[0] in used
+        }
+
+    def _yaml_of(self, test: Any) -> Any:
+        """The entry of the model, seed, ... in whose YAML a test stands, as it is written."""
+        file = self._files.get(f"{test.package_name}://{test.original_file_path}")
+        written: Mapping[str, Any] = getattr(file, "dict_from_yaml", None) or {}
+        of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
+        entries = written.get(of) or ()
+        return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
+
+    def _used_by_macros(self, macros: frozenset[str]) -> set[str]:
+        seen: set[str] = set()
+        todo = set(macros)
+        while todo:
+            seen |= todo
+            todo = {
+                one
+                for key in todo & self._macros.keys()
+                for one in self._macros[key].depends_on.macros
+            } - seen
+        return set().union(*(self._used_by_macro(key) for key in seen & self._macros.keys()))
 
     def _disabled_tests(self) -> list[TestFact]:
         """The tests that are switched off, with what they would have read.
@@ -323,6 +390,18 @@ def one_line(message: str | None) -> str | None:
     text = _MACROS.split(message, maxsplit=1)[0]
     short = redact(_HEADINGS.sub("", " ".join(text.split())))
     return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
+
+
+def _used(written: Any) -> set[str]:
+    """The variables that a text names, or texts within lists and mappings: `var max_age`."""
+    if isinstance(written, str):
+        found = _GIVEN.finditer(written)
+        return {" ".join(filter(None, (one["kind"], one["name"]))) for one in found}
+    if isinstance(written, Mapping):
+        written = written.values()
+    elif not isinstance(written, list | tuple):
+        return set()
+    return set().union(*(_used(one) for one in written))
 
 
 def _severity(test: Any) -> str:

@@ -369,7 +369,7 @@ class SparkWapAdapter(SparkAdapter):
     def _open_run(self) -> Run:
         settings = self._settings()
         tables = facts.tables(self.get_macro_resolver())
-        names.require_distinct(tables)
+        names.require_distinct(tables, self.lake.alike(tables))
         self._start_log(settings)
         # First of all: what follows asks the ledger what is published.
         for line in self.lake.recover():
@@ -627,6 +627,11 @@ class SparkWapAdapter(SparkAdapter):
             self._run.main.answered()
 
     def _command_sent(self, sql: str) -> None:
+        if self._run is not None and "drop" in sql.lower():
+            for name in guard.dropped(sql):
+                identifier = guard.identifier_of(name, self.credentials.catalog_name)
+                if identifier is not None:
+                    self._run.dropped(identifier)
         if self._run is not None and self._run.main is not None:
             self._run.main.sent(getattr(self._here, "node_id", None), sql)
 
@@ -651,8 +656,12 @@ class SparkWapAdapter(SparkAdapter):
 
     def _manifest_facts(self) -> facts.Manifest:
         if self._facts is None:
-            self._facts = facts.Manifest(self.get_macro_resolver())
+            self._facts = self._read_manifest()
         return self._facts
+
+    def _read_manifest(self) -> facts.Manifest:
+        varying = self._settings().varying
+        return facts.Manifest(self.get_macro_resolver(), self._given_vars(), varying)
 
     def _packed_manifest(self) -> manifests.Packed:
         manifest: Any = self.get_macro_resolver()
@@ -929,7 +938,7 @@ class SparkWapAdapter(SparkAdapter):
         if run is None:
             return {"lines": [], "failed": False}
         results = list(results)
-        manifest = facts.Manifest(self.get_macro_resolver())
+        manifest = self._read_manifest()
         nodes = manifest.nodes(results)
         try:
             selected = {result.node.unique_id for result in results}
@@ -957,7 +966,9 @@ class SparkWapAdapter(SparkAdapter):
         skipped = facts.mark_rejected(results, closing.rejected(), manifest)
         reached(steps.MARKED, **about)
         remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
-        remarks += filter(None, (manifest.dropped(), facts.audited_again(skipped)))
+        remarks += filter(
+            None, (run.left_nothing(), manifest.dropped(), facts.audited_again(skipped))
+        )
         lines = summary.lines(
             closing,
             run_id=run.run_id,
@@ -1017,8 +1028,8 @@ class SparkWapAdapter(SparkAdapter):
             settings=self._settings(),
             project=str(getattr(self.config, "project_name", "")),
             target_name=self._target_name,
-            tests=lambda: facts.Manifest(self.get_macro_resolver()).tests(),
-            known=lambda: facts.Manifest(self.get_macro_resolver()).known(),
+            tests=lambda: self._read_manifest().tests(),
+            known=lambda: self._read_manifest().known(),
             unfinished=state.unfinished_run(self._target_path),
             manifest=self._packed_manifest,
             width=_width(),
@@ -1081,16 +1092,15 @@ class SparkWapAdapter(SparkAdapter):
         schema = str(schema_relation.schema)
         if self.current_run() is None:
             self._read_branch()
-        found = {name.lower(): (name, kind) for name, kind in self.lake.relations(schema).items()}
+        found = self.lake.relations(schema)
         for (of_schema, name), side in overlay.active().members().items():
-            if of_schema == schema.lower():
-                kinds = {n.lower(): (n, k) for n, k in self.lake.relations(side).items()}
-                found[name] = kinds.get(name, (name, "table"))
+            if of_schema == schema:
+                found[name] = self.lake.relations(side).get(name, "table")
         return [
             self.Relation.create(
                 schema=schema, identifier=name, type=RelationType(kind), is_iceberg=True
             )
-            for name, kind in found.values()
+            for name, kind in found.items()
         ]
 
     def get_catalog(
