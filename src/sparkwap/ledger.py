@@ -765,6 +765,37 @@ class Ledger:
         return sorted(found, key=lambda publish: publish.published_at, reverse=True)
 
 
+def ended_otherwise(
+    runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
+) -> dict[str, str]:
+    """What became of runs after they had ended, by run id.
+
+    ``discarded`` is one whose audit branch was dropped later, with all that it had not published;
+    ``rolled back`` and ``partly rolled back`` are those whose publish was undone.
+
+    Args:
+        runs: Rows of ``runs``.
+        publishes: All publishes.
+    """
+    runs = list(runs)
+    dropped: dict[str, datetime] = {}
+    for row in runs:
+        if row["outcome"] == "discarded" and row["branch"]:
+            dropped[row["branch"]] = max(
+                _time(row["ended_at"]), dropped.get(row["branch"], _time(None))
+            )
+    found = {
+        row["run_id"]: "discarded"
+        for row in runs
+        if not row["publish_id"]
+        and _time(row["ended_at"]) <= dropped.get(row["branch"], _time(None))
+    }
+    undone = [one for one in publishes if len(one.left) < len(one.entries)]
+    return found | {
+        one.run_id: "rolled back" if one.rolled_back else "partly rolled back" for one in undone
+    }
+
+
 def _arrow(append: LedgerRows) -> pa.Table:
     schema = SCHEMAS[append.table]
     unknown = sorted({key for row in append.rows for key in row} - set(schema.names))

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from sparkwap.catalog import Lake
-from sparkwap.ledger import NAMESPACE, SCHEMAS, Ledger, LedgerRows
+from sparkwap.catalog import Lake, PublishedEntry
+from sparkwap.ledger import (
+    NAMESPACE,
+    SCHEMAS,
+    Ledger,
+    LedgerPublish,
+    LedgerRows,
+    ended_otherwise,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -78,6 +85,23 @@ def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
     assert [(row["run_id"], row["outcome"]) for row in lake.ledger.runs("b")] == [
         ("r9", "discarded")
     ]
+
+
+def test_what_became_of_a_run_after_its_end() -> None:
+    def run(
+        run_id: str, minutes: int, outcome: str, publish_id: str | None = None
+    ) -> dict[str, Any]:
+        ended = NOW + timedelta(minutes=minutes)
+        return {"run_id": run_id, "branch": "pr", "ended_at": ended, "outcome": outcome,
+                "publish_id": publish_id}  # fmt: skip
+
+    entries = tuple(PublishedEntry(("s", name), "branch", 1, None, 2, "m") for name in "ab")
+    rows = [run("held", 1, "held"), run("gone", 2, "discarded"), run("later", 3, "rejected"),
+            run("live", 0, "published", "p")]  # fmt: skip
+    assert ended_otherwise(rows, []) == {"held": "discarded", "gone": "discarded"}
+    for left, told in ((entries, None), (entries[:1], "partly rolled back"), ((), "rolled back")):
+        publish = LedgerPublish("p", "live", "pr", NOW, entries, left)
+        assert ended_otherwise(rows, [publish]).get("live") == told
 
 
 def test_runs_newest_first(lake: Lake) -> None:

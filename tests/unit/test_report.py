@@ -16,7 +16,7 @@ from sparkwap.cli import main
 from sparkwap.errors import ConfigError, SparkwapError
 from sparkwap.ledger import SCHEMAS, LedgerRows
 from sparkwap.report import command
-from sparkwap.report.answers import Facts, answers, ours
+from sparkwap.report.answers import Facts, answers, as_they_stand, ours, with_disabled
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS, RAW, HELPER = "model.shop.orders", "seed.shop.raw", "model.shop.helper"
@@ -135,6 +135,47 @@ def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
     for rows in found.values():
         assert {one["run_id"] for one in rows} == {"mine"}
     assert len(found["nodes"]) == 2
+
+
+def test_what_a_variable_has_switched_off_is_told_as_its_last_run_has_left_it() -> None:
+    off = {
+        "model.shop.off": [node("model.shop.off", tags=["x"])],
+        "test.shop.off": [node("test.shop.off", above=[])],
+        "model.shop.never": [node("model.shop.never")],
+    }
+    tables = {
+        "runs": [
+            row("runs", 1, run_id="mine", project="shop", target="prod"),
+            row("runs", 1, run_id="of a developer", project="shop", target="dev"),
+        ],
+        "nodes": [
+            row("nodes", 2, run_id="mine", node_id="model.shop.off", schema="before"),
+            row("nodes", 1, run_id="mine", node_id="model.shop.off", schema="sensors"),
+            row("nodes", 0, run_id="of a developer", node_id="model.shop.off", schema="ann"),
+        ],
+        "tests": [
+            row("tests", 1, run_id="mine", test_id="test.shop.off", audited={"model.shop.off": "7"})
+        ],
+    }
+    found = with_disabled({**MANIFEST, "disabled": off}, tables, "prod")["nodes"]
+    assert found.keys() - MANIFEST["nodes"].keys() == {"model.shop.off", "test.shop.off"}
+    assert (found["model.shop.off"]["schema"], found["model.shop.off"]["tags"]) == (
+        "sensors",
+        ["x"],
+    )
+    assert found["test.shop.off"]["depends_on"] == {"nodes": ["model.shop.off"]}
+    given = with_disabled({**MANIFEST, "disabled": off}, tables, None)["nodes"]
+    assert given["model.shop.off"]["schema"] == "ann"
+
+
+def test_what_was_rolled_back_is_held() -> None:
+    rows = [
+        row("nodes", 1, run_id="r", schema="s", name=name, verdict=verdict, reason=None)
+        for name, verdict in (("a", "published"), ("b", "published"), ("c", "rejected"))
+    ]
+    found = as_they_stand(rows, {("r", "s", "a"), ("r", "s", "c"), ("other", "s", "b")})
+    assert [one["verdict"] for one in found] == ["held", "published", "rejected"]
+    assert found[0]["reason"] == "its publish was rolled back"
 
 
 def told(name: str, **more: Any) -> list[dict[str, Any]]:

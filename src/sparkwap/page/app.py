@@ -50,7 +50,7 @@ class Page:
     @cached_property
     def runs(self) -> list[shown.RunShown]:
         """The runs of the last days, newest first."""
-        return shown.runs(self.history.runs, self.history.nodes, self.history.rolled_back)
+        return shown.runs(self.history.runs, self.history.nodes, self.history.ended_otherwise)
 
     @cached_property
     def branches(self) -> list[look.Standing]:

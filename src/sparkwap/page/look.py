@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import State
-from sparkwap.ledger import NAMESPACE, BranchHistory
+from sparkwap.ledger import NAMESPACE, BranchHistory, ended_otherwise
 from sparkwap.page.shown import Compared, Side
 from sparkwap.quarantine import BadRow, open_rows
 
@@ -38,14 +38,14 @@ _KEYS_READ = 100_000
 class History:
     """What the ledger has of the last days; each its rows, as `sparkwap.ledger.SCHEMAS` says.
 
-    ``rolled_back`` has the ids of the runs of whose publishes nothing is left on ``main``.
+    ``ended_otherwise`` has what became of runs after they had ended, by run id.
     """
 
     runs: tuple[Row, ...]
     nodes: tuple[Row, ...]
     tests: tuple[Row, ...]
     metrics: tuple[Row, ...]
-    rolled_back: frozenset[str] = frozenset()
+    ended_otherwise: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,7 @@ def history(lake: Lake, days: int, now: datetime) -> History:
     runs, nodes, tests, metrics = (
         tuple(lake.ledger.recent(table, since)) for table in ("runs", "nodes", "tests", "metrics")
     )
-    publishes = lake.ledger.publishes()
-    left = {one.run_id for one in publishes if not one.rolled_back}
-    return History(runs, nodes, tests, metrics, frozenset({one.run_id for one in publishes} - left))
+    return History(runs, nodes, tests, metrics, ended_otherwise(runs, lake.ledger.publishes()))
 
 
 def branches(lake: Lake) -> list[Standing]:

@@ -51,6 +51,7 @@ OUTCOMES: Mapping[str, Look] = {
     "discarded": Look("⊘", "#7F7F7F"),
     "died": Look("†", "#4D4D4D"),
     "rolled back": Look("↩", "#5E4FA2"),
+    "partly rolled back": Look("↩", "#9E9AC8"),
 }
 """The outcomes of runs."""
 
@@ -63,6 +64,11 @@ STATUSES: Mapping[str, Look] = {
 }
 """dbt's statuses of tests."""
 
+_TROUBLE = {
+    "died": "died",
+    "rolled back": "was rolled back",
+    "partly rolled back": "was rolled back in part",
+}
 _NOT_RUN = "skipped"
 _PLAIN = Look("·", "#7F7F7F")
 
@@ -149,15 +155,16 @@ class RunShown:
 
 
 def runs(
-    rows: Iterable[Row], nodes: Iterable[Row], rolled_back: Collection[str] = ()
+    rows: Iterable[Row], nodes: Iterable[Row], ended_otherwise: Mapping[str, str] | None = None
 ) -> list[RunShown]:
     """The runs, newest first.
 
     Args:
         rows: Rows of the ledger's ``runs``.
         nodes: Rows of its ``nodes``.
-        rolled_back: Ids of runs of whose publishes nothing is left on ``main``.
+        ended_otherwise: What became of runs after they had ended, by run id.
     """
+    later = ended_otherwise or {}
     verdicts: dict[str, Counter[str]] = {}
     for node in nodes:
         verdicts.setdefault(node["run_id"], Counter())[node["verdict"] or "unknown"] += 1
@@ -169,7 +176,7 @@ def runs(
             command=row["command"] or "",
             target=row["target"] or "",
             branch=row["branch"] or "",
-            outcome="rolled back" if row["run_id"] in rolled_back else row["outcome"] or "unknown",
+            outcome=later.get(row["run_id"]) or row["outcome"] or "unknown",
             counts=dict(verdicts.get(row["run_id"], {})),
             seconds=_seconds(row),
             message=short(row["message"]),
@@ -432,7 +439,7 @@ def attention(
     items += [
         Attention(run.started, f"The run {run.short} ({run.command}) {verb}", "Runs")
         for run in found
-        if (verb := {"died": "died", "rolled back": "was rolled back"}.get(run.outcome))
+        if (verb := _TROUBLE.get(run.outcome))
     ]
     items += [
         Attention(None, f"{counted(rows, 'row')} of {table} in quarantine", "Quarantine")

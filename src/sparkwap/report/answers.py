@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -105,6 +105,52 @@ class Facts:
     def of_type(self, *types: str) -> list[Row]:
         """The project's nodes of these types."""
         return [node for node in self.known.values() if node["resource_type"] in types]
+
+
+def with_disabled(
+    manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]], target: str | None
+) -> dict[str, Any]:
+    """The manifest with what is switched off in it, and has a history in the ledger.
+
+    A model may be off in one call and on in another, by a variable, and have another schema there:
+    it is told as its last run has left it.
+
+    Args:
+        manifest: dbt's ``manifest.json``.
+        tables: ``runs``, ``nodes`` and ``tests`` of the ledger.
+        target: The target whose runs count; None for all.
+    """
+    project = manifest["metadata"]["project_name"]
+    own = {
+        row["run_id"]
+        for row in tables["runs"]
+        if row["project"] == project and target in (None, row["target"])
+    }
+    off = {key: found[-1] for key, found in (manifest.get("disabled") or {}).items() if found}
+    schemas = {row["node_id"]: row["schema"]
+               for row in sorted(tables["nodes"], key=lambda row: row["built_at"])
+               if row["run_id"] in own and row["node_id"] in off}  # fmt: skip
+    reads = {row["test_id"]: sorted(dict(row["audited"] or {}))
+             for row in sorted(tables["tests"], key=lambda row: row["executed_at"])
+             if row["run_id"] in own and row["test_id"] in off}  # fmt: skip
+    found = {key: {**off[key], "schema": schema} for key, schema in schemas.items()}
+    found |= {key: {**off[key], "depends_on": {"nodes": above}} for key, above in reads.items()}
+    return {**manifest, "nodes": {**found, **manifest["nodes"]}}
+
+
+def as_they_stand(nodes: Iterable[Row], undone: Collection[tuple[str, str, str]]) -> list[Row]:
+    """The rows of ``nodes``; what was published and rolled back is held.
+
+    Args:
+        nodes: Rows of the ledger.
+        undone: Run, schema and name of the tables whose publish was rolled back.
+    """
+    return [
+        {**row, "verdict": "held", "reason": "its publish was rolled back"}
+        if row["verdict"] == "published" and (row["run_id"], row["schema"], row["name"]) in undone
+        else row
+        for row in nodes
+    ]
 
 
 def ours(manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:

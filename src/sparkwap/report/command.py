@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap import names
 from sparkwap.build import DbtCall, add_dbt_options, call_of
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import Facts, answers, ours, utc_now
+from sparkwap.report.answers import Facts, answers, as_they_stand, ours, utc_now, with_disabled
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Lake
@@ -103,6 +103,7 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
         ConfigError: Nothing was built here yet.
     """
     from sparkwap.catalog import Lake
+    from sparkwap.ledger import ended_otherwise
 
     described = call.lake()
     if described.open() is None:
@@ -118,11 +119,25 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
     lake = Lake(described.name, described.properties)
     try:
         tables = ("runs", "nodes", "tests", "metrics")
-        rows = ours(manifest, {name: lake.ledger.rows(name) for name in tables})
+        whole = {name: lake.ledger.rows(name) for name in tables}
+        manifest = with_disabled(manifest, whole, call.target)
+        rows = ours(manifest, whole)
+        publishes = lake.ledger.publishes()
+        undone = {
+            (one.run_id, *entry.identifier)
+            for one in publishes
+            for entry in set(one.entries) - set(one.left)
+        }
+        later = ended_otherwise(rows["runs"], publishes)
+        # A closed pull request's audit says nothing of what there is.
+        going = {run_id for run_id, became in later.items() if became == "discarded"}
+        rows = {
+            name: [r for r in found if r["run_id"] not in going] for name, found in rows.items()
+        }
         facts = Facts(
             manifest,
             rows["runs"],
-            rows["nodes"],
+            as_they_stand(rows["nodes"], undone),
             rows["tests"],
             rows["metrics"],
             database=lake.name,

@@ -151,7 +151,7 @@ def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_tol
 
 def test_a_publish_that_was_rolled_back_is_not_shown_as_published() -> None:
     rows = [run(FIRST, 5, "published"), run(SECOND, 1, "published")]
-    found = shown.runs(rows, [], rolled_back={FIRST})
+    found = shown.runs(rows, [], ended_otherwise={FIRST: "rolled back"})
     assert {one.run_id: one.outcome for one in found} == {
         FIRST: "rolled back", SECOND: "published",
     }  # fmt: skip
@@ -159,7 +159,9 @@ def test_a_publish_that_was_rolled_back_is_not_shown_as_published() -> None:
 
 
 def test_what_needs_attention_is_newest_first() -> None:
-    found = shown.runs([run(FIRST, 5, "died"), run(SECOND, 1, "published")], [], {SECOND})
+    found = shown.runs(
+        [run(FIRST, 5, "died"), run(SECOND, 1, "published")], [], {SECOND: "rolled back"}
+    )
     at = {one.run_id: one.started for one in found}
     branches = [
         ("old", at[FIRST], ["held", "rejected"], False),
