@@ -25,22 +25,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
+
+from sparkwap.sqllex import tokens
 
 Identifier = tuple[str, str]
 
-_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
-_WORD = re.compile(r"[\s(;]*([a-z_]+)")
-_READS = frozenset({"select", "values", "table", "describe", "desc", "show", "explain", "use"})
+# `explain execute immediate ...` runs what it explains.
+_READS = frozenset({"select", "values", "table", "describe", "desc", "show", "use"})
 _SESSION = frozenset({"set", "reset", "refresh", "list"})
 _MARKED = frozenset({"insert", "merge", "update", "create", "replace", "with", "from"})
 _ROWS_ONLY = frozenset({"insert", "merge", "update", "delete", "with", "from"})
 _WRITES_WITHIN = re.compile(r"\b(?:insert|merge|update|delete)\b")
-_HIDES = re.compile(r"\bexecute\s+immediate\b|\bidentifier\s*\(|\\")
+_HIDES = re.compile(r"\bexecute immediate\b|\bidentifier \(|\\|\$ \{")
+# Arguments of a call are expressions, and Spark joins texts that stand side by side.
+_WORKED_OUT = re.compile(r"\bcall [^(]*\(.*?(?:['\"] ['\"]|\||\b(?!(?:map|array) )\w+ \()")
 _DROPS_SCHEMA = re.compile(r"\bdrop\s+(?:schema|database|namespace)\b")
 _TAKES_AWAY = re.compile(r"\b(?:drop|rename)\b")
 _PART = re.compile(r"`(?:[^`]|``)*`|\w+")
 _DOTTED = re.compile(rf"(?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))+")
+_AROUND_DOTS = re.compile(r" ?\. ?")
 _PROPERTY = "snapshot-property"
 
 
@@ -93,6 +98,7 @@ class Change:
             known, as of what is gone.
         writers: The snapshots that came to ``main``, newest first.
         seen: What readers see now, in words.
+        passed: The snapshots that were current since the last look, and are not any more.
     """
 
     identifier: Identifier
@@ -100,6 +106,7 @@ class Change:
     times: tuple[int, ...]
     writers: tuple[Writer, ...] = ()
     seen: str = ""
+    passed: tuple[Writer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +116,22 @@ class Judgement:
     Attributes:
         by: ``run`` for this run, ``others`` for another writer, ``unknown`` where it may be this
             run's and nothing proves it.
-        own: The snapshots among its writers that are this run's.
+        own: The snapshots that are this run's, among its writers and those that passed.
         evidence: By what it is known, in words.
         node: The node that did it, as far as that is known.
+        goes_on: What did it has not been answered yet, and may delete files behind a drop.
     """
 
     by: Literal["run", "others", "unknown"]
     own: frozenset[int] = frozenset()
     evidence: str = ""
     node: str | None = None
+    goes_on: bool = False
 
 
 def is_command(text: str) -> bool:
     """Whether a statement may change anything at all; one that cannot be told is taken for one."""
-    first, plain = _first(text)
+    first, plain = _read(text)
     if first == "with":
         return _WRITES_WITHIN.search(plain) is not None
     return first not in _READS | _SESSION
@@ -130,8 +139,7 @@ def is_command(text: str) -> bool:
 
 def unmarks(text: str) -> bool:
     """Whether what its session writes from here on may lack the run's id."""
-    first, plain = _first(text)
-    return first in ("reset", "begin") or _PROPERTY in plain or _hides(text)
+    return _read(text)[0] in ("reset", "begin") or _PROPERTY in text.lower() or _hides(text)
 
 
 def judge(
@@ -159,8 +167,13 @@ def judge(
         if found is not None:
             own.add(writer.snapshot_id)
             evidence, node = found[0], found[1] or node
+    passed = {
+        one.snapshot_id
+        for one in change.passed
+        if _wrote(one, run_id, able, app_id, change.identifier)
+    }
     if own:
-        return Judgement("run", frozenset(own), evidence, node or _only(able, commands))
+        return Judgement("run", frozenset(own | passed), evidence, node or _only(able, commands))
     if change.writers and change.what[0] in (MAIN, NEW, REPLACED):
         return Judgement("others")
     movers = [one for one in able if _may_move(one, change)]
@@ -168,7 +181,8 @@ def judge(
     if at_work:
         one = _nearest(at_work, change.identifier)
         told = f"it changed while this run sent: {shown(one.text)}"
-        return Judgement("run", frozenset(), told, one.node)
+        goes_on = one.done_ms is None and change.what[0] in (GONE, REPLACED)
+        return Judgement("run", frozenset(passed), told, one.node, goes_on)
     if movers and not same_clock:
         one = _nearest(movers, change.identifier)
         return Judgement("unknown", frozenset(), f"this run sent: {shown(one.text)}", one.node)
@@ -209,7 +223,7 @@ def told(
 def named(text: str) -> set[Identifier]:
     """The last two parts of every dotted name in a statement, and those before a branch."""
     found = set()
-    for match in _DOTTED.finditer(text):
+    for match in _DOTTED.finditer(_plain(text)):
         parts = [part.strip("`").replace("``", "`") for part in _PART.findall(match[0])]
         found |= {(parts[i], parts[i + 1]) for i in range(len(parts) - 1)}
     return found
@@ -218,14 +232,14 @@ def named(text: str) -> set[Identifier]:
 def about(commands: Iterable[Command]) -> set[Identifier] | None:
     """What commands may have moved; None if that cannot be told."""
     texts = [one.text for one in commands]
-    if any(_hides(text) or _DROPS_SCHEMA.search(text.lower()) for text in texts):
+    if any(_hides(text) or _DROPS_SCHEMA.search(_read(text)[1]) for text in texts):
         return None
     return {name for text in texts for name in named(text)}
 
 
 def shown(text: str) -> str:
     """A statement in one line, as long as a line of the summary takes."""
-    line = " ".join(_COMMENT.sub(" ", text).split())
+    line = _plain(text)
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 4]} ..."
 
 
@@ -257,17 +271,17 @@ def _wrote(
 
 def _nearest(commands: Sequence[Command], identifier: Identifier) -> Command:
     """The last of the commands that name a table, or else of those that hide what they name."""
-    naming = [one for one in commands if _is_named(one.text.lower(), identifier)]
+    naming = [one for one in commands if _is_named(_read(one.text)[1], identifier)]
     return (naming or commands)[-1]
 
 
 def _may_lack_id(command: Command) -> bool:
-    return not command.marked or _first(command.text)[0] not in _MARKED or _hides(command.text)
+    return not command.marked or _read(command.text)[0] not in _MARKED or _hides(command.text)
 
 
 def _may_move(command: Command, change: Change) -> bool:
     """Whether a command can do so without a snapshot."""
-    first, plain = _first(command.text)
+    first, plain = _read(command.text)
     if _hides(command.text):
         return True
     return first not in _ROWS_ONLY and (
@@ -277,15 +291,14 @@ def _may_move(command: Command, change: Change) -> bool:
 
 def _touches(command: Command, identifier: Identifier) -> bool:
     """Whether a command names a table, or hides what it names."""
-    text = command.text.lower()
-    return _hides(text) or _is_named(text, identifier)
+    return _hides(command.text) or _is_named(_read(command.text)[1], identifier)
 
 
 def _is_named(text: str, identifier: Identifier) -> bool:
     schema, name = (part.lower() for part in identifier)
     if any(one in (None, schema) for one in _schemas_of(text, name)):
         return True
-    dropped = _DROPS_SCHEMA.search(_COMMENT.sub(" ", text)) is not None
+    dropped = _DROPS_SCHEMA.search(text) is not None
     return dropped and any(True for _ in _schemas_of(text, schema))
 
 
@@ -300,8 +313,8 @@ def _schemas_of(text: str, name: str) -> Iterator[str | None]:
 
 
 def _hides(text: str) -> bool:
-    first, plain = _first(text)
-    return first == "begin" or _HIDES.search(plain) is not None
+    first, plain = _read(text)
+    return first == "begin" or any(one.search(plain) for one in (_HIDES, _WORKED_OUT))
 
 
 def _at_work(command: Command, times: Iterable[int]) -> bool:
@@ -317,8 +330,13 @@ def _only(able: Sequence[Command], commands: Sequence[Command]) -> str | None:
     return next(iter(nodes)) if len(nodes) == 1 else None
 
 
-def _first(text: str) -> tuple[str, str]:
-    """The first word of a statement, and the statement without comments; in lower case."""
-    plain = _COMMENT.sub(" ", text).lower()
-    found = _WORD.match(plain)
-    return (found[1] if found else ""), plain
+@lru_cache(maxsize=1024)
+def _plain(text: str) -> str:
+    """A statement without comments, a blank between its tokens, none around the dots of a name."""
+    return _AROUND_DOTS.sub(".", " ".join(token.text for token in tokens(text)))
+
+
+def _read(text: str) -> tuple[str, str]:
+    """The first word of a statement, and the statement as `_plain` gives it; in lower case."""
+    plain = _plain(text).lower()
+    return (plain.lstrip("(; ").split(" ", 1) or [""])[0], plain

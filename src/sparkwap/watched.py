@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sparkwap import net
 from sparkwap.catalog.model import Identifier
@@ -16,6 +17,9 @@ from sparkwap.catalog.planning import Differs
 from sparkwap.catalog.rows import Row
 from sparkwap.catalog.watching import Watch
 from sparkwap.errors import CatalogError
+
+_LOOKS = 5
+"""How often a look is repeated while what it has found moves on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +109,34 @@ class MainWatch:
             if not commands and not always:
                 return []
             about = None if always else net.about(commands)
-            judged = [self._judged(*one, commands) for one in self._watch.changes(about)]
-            found = [one for one in judged if one is not None]
+            found: list[Caught] = []
+            for left in reversed(range(_LOOKS)):
+                judged = [
+                    self._judged(*one, commands, last=always, give_up=not left)
+                    for one in self._watch.changes(about)
+                ]
+                found += [one for one in judged if isinstance(one, Caught)]
+                if "again" not in judged:
+                    break
+                with self._lock:
+                    commands = [*self._done, *self._at_work.values()]
             with self._lock:
                 # What is at work still may yet move something; so may what came meanwhile.
-                del self._done[: len(done)]
+                if "later" not in judged:
+                    del self._done[: len(done)]
                 self.caught += found
             return found
 
     def _judged(
-        self, change: net.Change, before: Row | None, now: Row | None, commands: list[net.Command]
-    ) -> Caught | None:
+        self,
+        change: net.Change,
+        before: Row | None,
+        now: Row | None,
+        commands: list[net.Command],
+        *,
+        last: bool,
+        give_up: bool,
+    ) -> Caught | Literal["later", "again"] | None:
         unstamped = any(one.run_id != self._run_id for one in change.writers)
         app_id = self._app_id() if unstamped and commands else None
         verdict = net.judge(
@@ -124,12 +145,18 @@ class MainWatch:
         if verdict.by == "others":
             self._watch.accept(change.identifier, now)
             return None
+        if verdict.goes_on and not last:
+            # The next look finds it again.
+            return "later"
         if verdict.by == "unknown":
             self._watch.accept(change.identifier, now)
             return self._caught(change, verdict, "nothing proves that this run did it", back=False)
         try:
             self._watch.put_back(change.identifier, before, verdict.own)
         except (Differs, CatalogError) as problem:
+            if not give_up and self._watch.row(change.identifier) != now:
+                # Somebody has written since the look: this run once more, or another writer.
+                return "again"
             self._watch.accept(change.identifier, now)
             return self._caught(change, verdict, str(problem), back=False)
         return self._caught(change, verdict, "", back=True)

@@ -149,6 +149,11 @@ def test_the_command_that_names_it_is_told_before_one_that_hides() -> None:
         ("with a as (select 1) insert into t select * from a", True),
         ("from a insert into t select *", True),
         ("what nobody knows", True),
+        ("explain execute immediate 'drop table a.b'", True),
+        ("/* a /* b */ select */ insert into a.b values (1)", True),
+        ("with a as (select '--' as x) insert into a.b select x from a", True),
+        ("-- a\\\nselect 1\ninsert into a.b values (1)", True),
+        ("(select 1)", False),
     ],
 )
 def test_commands_are_told_from_queries(text: str, expected: bool) -> None:
@@ -165,6 +170,25 @@ def test_what_commands_may_have_moved() -> None:
     assert ("s", "t") in (about([sent("insert into lake.s.t select 1")]) or ())
     assert about([sent("execute immediate x")]) is None
     assert about([sent("drop schema s cascade")]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "hides"),
+    [
+        ("call lake.system.rollback_to_snapshot('a.b', 1)", False),
+        ("call lake.system.rollback_to_snapshot('a.' 'b', 1)", True),
+        ("call system.set_current_snapshot('a.' || 'b', 1)", True),
+        ("CALL system.set_current_snapshot(table => lower('A.B'), snapshot_id => 1)", True),
+        ("call system.rewrite_data_files(table => 'a.b', options => map('x', 'y'))", False),
+        ("execute /* x */ immediate 'a'", True),
+        ("delete from identifier /**/ ('a.b')", True),
+        ("insert into ${x} values (1)", True),
+        ("alter table a/* ' */./* /* */ */b drop column c -- identifier(x)", False),
+    ],
+)
+def test_a_statement_hides_what_it_names_where_it_works_that_out(text: str, hides: bool) -> None:
+    found = about([Command("model.x", text, 0)])
+    assert found is None if hides else ("a", "b") in (found or ())
 
 
 def test_names_of_a_statement() -> None:

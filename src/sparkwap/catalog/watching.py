@@ -144,6 +144,10 @@ class Watch:
                 found.append((change, before, after))
         return found
 
+    def row(self, identifier: Identifier) -> Row | None:
+        """What stands there now; None for nothing."""
+        return self._store.rows.get(identifier)
+
     def accept(self, identifier: Identifier, row: Row | None) -> None:
         """Take what stands there for what has to be there from now on."""
         if row is None:
@@ -226,7 +230,7 @@ class Watch:
         if not what:
             return None
         if before is None or after is None or before.kind == "view" or after.kind == "view":
-            return Change(name, what, (), self._new_writers(None, after), self._seen(after))
+            return Change(name, what, (), self._new_writers(after), self._seen(after))
         old, document = load(before.location), load(after.location)
         since = int(old.get("last-updated-ms") or 0)
         log = [int(step["timestamp-ms"]) for step in document.get("metadata-log") or ()]
@@ -235,8 +239,9 @@ class Watch:
             name,
             what,
             tuple(sorted(at for at in times if at >= since)),
-            self._new_writers(old, after),
+            self._writers(old, document, came(old, document)),
             self._seen(after),
+            self._writers(old, document, passed(old, document)),
         )
 
     def _counts(self, name: Identifier, was: Face, after: Row | None) -> bool:
@@ -244,10 +249,15 @@ class Watch:
         gone = after is None and not was.identity
         return was.gated or ledger or gone or name in self._project
 
-    def _new_writers(self, old: md.Document | None, after: Row | None) -> tuple[Writer, ...]:
+    def _new_writers(self, after: Row | None) -> tuple[Writer, ...]:
         if after is None or after.kind == "view":
             return ()
         document = self._store.load(after.location)
+        return self._writers(None, document, came(None, document))
+
+    def _writers(
+        self, old: md.Document | None, document: md.Document, snapshots: Iterable[md.Document]
+    ) -> tuple[Writer, ...]:
         tagged = {
             ref.snapshot_id
             for name, ref in md.refs_of(document).items()
@@ -255,7 +265,7 @@ class Watch:
         }
         found = []
         published = False
-        for one in came(old, document):
+        for one in snapshots:
             summary = one.get("summary") or {}
             if one["snapshot-id"] in tagged:
                 # Anybody can make a tag; of this run's own rows the ledger has to know it.
@@ -292,8 +302,12 @@ class Watch:
 
     def _require_there(self, row: Row) -> None:
         try:
-            self._store.reload(row.location)
-        except CatalogError as error:
+            document = self._store.reload(row.location)
+            main = md.main_of(document) if row.kind == "table" else None
+            snapshot = md.snapshot(document, main) if main is not None else None
+            if snapshot is not None:
+                self._store.files.read(snapshot["manifest-list"])
+        except (CatalogError, FileNotFoundError) as error:
             expected = f"metadata {row.location}"
             found = "that it is gone, as after a purge"
             raise Differs(row.identifier, "what it was", expected, found) from error
@@ -315,6 +329,20 @@ def came(old: md.Document | None, document: md.Document) -> list[md.Document]:
             break
         found.append(snapshot)
     return found
+
+
+def passed(old: md.Document, document: md.Document) -> list[md.Document]:
+    """The snapshots that were current since the last look, and that ``main`` has left again."""
+    there = {one["snapshot-id"] for one in (*came(None, old), *came(old, document))}
+    ids = [one for one in _current_since(old, document) if one not in there]
+    found = [md.snapshot(document, one) for one in dict.fromkeys(ids)]
+    return [one for one in found if one is not None]
+
+
+def _current_since(old: md.Document, document: md.Document) -> list[int]:
+    since = int(old.get("last-updated-ms") or 0)
+    log = document.get("snapshot-log") or ()
+    return [int(one["snapshot-id"]) for one in log if one["timestamp-ms"] > since]
 
 
 def put_back(
@@ -367,13 +395,8 @@ def put_back(
 
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
     """Where ``main`` was before a run set it back: as others left it, or as it was at first."""
-    since = int(old.get("last-updated-ms") or 0)
     before = {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
-    found = [
-        int(one["snapshot-id"])
-        for one in document.get("snapshot-log") or ()
-        if one["timestamp-ms"] > since and one["snapshot-id"] not in {*before, *own}
-    ]
+    found = [one for one in _current_since(old, document) if one not in {*before, *own}]
     return found[-1] if found else md.main_of(old)
 
 

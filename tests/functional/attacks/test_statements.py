@@ -180,6 +180,20 @@ def test_in_a_run(attacked: Attacked) -> None:
     assert attacked.reader.pointers(attacked.schema) == before
 
 
+@pytest.mark.parametrize("seed", [6, 8, 12])
+def test_in_a_run_by_the_net_alone(attacked: Attacked, seed: int) -> None:
+    """With the guard switched off the statements are sent, one after the other, on one table."""
+    snapshot = attacked.reader.metadata(attacked.schema, "Orders")["snapshots"][0]["snapshot-id"]
+    grammar = Grammar("lake", attacked.schema, "Orders", free="free", snapshot=snapshot)
+    # A purge deletes files, which nobody puts back: docs/net.md.
+    written = [one for one in grammar.sample(seed, count=60) if "purge" not in one.sql.lower()]
+    attacked.write({f"written_{number}": [one.sql] for number, one in enumerate(written)})
+    before = attacked.seen()
+    done = attacked.project.dbt("run", "--select", "path:models/attacks", wap_guard=False).failed()
+    assert "was moved past the gate" in done.text
+    assert attacked.seen() == before, done.text
+
+
 SPELLINGS = ("insert into {s}.Orders values (9)", LINES["from insert"][1], LINES["block"][0])
 
 

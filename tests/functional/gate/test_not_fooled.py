@@ -96,7 +96,7 @@ class TestTestsThatDoNotRun:
         assert shop.new() == set()
 
     def test_by_what_dbt_has_parsed_before(self, shop: Any) -> None:
-        typo = "select * from {{ ref('custmers') }} where v is null"
+        typo = "select * from {{ ref('customers') }} join {{ ref('custmers') }} using (id)"
         shop.project.write({"tests/customers_typo.sql": typo})
         silence = json.dumps({"silence": ["NodeNotFoundOrDisabled"]})
         for flags in ((), ("--partial-parse",), ("--warn-error-options", silence)):

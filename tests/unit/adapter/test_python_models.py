@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import traceback
 from typing import Any
 
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.sparkwap.python_models import model_frame
+from dbt.adapters.sparkwap.python_models import model_frame, named_in
 
 DBT = "\n\nclass dbtObj:\n    def __init__(self, load):\n        self.ref = load\n"
 
@@ -24,6 +25,21 @@ class Spark:
 def run(code: str) -> Any:
     model = {"name": "m", "original_file_path": "models/m.py"}
     return model_frame(Spark(), model, code + DBT, "/nowhere")  # type: ignore[arg-type]
+
+
+def test_a_parse_that_python_itself_breaks_off_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPython 3.11: another thread parses while the garbage of this one is collected."""
+    parse, broken = ast.parse, iter(range(3))
+
+    def parsed(code: str) -> ast.Module:
+        if next(broken, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch (before=96, after=93)")
+        return parse(code)
+
+    monkeypatch.setattr(ast, "parse", parsed)
+    assert named_in("x = 'select * from shop.orders'") == {("shop", "orders")}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
+from sparkwap.catalog.files import local_path
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
 from sparkwap.catalog.watching import Watch
@@ -74,6 +78,26 @@ def test_rows_that_are_put_back_while_others_write(bench: Bench, prey: Identifie
     assert rows(bench) == [1, 2, 99]
 
 
+@pytest.mark.parametrize(("writes", "back", "left"), [(1, True, [1]), (9, False, [1, 97, 98, 99])])
+def test_a_run_that_writes_on_while_its_rows_are_put_back_is_looked_at_again(
+    bench: Bench, prey: Identifier, writes: int, back: bool, left: list[int]
+) -> None:
+    seen = watch(bench)
+    put_back, more = seen.put_back, iter([98, 97, 96, 95, 94][:writes])
+
+    def slowly(*given: Any) -> Any:
+        for one in itertools.islice(more, 1):
+            own(bench, one)
+        return put_back(*given)
+
+    seen.put_back = slowly  # type: ignore[method-assign]
+    main = MainWatch(seen, RUN)
+    own(bench, 99)
+    (caught,) = main.check(always=True)
+    assert caught.back is back
+    assert set(rows(bench)) >= set(left) if not back else rows(bench) == left
+
+
 def test_others_are_left_alone(bench: Bench, prey: Identifier) -> None:
     main = net(bench)
     main.sent("model.x", "insert into s.prey select 1")
@@ -103,6 +127,39 @@ def test_a_table_that_is_gone_comes_back_with_all_it_had(bench: Bench, prey: Ide
     assert caught.back
     assert GONE in caught.told
     assert bench.state(prey).metadata_location == before
+
+
+@pytest.mark.parametrize("left", ["metadata", "nothing"])
+def test_a_drop_is_judged_when_it_has_done_all_that_it_does(
+    bench: Bench, prey: Identifier, left: str
+) -> None:
+    """Its files go after the table, so that a table put back meanwhile would be without them."""
+    location = local_path(bench.lake.catalog.load_table(prey).location())
+    assert location is not None
+    main = net(bench)
+    main.sent("model.x", "drop table s.prey purge")
+    bench.lake.catalog.drop_table(prey)
+    assert main.check() == []
+    for file in location.rglob("*.avro" if left == "metadata" else "*.*"):
+        file.unlink()
+    main.answered()
+    (caught,) = main.check()
+    assert not caught.back
+    assert "as after a purge" in caught.told
+    assert bench.lake.state(prey) is None
+
+
+def test_a_drop_that_has_left_the_files_is_undone_when_it_is_answered(
+    bench: Bench, prey: Identifier
+) -> None:
+    main = net(bench)
+    main.sent("model.x", "drop table s.prey")
+    bench.lake.catalog.drop_table(prey)
+    assert main.check() == []
+    main.answered()
+    (caught,) = main.check()
+    assert caught.back
+    assert rows(bench) == [1]
 
 
 def test_a_table_in_its_place_goes(bench: Bench, prey: Identifier) -> None:
@@ -159,6 +216,22 @@ def test_another_snapshot_that_is_current_goes(bench: Bench, prey: Identifier) -
     assert caught.back
     assert MAIN in caught.told
     assert bench.state(prey).main == before.main
+    assert rows(bench) == [1, 2]
+
+
+def test_own_rows_that_main_has_left_again_do_not_come_back(bench: Bench, prey: Identifier) -> None:
+    table = bench.lake.catalog.load_table(PREY)
+    first = table.metadata.current_snapshot_id
+    table.append(values(2))
+    main = net(bench)
+    main.sent("model.x", "begin insert into s.prey values (9); call set_current(...); end")
+    own(bench, 9)
+    table = bench.lake.catalog.load_table(PREY)
+    table.manage_snapshots().set_current_snapshot(first).commit()
+    assert rows(bench) == [1]
+    main.answered()
+    (caught,) = main.check()
+    assert caught.back
     assert rows(bench) == [1, 2]
 
 

@@ -7,7 +7,7 @@ import linecache
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
@@ -21,6 +21,7 @@ from sparkwap.sqllex import relation_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_TRIES = 20
 ACCEPTED = "a Spark, pandas, pandas-on-Spark or Arrow frame"
 
 
@@ -58,8 +59,16 @@ def named_in(code: str) -> frozenset[tuple[str, str]]:
     :param code: its compiled code, in which dbt has put the names of its refs and sources.
     :return: see :func:`sparkwap.sqllex.relation_names`.
     """
-    texts = (one.value for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Constant))
+    texts = (one.value for one in ast.walk(_parsed(code)) if isinstance(one, ast.Constant))
     return frozenset().union(*(relation_names(one) for one in texts if isinstance(one, str)))
+
+
+def _parsed(code: str) -> ast.Module:
+    for _ in range(_TRIES):
+        # CPython 3.11 counts the depth of all threads that parse at once as that of one.
+        with suppress(SystemError):
+            return ast.parse(code)
+    return ast.parse(code)
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:
