@@ -1,7 +1,7 @@
 """A candidate that is built in parts: a retry that opens the branch anew has to build all of them.
 
 The class attacked: whatever takes away the batches that had succeeded, between a run that failed in
-part and its `dbt retry`: `main` that moved, rows or not, and a branch that was discarded.
+part and its `dbt retry`: `main` that moved, rows or not, a branch that was discarded or swept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from vocabulary import MakeProject, Project, Reader
+from vocabulary import MakeProject, Project, Reader, SparkReader
 
 YEAR = date.today().year
 MODEL = f"""
@@ -30,20 +30,33 @@ MODEL = f"""
 """
 
 
-def nothing(project: Project, reader: Reader) -> None:
+def nothing(project: Project, reader: Reader, _: SparkReader) -> None:
     """Nobody touches anything: the batches that had succeeded are kept."""
 
 
-def insert(project: Project, reader: Reader) -> None:
+def insert(project: Project, reader: Reader, _: SparkReader) -> None:
     table = reader.catalog.load_table((project.schema, "batched"))
     rows = table.scan().to_arrow().slice(0, 1)
     other = rows.set_column(rows.schema.get_field_index("n"), "n", pa.array([7], pa.int32()))
     table.append(other)
 
 
-def discard(project: Project, reader: Reader) -> None:
+def discard(project: Project, reader: Reader, _: SparkReader) -> None:
     branch = branches(project, reader).pop()
     project.operation("wap_discard", branch=branch).succeeded()
+
+
+def sweep(project: Project, reader: Reader, _: SparkReader) -> None:
+    project.operation("wap_sweep", older_than=0).succeeded()
+    assert branches(project, reader) == set()
+
+
+def compact(project: Project, reader: Reader, spark: SparkReader) -> None:
+    """What a maintenance job does: `main` moves, and not a row changes."""
+    before = reader.metadata(project.schema, "batched")["current-snapshot-id"]
+    table = f"table => '{project.schema}.batched', options => map('rewrite-all', 'true')"
+    spark.rows(f"call lake.system.rewrite_data_files({table})")
+    assert reader.metadata(project.schema, "batched")["current-snapshot-id"] != before
 
 
 def branches(project: Project, reader: Reader) -> set[str]:
@@ -53,13 +66,14 @@ def branches(project: Project, reader: Reader) -> set[str]:
 
 @pytest.mark.parametrize(
     "meddle",
-    [nothing, pytest.param(insert, marks=pytest.mark.smoke), discard],
+    [nothing, pytest.param(insert, marks=pytest.mark.smoke), discard, sweep, compact],
 )
 def test_a_retry_publishes_no_less_than_all_batches(
     make_project: MakeProject,
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
-    meddle: Callable[[Project, Reader], None],
+    spark: SparkReader,
+    meddle: Callable[[Project, Reader, SparkReader], None],
 ) -> None:
     project = make_project("batches", {"models/batched.sql": MODEL})
     project.dbt("build").succeeded()
@@ -67,7 +81,7 @@ def test_a_retry_publishes_no_less_than_all_batches(
     monkeypatch.setenv("BAD", "yes")
     failed = project.dbt("build").failed()
     assert failed.statuses["batched"] == "partial success", failed.text
-    meddle(project, reader)
+    meddle(project, reader, spark)
     monkeypatch.delenv("BAD")
     project.dbt("retry").succeeded()
     seen: Any = reader.table(project.schema, "batched").rows
