@@ -25,8 +25,14 @@ MEMORY = "1g"
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_jars() -> Iterator[None]:
-    """Fetch the jars once, to where `make build` has them; let no summary break its lines."""
+    """Fetch the jars once, to where `make build` has them; let no summary break its lines.
+
+    What the caller tells dbt by variables (make and `activate` name this project's profiles) is
+    not for the projects of the tests.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith("DBT_")]:
+            patch.delenv(name)
         patch.setenv("SPARKWAP_JARS", os.environ.get("SPARKWAP_JARS", str(ROOT / ".lake/jars")))
         # Summaries break their lines at the width of the terminal that pytest happens to have.
         patch.setenv("COLUMNS", "1000")

@@ -54,8 +54,7 @@ def shop(make_project: MakeProject) -> Project:
 
 
 def call(shop: Project, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("DBT_PROFILES_DIR", "DBT_PROJECT_DIR")}
-    environment = {**kept, "HOME": str(shop.folder / "home"), "SHOP_TARGET": "test"}
+    environment = {**os.environ, "HOME": str(shop.folder / "home"), "SHOP_TARGET": "test"}
     words = [sys.executable, "-m", "sparkwap.cli", *command.split()]
     return subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False
