@@ -18,7 +18,8 @@ from typing import Any
 SUBJECT, PERSONAL, SUBJECT_TEXT = "subject", "personal", "subject_text"
 OF_TABLES = ("sensitive", "pii")
 MARKS = (SUBJECT, PERSONAL, SUBJECT_TEXT, *OF_TABLES)
-RAW_TEXT = frozenset({"_raw", "raw_text"})
+RAW_ROW, QUARANTINED_ROW = "_raw", "raw_text"
+RAW_TEXT = frozenset({RAW_ROW, QUARANTINED_ROW})
 """Columns with whole rows of landing files as text: nobody knows what is in it."""
 
 WHOLE = "*"

@@ -25,12 +25,11 @@ from typing import Any, Literal
 from sparkwap.catalog.model import Identifier
 from sparkwap.erasure.search import Search, text_of
 from sparkwap.errors import ConfigError
-from sparkwap.personal import PERSONAL, SUBJECT, SUBJECT_TEXT
+from sparkwap.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
 from sparkwap.sqltext import quote
 
-RAW_TEXT = "_raw"
 # The columns by which a table that macro `quarantine` has made is known.
-_QUARANTINE = frozenset({"file_path", "line", "reason", "raw_text"})
+_QUARANTINE = frozenset({"file_path", "line", "reason", QUARANTINED_ROW})
 FILE_ROWS = "_file_rows"
 _ACTIONS = ("delete", "clear")
 _MAX_KEYS = 10_000
@@ -153,8 +152,8 @@ def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
     """Columns with raw text of rows that nobody can use: of raw logs, and of quarantines."""
     present = {name.lower() for name in columns}
     if present >= _QUARANTINE:
-        return (RAW_TEXT, "raw_text")
-    return (RAW_TEXT,) if RAW_TEXT in present else ()
+        return (RAW_ROW, QUARANTINED_ROW)
+    return (RAW_ROW,) if RAW_ROW in present else ()
 
 
 def with_columns(place: Place, columns: Collection[str]) -> Place:

@@ -86,9 +86,9 @@ _STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
 
 LOST = (
     "The connection to Spark was lost in the middle of a statement, so nobody can say whether it "
-    "took effect; it is not sent again. Readers of main are not concerned: the run was writing "
-    "to its audit branch. See `sparkwap server status` and `sparkwap server logs`, then go on "
-    "with `dbt retry`."
+    "took effect; it is not sent again. The run writes to its audit branch; if main has moved all "
+    "the same, the summary at the end of the run says so. See `sparkwap server status` and "
+    "`sparkwap server logs`, then go on with `dbt retry`."
 )
 
 CANCELLED = "Cancelled, as the command was interrupted."
