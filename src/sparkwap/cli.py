@@ -27,7 +27,6 @@ from sparkwap.redaction import redact
 from sparkwap.report.command import register_report
 from sparkwap.source import register_source
 from sparkwap.sweep_command import register_sweep
-from sparkwap.watch.command import register_watch
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -114,7 +113,6 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_report,
     register_source,
     register_sweep,
-    register_watch,
 )
 
 
