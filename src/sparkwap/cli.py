@@ -19,7 +19,6 @@ from sparkwap import __version__
 from sparkwap.alerts.command import register_alerts
 from sparkwap.build import add_dbt_options, call_of, register_build, say
 from sparkwap.errors import SparkwapError
-from sparkwap.load_command import register_load
 from sparkwap.page.command import register_page
 from sparkwap.pr.commands import register_pr
 from sparkwap.quarantine import register_quarantine
@@ -108,7 +107,6 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_doctor,
     register_page,
     register_pr,
-    register_load,
     register_quarantine,
     register_report,
     register_source,

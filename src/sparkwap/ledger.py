@@ -177,20 +177,6 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "content": _BYTES,
         }
     ),
-    "loads": pa.schema(
-        {
-            "run_id": _TEXT,
-            "branch": _TEXT,
-            "schema": _TEXT,
-            "name": _TEXT,
-            "file": _TEXT,
-            "sha256": _TEXT,
-            "bytes": _ID,
-            "rows": _ID,
-            "snapshot": _ID,
-            "loaded_at": _TIME,
-        }
-    ),
     "sweeps": pa.schema(
         {
             "run_id": _TEXT,
@@ -249,8 +235,7 @@ undone, which is another one where a forced rollback takes later publishes with 
 ``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
 ``manifests`` has once: ``content`` is what `sparkwap.manifests` packs; ``sweeps.what``
 is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
-are those of a table that went with a branch. ``loads`` are the files of `sparkwap load`: it was
-published if a publish has the ``snapshot`` as its candidate. ``tests.finding`` is what an audit
+are those of a table that went with a branch. ``tests.finding`` is what an audit
 says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
 of each variable of the command line or the environment that the test uses, ``seconds`` what a
 build or test took.
@@ -280,7 +265,7 @@ _WRITTEN = {
 # PyIceberg's expressions take a column's name and a value, but are not typed so.
 _ex: Any = expressions
 LOADED = "load."
-"""What the ids of tables begin with that `sparkwap load` has filled and no dbt project knows."""
+"""What the ids of tables begin with that another program has filled: no dbt project knows them."""
 _ID_LENGTH = 8
 _JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
 
@@ -469,7 +454,7 @@ class Ledger:
     def builder(self, identifier: Identifier) -> tuple[str, str] | None:
         """The node that was last published under a name, and its project; None for none.
 
-        Files that were loaded for a table which no project has are none.
+        Rows that another program has written (`LOADED`) have none.
         """
         schema, name = identifier
         wanted = _ex.And(

@@ -118,8 +118,7 @@ class NodeFact:
 
     ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
     ``parents`` are the upstream nodes, ephemeral models replaced by theirs; ``seconds`` is what its
-    build took, as far as known; ``tests_of`` names who has tests of it that the caller does not
-    know, None for nobody.
+    build took, as far as known.
     """
 
     node_id: str
@@ -129,7 +128,6 @@ class NodeFact:
     message: str | None
     parents: frozenset[str]
     seconds: float | None = None
-    tests_of: str | None = None
 
 
 @dataclass(slots=True)
@@ -1115,8 +1113,8 @@ class Run:
     def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
         """Whether a command knows all tests of what an earlier run on the branch has left.
 
-        Stored failures have none. The audits of a load that no project knows have run with it, and
-        what they rejected is marked; what a project has published before has its tests, too.
+        Stored failures have none. The audits of another program's rows have run with it, and what
+        they rejected is marked; a table that a project has published before has its tests, too.
         """
         node_id: str = row["node_id"]
         if node_id.startswith(LOADED):
@@ -1159,7 +1157,6 @@ class Run:
             target.candidate if target else None,
             problem,
             fact.parents,
-            known=fact.tests_of is None,
         )
 
     def _failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:

@@ -21,7 +21,7 @@ from sparkwap.gate import (
 from sparkwap.names import short_run_id
 
 LOAD = "load"
-"""The kind of what `sparkwap load` has written."""
+"""The kind of rows that another program than dbt has written (`examples/load`)."""
 
 MOVED = "moved"
 """The kind of what a run has moved past the gate, where no node of it is known to have done so."""
@@ -266,11 +266,8 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         return []
     ways: list[tuple[str, str]] = []
     stopped = closing.refused is not None
+    # No dbt command brings its rows again.
     loads = [row[1] for row in kept if row[1].kind == LOAD and (stopped or row[0] == "rejected")]
-    if loads:
-        # No dbt command brings its rows again.
-        command = f"sparkwap load <file> --table {loads[0].name} --branch {branch}"
-        ways.append(("load the file, or a corrected one", command))
     rejected = [
         row for row in kept if row[0] == "rejected" and row[1].kind not in _UNBUILT and row[1].known
     ]

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparkwap import steps
 from sparkwap.catalog import Lake
 from sparkwap.catalog.expire import expire, sweep_branch
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.load import Audits, Request, from_arguments, load, open_drop
 from sparkwap.manifests import Packed
 from sparkwap.operations import NotPublished, Operations
 from sparkwap.plan import Desired
@@ -349,23 +347,6 @@ def _sweep(lake: Lake) -> None:
     operate(lake, "wap_sweep", older_than="0", named_older_than="0")
 
 
-def _landed(lake: Lake) -> None:
-    """A file to be loaded."""
-    _base(lake)
-    pq.write_table(rows(7), _file(lake))
-
-
-def _file(lake: Lake) -> Path:
-    return Path(lake.warehouse.removeprefix("file://")).parent / "drop.parquet"
-
-
-def _load(lake: Lake) -> None:
-    """What `sparkwap load` does; a user who is not sure enters it again."""
-    audits = Audits("load.s.orders").also(from_arguments(ORDERS, unique=["id"]))
-    request = Request(ORDERS, open_drop(_file(lake)), audits, publish=True, branch=BRANCH)
-    load(lake, request)
-
-
 def _drop(lake: Lake) -> None:
     lake.drop_schema(DROPPED, purge=True)
 
@@ -407,7 +388,6 @@ SCENARIOS = {
     ),
     "wap_sweep": Scenario(_left_behind, _sweep, _sweep, _sweep),
     "dbt clone": Scenario(_base, _clone, _retry_clone, _publish_again, publishes=1),
-    "load": Scenario(_landed, _load, _load, _load, publishes=1),
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),
 }

@@ -63,7 +63,7 @@ def test_there_are_commands_to_look_at() -> None:
     assert ("sparkwap", "pr", "audit", "--branch", "pr_123") in found
     assert ("sparkwap", "build") in found
     # Over two lines.
-    assert any("--between" in words for words in found)
+    assert any("--indirect-selection" in words and "--vars" in words for words in found)
     assert not any("on" in words and "branch" in words for words in found), "a summary's first line"
 
 

@@ -280,18 +280,16 @@ def test_a_disabled_test_is_enabled_or_accepted() -> None:
     assert f"publish without it            SPARKWAP_DISABLED_TESTS=publish {publish}" in text
 
 
-def test_a_file_that_was_loaded_comes_again_by_its_own_command() -> None:
-    load = "load the file, or a corrected one   sparkwap load <file> --table insurance.drop"
+def test_no_dbt_command_is_advised_for_rows_that_another_program_has_written() -> None:
     nodes = [node("drop", kind="load")]
     for text in (
         ended(nodes, {"drop": ["fail"]}),
         ended(nodes, {"drop": ["pass"]}, refused="main moved"),
     ):
-        assert f"{load} --branch {BRANCH}" in text
+        assert "wap_discard" in text
         assert "dbt build" not in text
         assert "dbt retry" not in text
     held = ended(nodes, {"drop": [None]})
-    assert "sparkwap load" not in held
     assert f"SPARKWAP_BRANCH={BRANCH} dbt test" in held
 
 

@@ -252,9 +252,9 @@ def _draw_branch(page: Page, one: look.Standing) -> None:
             "status",
         )
     _draw_diff(page, one)
-    loads = [f"{n['schema']}.{n['name']}" for n in nodes if n["node_id"].startswith(LOADED)]
+    loaded = any(node["node_id"].startswith(LOADED) for node in nodes)
     with st.expander("Commands that go on from here"):
-        for what, command in shown.commands(one.name, set(filter(None, verdicts)), loads):
+        for what, command in shown.commands(one.name, set(filter(None, verdicts)), loaded):
             st.markdown(what)
             st.code(command, language="shell")
     _draw_buttons(page, one)

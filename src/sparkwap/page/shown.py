@@ -360,22 +360,16 @@ def _metric_name(row: Row) -> str:
 # Branches
 
 
-def commands(
-    branch: str, verdicts: Collection[str], loads: Collection[str] = ()
-) -> list[tuple[str, str]]:
+def commands(branch: str, verdicts: Collection[str], loaded: bool = False) -> list[tuple[str, str]]:
     """The commands that go on from an open branch: what each does, and how it is typed.
 
     Args:
         branch: The branch.
         verdicts: Those of its tables.
-        loads: The tables of it that ``sparkwap load`` has written, which no dbt build makes anew.
+        loaded: Whether another program than dbt has written a table of it: no build makes its rows.
     """
     found = []
-    if loads and "rejected" in verdicts:
-        for table in sorted(loads):
-            again = f"sparkwap load <file> --table {table} --branch {branch}"
-            found.append((f"load a corrected file into {table}", again))
-    elif "rejected" in verdicts or not verdicts:
+    if not verdicts or ("rejected" in verdicts and not loaded):
         found.append(("after a fix, build again", next_command.dbt("build", branch=branch)))
     if verdicts and "rejected" not in verdicts:
         found.append(("audit again and publish", next_command.dbt("test", branch=branch)))
