@@ -11,7 +11,6 @@ from this list, so that a step at which no test has died fails the suite, and so
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -240,10 +239,3 @@ def listen(listener: Listener) -> Callable[[], None]:
         _listeners = tuple(one for one in _listeners or () if one is not listener) or None
 
     return end
-
-
-if os.environ.get("SPARKWAP_FAULT"):
-    # Only for tests: nothing else imports the injector.
-    from sparkwap import faults
-
-    listen(faults.Injector.from_environment())

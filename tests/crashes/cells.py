@@ -1,6 +1,6 @@
 """The kill matrix: where what dies, and how. Made from the list of steps.
 
-With ``SOAK=1`` the tests take more than the lists that go into CI; the documents tell both.
+Without Spark there is no server to kill. With ``SOAK=1`` the tests take the longer lists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 from sparkwap import steps
 
 ALL = bool(os.environ.get("SOAK"))
-ACTIONS = ("kill-dbt", "raise", "kill-server")
+ACTIONS = ("kill-dbt", "raise")
+ON_SPARK = (*ACTIONS, "kill-server")
 
 # -- without Spark -----------------------------------------------------------------------------
 
@@ -21,7 +22,6 @@ CELLS = [
     for action in ACTIONS
 ]
 
-# The catalog's code has no dealings with the server of Spark, and a series is the catalog's.
 _SERIES_STEPS = [step.name for step in steps.STEPS.values() if step.where == "series"]
 SERIES_CELLS = [(name, "kill-dbt") for name in _SERIES_STEPS]
 SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-dbt", "raise")]
@@ -71,21 +71,13 @@ EVERYTHING = [
     (name, action, 1)
     for name in steps.STEPS
     if name.partition(".")[0] in _REACHED and name not in (*_NOT_REACHED, *_FORGETTING)
-    for action in ACTIONS
+    for action in ON_SPARK
 ]
 AGAIN = [("forget.committed", "kill-dbt")]
-AGAIN_SOAK = [(name, action) for name in _FORGETTING for action in ACTIONS]
+AGAIN_SOAK = [(name, action) for name in _FORGETTING for action in ON_SPARK]
 """Where a retry dies: a build has nothing yet on its branch that it could forget."""
 NAMED = ("publish.committed", "publish.rows_changed")
 """Where a build dies whose branch the user has named (``wap_branch``): after its publish, and
 before it, where others have published on a branch of that name."""
 SIGNALS = ("SIGKILL", "SIGINT")
 """What ends a build while Spark is writing."""
-
-# -- how many, in CI -----------------------------------------------------------------------------
-
-WITHOUT_SPARK = len(CELLS)
-IN_SERIES = len(SERIES_CELLS) + len(ROLLED_BACK) + len(RETRIED) + len(UNBEGUN)
-WITHOUT_ROOM = len(FULL_DISK) * len(SIZES) + len(LOST_DATABASE) * len(PARTS)
-WITH_SPARK = len(REPRESENTATIVE) + len(AGAIN) + len(NAMED) + len(SIGNALS)
-WITH_SPARK_SOAK = len(EVERYTHING) + len(AGAIN_SOAK) + len(NAMED) + len(SIGNALS)

@@ -7,11 +7,10 @@ import os
 import resource
 import shutil
 import sqlite3
-import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from vocabulary.catalogs import RestSource
 from vocabulary.lake import Reader
 from vocabulary.rest import RestServer
 
+from crashes.injector import InjectedFault, inject
 from crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
-from sparkwap import faults, steps
+from sparkwap import steps
 from sparkwap.catalog import Lake
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.errors import SparkwapError
-from sparkwap.server import ServerConfig, state
-from sparkwap.server.defaults import marker
 
 RAISED, TOLD = 3, 4
 """Exit codes: the injected exception; an error of sparkwap's, whose text is in ``error``."""
@@ -93,7 +91,7 @@ class World:
         Args:
             name: The scenario.
             part: ``prepare`` or ``act``.
-            fault: As the environment gives it to the fault injector.
+            fault: As `crashes.injector` takes it.
             log: Where the steps are written down.
             limit: How many bytes a file may have.
         """
@@ -106,20 +104,6 @@ class World:
         child.join(_PATIENCE_SECONDS)
         assert child.exitcode is not None, "it hangs"
         return child.exitcode
-
-    @contextmanager
-    def server(self) -> Iterator[subprocess.Popen[bytes]]:
-        """A process that the lake's files say is its server."""
-        layout = ServerConfig(lake=self.folder).layout
-        layout.create()
-        sleep = "import time; time.sleep(600)"
-        stand_in = subprocess.Popen([sys.executable, "-S", "-c", sleep, marker(layout.lake)])
-        try:
-            state.write(layout, state.State(stand_in.pid, 0.0, 1, 2, "", stand_in.pid, {}, True))
-            yield stand_in
-        finally:
-            stand_in.kill()
-            stand_in.wait()
 
     def look(self) -> State:
         """What a reader sees of all schemas that are not on the branch."""
@@ -184,10 +168,8 @@ def _child(
     lake = open_lake(folder, properties)
     work = getattr({**SCENARIOS, **JOURNALLED}[name], part)
     if fault:
-        os.environ["SPARKWAP_FAULT"] = fault
-        os.environ["SPARKWAP_FAULT_LAKE"] = str(folder)
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
-        steps.listen(faults.Injector.from_environment())
+        inject(fault)
     if log is not None:
         seen: list[str] = []
         steps.listen(lambda step, _facts: seen.append(step.name))
@@ -196,7 +178,7 @@ def _child(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         work(lake)
-    except faults.InjectedFault:
+    except InjectedFault:
         os._exit(RAISED)
     except SparkwapError as error:
         _lift_limit()

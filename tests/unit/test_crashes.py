@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from crashes import cells
 from crashes.cells import ALL
+from crashes.injector import Injector
 from crashes.scenarios import (
     BRANCH,
     JOURNALLED,
@@ -31,12 +32,11 @@ from crashes.scenarios import (
     operate,
     publishes,
 )
-from crashes.table import counts, table
+from crashes.table import table
 from crashes.world import RAISED, TOLD, SeriesWorld, State, World
 from vocabulary.rest import running_rest_server
 
-from sparkwap import faults, steps
-from sparkwap.errors import ConfigError
+from sparkwap import steps
 from sparkwap.state import LastRun
 
 pytestmark = pytest.mark.long
@@ -95,9 +95,8 @@ def cells_of(world: World, step: str, action: str) -> list[tuple[str, int]]:
             # What other scenarios do need not be told then.
             break
     assert found, f"no scenario reaches {step}: it has no cell"
-    if ALL and action != "kill-server":
+    if ALL:
         return found
-    # The catalog's code has no dealings with the server.
     return found[-1:] if action == "raise" else found[:1]
 
 
@@ -156,11 +155,9 @@ def _try(
     scenario, (_, before, after) = world.scenarios[name], world.told(name)
     passing = world.told(scenario.passing)[2] if scenario.passing else after
     assert world.begin(name) == before
-    with world.server() as server, world.reader.polling("s") as poller:
+    with world.reader.polling("s") as poller:
         code = world.run(name, "act", f"{step}:{action}:{occurrence}")
-        if action == "kill-server":
-            assert server.wait(10) == KILLED
-    assert code == {"kill-dbt": KILLED, "raise": RAISED, "kill-server": 0}[action]
+    assert code == {"kill-dbt": KILLED, "raise": RAISED}[action]
     # Readers: the old state or the new one, whole, and at no time anything else.
     now = world.look()
     promise = promise or steps.STEPS[step].readers
@@ -297,19 +294,6 @@ def test_the_documents_have_all_steps() -> None:
     )
 
 
-def test_the_documents_count_the_cells_as_they_are() -> None:
-    page, readme = ((TESTS.parent / p).read_text() for p in ("docs/crashes.md", "README.md"))
-    assert counts() in page, "print the table anew: PYTHONPATH=tests python -m crashes.table"
-    assert f"SIGKILL of dbt at each of {len(steps.STEPS)} steps" in readme
-    assert f"an exception at the {len(cells.CELLS) // len(cells.ACTIONS)} of them" in readme
-    assert (
-        f"{cells.WITHOUT_SPARK + cells.IN_SERIES} cells by PyIceberg on SQLite and REST catalogs, "
-        f"{cells.WITHOUT_ROOM} with a full disk or a lost database, {cells.WITH_SPARK} inside dbt "
-        "on Spark"
-    ) in readme
-    assert f"all {cells.WITH_SPARK_SOAK} of Spark" in readme
-
-
 def test_every_step_is_reached_by_some_code() -> None:
     """Steps of commits go by their operation, the others by their constant."""
     sources = [p.read_text() for p in (TESTS.parent / "src").rglob("*.py") if p.name != "steps.py"]
@@ -320,23 +304,15 @@ def test_every_step_is_reached_by_some_code() -> None:
 
 
 @pytest.mark.parametrize("text", ["publish.begun", "publish.begun:die", "x:raise:0", "x:raise:y"])
-def test_a_fault_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("SPARKWAP_FAULT", text)
-    with pytest.raises(ConfigError, match="nothing was run"):
-        faults.Injector.from_environment()
+def test_a_fault_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="a fault is <step>"):
+        Injector.parse(text)
 
 
 def test_nobody_listens_by_default() -> None:
-    code = "from sparkwap import steps; import sys; print(steps._listeners, 'sparkwap.faults' in "
-    environment = {k: v for k, v in os.environ.items() if k != faults.VARIABLE}
-    told = subprocess.run(
-        [sys.executable, "-c", code + "sys.modules)"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.split() == ["None", "False"]
+    code = "from sparkwap import steps; print(steps._listeners)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "None"
 
 
 def test_a_listener_is_told_of_runs_and_tables_until_it_ends(world: World) -> None:

@@ -11,13 +11,15 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
+from crashes.injector import LAKE_VARIABLE, STRIKES
 from vocabulary import Project, Reader
 
-from sparkwap import faults, server, steps
+from sparkwap import server, steps
 
 FILES = {
     "models/log.sql": """
@@ -34,6 +36,7 @@ FILES = {
           - {name: total, columns: [{name: n, data_tests: [not_null]}]}
     """,
 }
+TESTS = str(Path(__file__).parents[2])
 BEFORE_RECORD = ("run.opening",)
 """Steps at which dbt knows nothing of the run yet: the command is simply given again."""
 
@@ -145,11 +148,13 @@ def _crash(
     **variables: str,
 ) -> tuple[int, int]:
     with monkeypatch.context() as patch, log.reader.polling("s") as poller:
-        patch.setenv("SPARKWAP_FAULT", fault)
-        patch.setenv("SPARKWAP_FAULT_LAKE", str(log.reader.lake))
-        code = log.project.start(command, "--threads", "1", **variables).wait(timeout=120)
+        patch.setenv(LAKE_VARIABLE, str(log.reader.lake))
+        first = f"import sys; sys.path.append({TESTS!r}); from crashes.injector import inject"
+        first += f"; inject({fault!r})"
+        build = log.project.start(command, "--threads", "1", first=first, **variables)
+        code = build.wait(timeout=120)
     told = log.project.errors.read_text()
-    assert f"{faults.STRIKES} {fault.partition(':')[0]}" in told, "the step was not reached"
+    assert f"{STRIKES} {fault.partition(':')[0]}" in told, "the step was not reached"
     return code, len(poller.states)
 
 

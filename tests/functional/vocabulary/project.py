@@ -165,16 +165,20 @@ class Project:
         return self.folder / "errors.txt"
 
     def start(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, **variables: Any
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        first: str = "pass",
+        **variables: Any,
     ) -> subprocess.Popen[bytes]:
         """Start a dbt command in a process of its own, to be killed.
 
-        ``environment`` is added to this process's own. What it writes to the standard error is in
-        `errors`.
+        ``environment`` is added to this process's own, ``first`` is run before dbt. What it
+        writes to the standard error is in `errors`.
         """
         # A job in the background of a shell, and all that it starts, ignores interrupts.
         heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-        code = f"{heed}; from dbt.cli.main import cli; cli()"
+        code = f"{heed}; {first}; from dbt.cli.main import cli; cli()"
         command = [sys.executable, "-c", code, *self._command(arguments, variables)]
         with self.errors.open("wb") as errors:
             return subprocess.Popen(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crashes.injector import Injector
 from vocabulary.postgres import running_postgres
 
 from sparkwap import lease as leasing
@@ -17,7 +18,6 @@ from sparkwap import steps
 from sparkwap.catalog import Lake, LedgerRows, PublishRefused
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.errors import CatalogError
-from sparkwap.faults import Injector
 from sparkwap.sweep import Limits
 from sparkwap.sweeper import Sweeper
 

@@ -1,12 +1,13 @@
 """The fault injector: dies, or breaks something, at a step of the gate.
 
-Switched on by the environment only, for the tests of crashes::
+`inject` switches it on in the process that is to die. A fault is
+``<step>:<action>[:<occurrence>]``::
 
-    SPARKWAP_FAULT=publish.committed:kill-dbt       the first time that the step is reached
-    SPARKWAP_FAULT=statement.sending:kill-server:3  the third time
+    publish.committed:kill-dbt       the first time that the step is reached
+    statement.sending:kill-server:3  the third time
 
 The actions are those of `ACTIONS`. The server is the embedded one of the lake that
-``SPARKWAP_FAULT_LAKE`` names.
+``LAKE_VARIABLE`` names.
 """
 
 from __future__ import annotations
@@ -19,17 +20,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.errors import ConfigError
+from sparkwap import steps
+from sparkwap.steps import Step
 
-if TYPE_CHECKING:
-    from sparkwap.steps import Step
-
-VARIABLE = "SPARKWAP_FAULT"
 LAKE_VARIABLE = "SPARKWAP_FAULT_LAKE"
 STRIKES = "sparkwap: the fault strikes at"
 """What the standard error says then; without it the step was not reached."""
@@ -48,14 +46,14 @@ class Injector:
         occurrence: Which time that the step is reached, from 1 on.
 
     Raises:
-        ConfigError: There is no such action, or the occurrence is below 1.
+        ValueError: There is no such action, or the occurrence is below 1.
     """
 
     def __init__(self, step: str, action: str, occurrence: int = 1) -> None:
         if action not in ACTIONS or occurrence < 1:
-            raise ConfigError(
-                f"{VARIABLE} wants <step>:<action>[:<occurrence from 1 on>] with one of the "
-                f"actions {', '.join(ACTIONS)}; nothing was run. Unset it outside of tests."
+            raise ValueError(
+                "a fault is <step>:<action>[:<occurrence from 1 on>] with one of the actions "
+                f"{', '.join(ACTIONS)}"
             )
         self._step = step
         self._action = ACTIONS[action]
@@ -63,10 +61,8 @@ class Injector:
         self._lock = threading.Lock()
 
     @classmethod
-    def from_environment(cls) -> Injector:
-        """The injector that the environment asks for; says so on the standard error."""
-        text = os.environ[VARIABLE]
-        sys.stderr.write(f"sparkwap: a fault is switched on by {VARIABLE}={text}\n")
+    def parse(cls, text: str) -> Injector:
+        """The injector of a fault as text."""
         step, _, rest = text.partition(":")
         action, _, occurrence = rest.partition(":")
         times = occurrence or "1"
@@ -126,3 +122,8 @@ ACTIONS: Mapping[str, Callable[[Step], None]] = {
 }
 """What can go wrong: SIGKILL of this process, SIGKILL of the server, an exception, a disk without
 space, a network that is gone."""
+
+
+def inject(fault: str) -> None:
+    """Switch a fault on in this process."""
+    steps.listen(Injector.parse(fault))
