@@ -24,8 +24,8 @@ from typing import Any
 from harness import machine, serving, spread
 from pyhive import hive
 
-from sparkwap.catalog import Lake
 from sparkwap.diff import Differ, TableDiff
+from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 
 BRANCH = "pr_1"

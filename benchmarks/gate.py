@@ -23,7 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 from harness import machine, serving, spread
 
-from sparkwap.catalog import BranchItem, Lake
+from sparkwap.catalog import BranchItem
+from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 
 TABLES_PUBLISHED = 50

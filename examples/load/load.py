@@ -22,13 +22,14 @@ import duckdb
 import pyarrow.parquet as pq
 from pyiceberg.table.snapshots import ancestors_of
 
-from sparkwap import lease, summary
-from sparkwap.catalog import Identifier, Lake
-from sparkwap.errors import SparkwapError
-from sparkwap.names import audit_branch
-from sparkwap.plan import Desired
-from sparkwap.run import Closing, NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.catalog import Identifier, lease
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.names import audit_branch
+from sparkwap.gate import summary
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
 
 SHA256 = "load_sha256"
 """The property of a snapshot by which a file is known that was loaded."""

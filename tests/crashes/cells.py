@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from sparkwap import steps
+from sparkwap.core import steps
 
 ALL = bool(os.environ.get("SOAK"))
 ACTIONS = ("kill-dbt", "raise")

@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 from sqlalchemy.exc import OperationalError
 
-from sparkwap import steps
-from sparkwap.steps import Step
+from sparkwap.core import steps
+from sparkwap.core.steps import Step
 
 LAKE_VARIABLE = "SPARKWAP_FAULT_LAKE"
 STRIKES = "sparkwap: the fault strikes at"
@@ -69,7 +69,7 @@ class Injector:
         return cls(step, action, int(times) if times.isdigit() else 0)
 
     def __call__(self, step: Step, facts: Mapping[str, Any]) -> None:
-        """As a listener of `sparkwap.steps`."""
+        """As a listener of `sparkwap.core.steps`."""
         if step.name != self._step:
             return
         with self._lock:

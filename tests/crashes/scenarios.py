@@ -1,7 +1,7 @@
 """What is done to a lake while something dies, without Spark: PyIceberg writes what Spark would.
 
 A scenario prepares a lake, does one thing to it, and knows how a user goes on when that died.
-Between them the scenarios reach every step of `sparkwap.steps` that is not inside dbt.
+Between them the scenarios reach every step of `sparkwap.core.steps` that is not inside dbt.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap import steps
-from sparkwap.catalog import Lake
-from sparkwap.catalog.expire import expire, sweep_branch
 from sparkwap.catalog.rows import Row, Swap
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.manifests import Packed
-from sparkwap.operations import NotPublished, Operations
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
-from sparkwap.state import LastRun, require_unpublished
+from sparkwap.core import steps
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.ledger.manifests import Packed
+from sparkwap.maintenance.expiry import expire, sweep_branch
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.state import LastRun, require_unpublished
 
 BRANCH = "pr_1"
 SIDE = f"s__{BRANCH}"

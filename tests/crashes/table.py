@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkwap.steps import STEPS
+from sparkwap.core.steps import STEPS
 
 HEAD = """| step | what has happened | readers of `main` see | goes on |
 |---|---|---|---|"""

@@ -21,10 +21,10 @@ from vocabulary.rest import RestServer
 
 from crashes.injector import InjectedFault, inject
 from crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
-from sparkwap import steps
-from sparkwap.catalog import Lake
 from sparkwap.catalog.rest import MULTI_TABLE
-from sparkwap.errors import SparkwapError
+from sparkwap.core import steps
+from sparkwap.core.errors import SparkwapError
+from sparkwap.publish.lake import Lake
 
 RAISED, TOLD = 3, 4
 """Exit codes: the injected exception; an error of sparkwap's, whose text is in ``error``."""

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.catalog import Lake
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Conflict, Row, Swap
-from sparkwap.errors import SparkwapError
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
 
 SCHEMA = "s"
 TABLES = ("a", "b", "c")

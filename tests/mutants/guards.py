@@ -12,7 +12,7 @@ from mutants.keeping import KEEPING
 
 GUARDS: tuple[Guard, ...] = (
     *guards_of(
-        "sparkwap/gate.py",
+        "sparkwap/gate/verdicts.py",
         (
             "a node is told of once",
             "_index",
@@ -261,7 +261,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/run.py",
+        "sparkwap/runs/run.py",
         (
             "a run that has moved main publishes nothing",
             "_with_caught",
@@ -540,7 +540,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/ledger.py",
+        "sparkwap/ledger/ledger.py",
         (
             "an acceptance ends with its branch",
             "Ledger.acceptances",
@@ -574,7 +574,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/publish.py",
+        "sparkwap/publish/planner.py",
         (
             "a view that may read a side schema is not published",
             "Publisher._view",
@@ -717,7 +717,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/lake.py",
+        "sparkwap/publish/lake.py",
         (
             "a publish that was not made is found out",
             "Lake._verify",
@@ -765,7 +765,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/rollback.py",
+        "sparkwap/publish/rollback.py",
         (
             "a rollback finds main where the publish left it",
             "Undoer._present",
@@ -796,7 +796,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/settings.py",
+        "sparkwap/gate/settings.py",
         (
             "a misspelled setting is an error",
             "_Reader.finish",
@@ -827,7 +827,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/names.py",
+        "sparkwap/core/names.py",
         (
             "main is no audit branch",
             "branch_problem",
@@ -858,7 +858,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/guard.py",
+        "sparkwap/gate/guard.py",
         (
             "what is not known is not sent",
             "_permit",
@@ -1032,7 +1032,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/anomaly.py",
+        "sparkwap/audits/anomaly.py",
         (
             "what cannot be compared any more is an anomaly",
             "judge",
@@ -1056,7 +1056,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/metrics.py",
+        "sparkwap/audits/metrics.py",
         (
             "a rejected candidate is not compared with",
             "published",
@@ -1087,7 +1087,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/state.py",
+        "sparkwap/runs/state.py",
         (
             "a run that died is not gone on with",
             "LastRun.left",
@@ -1246,7 +1246,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/replay.py",
+        "sparkwap/runs/replay.py",
         (
             "a replay proves that nobody wrote since",
             "snapshot_at",

@@ -10,7 +10,7 @@ from mutants.guard import Guard, guards_of
 
 KEEPING: tuple[Guard, ...] = (
     *guards_of(
-        "sparkwap/lease.py",
+        "sparkwap/catalog/lease.py",
         (
             "a run that nobody has heard of for long is dead",
             "alive",
@@ -137,7 +137,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/sweep.py",
+        "sparkwap/maintenance/decision.py",
         (
             "a branch in use stays",
             "why_kept",
@@ -196,7 +196,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/sweeping.py",
+        "sparkwap/maintenance/branches.py",
         (
             "a branch lives as long as its run was heard of",
             "survey",
@@ -330,7 +330,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/sweeper.py",
+        "sparkwap/maintenance/sweeper.py",
         (
             "refs of a table in use are left alone",
             "_used",
@@ -369,7 +369,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/operations.py",
+        "sparkwap/runs/operations.py",
         (
             "no branch is discarded under a living run",
             "Operations._discard",
@@ -393,7 +393,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/orphans.py",
+        "sparkwap/maintenance/orphans.py",
         (
             "young files stay",
             "find",
@@ -518,7 +518,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/undo.py",
+        "sparkwap/ledger/undo.py",
         (
             "what was rolled back is not undone again",
             "later_on_the_same",
@@ -549,7 +549,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/rollback.py",
+        "sparkwap/publish/rollback.py",
         (
             "rows that came to a new table stop its rollback",
             "Undoer._unmoved",
@@ -710,7 +710,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/series.py",
+        "sparkwap/publish/sequential.py",
         (
             "a table that others have moved on is not ours to move",
             "PublishPort._position_in_place",
@@ -828,7 +828,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/lake.py",
+        "sparkwap/publish/lake.py",
         (
             "nothing moves before the journal is written",
             "Lake._publish_in_series",
@@ -845,7 +845,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/rebuild.py",
+        "sparkwap/runs/rebuild.py",
         (
             "what is refused has to be known to be built again",
             "decide",
@@ -904,7 +904,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/rebuilding.py",
+        "sparkwap/runs/rebuilding.py",
         (
             "a rebuild that did not end has published nothing",
             "_taken_over",
@@ -1040,7 +1040,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/probe.py",
+        "sparkwap/gate/probe.py",
         (
             "another catalog is refused",
             "problem",
@@ -1095,7 +1095,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/doctor.py",
+        "sparkwap/gate/doctor.py",
         (
             "what is not safe is told so",
             "safe",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkwap import redaction
+from sparkwap.core import redaction
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.anomaly import (
+from sparkwap.audits.anomaly import (
     METRICS,
     ColumnChange,
     Rule,
@@ -21,7 +21,7 @@ from sparkwap.anomaly import (
     judge,
     training,
 )
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 FIGURES = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-6)

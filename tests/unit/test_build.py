@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from sparkwap import build, cli
-from sparkwap.build import DbtCall, RawModel
-from sparkwap.cli import main
-from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap import cli
+from sparkwap.cli import build, main
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.landing import LandingError, list_files
-from sparkwap.settings import UNTIL
+from sparkwap.landing.entry import UNTIL
+from sparkwap.landing.raw_models import RawModel
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 

@@ -11,7 +11,7 @@ import pytest
 from sparkwap import cdc
 from sparkwap.cdc import resets
 from sparkwap.cdc.sql import text
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 
 
 def load(day: int, sequence: str, batch: int = 1) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import zstandard
 from google.protobuf.message import Message
 from pyspark.sql.connect import proto
 
-from sparkwap.connect_guard import changes, check
-from sparkwap.errors import GateError
-from sparkwap.guard import END_SESSION
+from sparkwap.core.errors import GateError
+from sparkwap.gate.connect_guard import changes, check
+from sparkwap.gate.guard import END_SESSION
 
 
 def refuse_writes(sql: str) -> None:

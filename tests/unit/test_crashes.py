@@ -1,6 +1,6 @@
 """The kill matrix: every step of the gate, and each way to die there.
 
-The cells come from `sparkwap.steps.STEPS`. Steps inside dbt have theirs in
+The cells come from `sparkwap.core.steps.STEPS`. Steps inside dbt have theirs in
 ``tests/functional/crashes``. What must hold is asserted through PyIceberg and plain SQLite. Steps
 of a journalled series have theirs on a REST catalog, for which Java is needed.
 """
@@ -36,8 +36,8 @@ from crashes.table import table
 from crashes.world import RAISED, TOLD, SeriesWorld, State, World
 from vocabulary.rest import running_rest_server
 
-from sparkwap import steps
-from sparkwap.state import LastRun
+from sparkwap.core import steps
+from sparkwap.runs.state import LastRun
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import RefState, TableState
-from sparkwap.doctor import Facts, examine, lines, safe
-from sparkwap.probe import Probe, problem
+from sparkwap.gate.doctor import Facts, examine, lines, safe
+from sparkwap.gate.probe import Probe, problem
 
 GOOD = Facts(
     embedded=False,

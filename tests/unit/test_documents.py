@@ -21,11 +21,13 @@ from vocabulary.documents import PAGES, ROOT, Command, blocks, commands
 from vocabulary.engines import engines
 
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from sparkwap import cli, ledger, replay
+from sparkwap import cli
 from sparkwap.alerts import render
-from sparkwap.build import parse_call
+from sparkwap.core.dbt_cli import parse_call
 from sparkwap.diff import comment
-from sparkwap.settings import GateSettings
+from sparkwap.gate.settings import GateSettings
+from sparkwap.ledger import ledger
+from sparkwap.runs import replay
 
 OPERATIONS = ROOT / "macros/wap/operations/wap_operations.sql"
 _MACRO = re.compile(r"macro (wap_\w+)\((.*?)\)", re.DOTALL)

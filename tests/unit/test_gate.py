@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkwap.errors import GateError
-from sparkwap.gate import (
+from sparkwap.core.errors import GateError
+from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.verdicts import (
     NOT_RUN,
     UNKNOWN_TESTS,
     Acceptance,
@@ -20,7 +21,6 @@ from sparkwap.gate import (
     decide,
     rejects,
 )
-from sparkwap.settings import GateSettings
 
 RUN = GateSettings()
 LINEAGE = GateSettings(publish="lineage")

@@ -3,9 +3,9 @@ import time
 import pytest
 from statements import Grammar
 
-from sparkwap import guard
-from sparkwap.errors import GateError
-from sparkwap.guard import (
+from sparkwap.core.errors import GateError
+from sparkwap.gate import guard
+from sparkwap.gate.guard import (
     END_SESSION,
     Identifier,
     Name,

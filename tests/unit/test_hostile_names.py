@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import seed_sql
-from sparkwap import names, sqltext
 from sparkwap.cdc import sql as cdc_sql
-from sparkwap.errors import ConfigError
+from sparkwap.core import names, sqltext
+from sparkwap.core.errors import ConfigError
+from sparkwap.gate.settings import GateSettings
 from sparkwap.landing import drift, log, parse_entry
 from sparkwap.landing import sql as landing_sql
 from sparkwap.server import ServerConfig
 from sparkwap.server.defaults import merged, render_properties
-from sparkwap.settings import GateSettings
 
 HOSTILE = [
     "a`b",

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkwap import lease as leasing
-from sparkwap.catalog import Lake
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease
+from sparkwap.publish.lake import Lake
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 LEASE = Lease(RUN, "dev", "build", 123, 500.0, "x", "far away", 1000.0, 2000.0)

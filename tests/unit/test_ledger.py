@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 
-from sparkwap.catalog import Lake, PublishedEntry
-from sparkwap.ledger import (
-    NAMESPACE,
-    SCHEMAS,
-    Ledger,
-    LedgerPublish,
-    LedgerRows,
-    ended_otherwise,
-)
+from sparkwap.catalog import PublishedEntry
+from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.ledger.ledger import SCHEMAS, Ledger, LedgerPublish, ended_otherwise
+from sparkwap.publish.lake import Lake
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -158,7 +154,7 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
 
 
 def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkwap.ledger._KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr("sparkwap.ledger.ledger._KEPT_SNAPSHOTS", 5)
     for number in range(30):
         lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
     assert len(lake.ledger.runs()) == 30

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkwap.catalog import Lake
-from sparkwap.errors import SparkwapError
-from sparkwap.operations import Operations
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import Operations
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
 
 SCRIPT = Path(__file__).parents[2] / "examples/load/load.py"
 EVENTS = ("web", "events")

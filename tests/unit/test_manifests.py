@@ -11,8 +11,8 @@ from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 
 from dbt.adapters.sparkwap import facts
-from sparkwap import manifests
-from sparkwap.errors import SparkwapError
+from sparkwap.core.errors import SparkwapError
+from sparkwap.ledger import manifests
 from sparkwap.pr.code import digests
 
 FILES = {

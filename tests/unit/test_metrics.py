@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.anomaly import Judgement
-from sparkwap.catalog import Lake
-from sparkwap.ledger import LedgerRows
-from sparkwap.metrics import Baselines, Measured, exact_rows, published, rows_sql
-from sparkwap.operations import NotPublished, Operations
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.audits.anomaly import Judgement
+from sparkwap.audits.metrics import Baselines, Measured, exact_rows, published, rows_sql
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset(), seconds=1.5)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
-REFUSALS = ("sparkwap/catalog/publish.py", "sparkwap/catalog/planning.py", "sparkwap/run.py")
+REFUSALS = ("sparkwap/publish/planner.py", "sparkwap/catalog/planning.py", "sparkwap/runs/run.py")
 """Files of which every refusal has to be in the list."""
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap import names
-from sparkwap.errors import ConfigError
+from sparkwap.core import names
+from sparkwap.core.errors import ConfigError
 
 RUN = "1A2b3c4d-9e8f-4000-8000-000000000000"
 SCHEMAS = st.from_regex(r"[a-z_][a-z0-9_]{0,20}", fullmatch=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkwap.net import (
+from sparkwap.gate.net import (
     GONE,
     MAIN,
     NEW,

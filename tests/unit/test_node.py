@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparkwap import node
-from sparkwap.errors import SparkwapError
+from sparkwap.core import node
+from sparkwap.core.errors import SparkwapError
 
 
 def test_the_node_is_there_while_it_is_built() -> None:

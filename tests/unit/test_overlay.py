@@ -1,4 +1,4 @@
-from sparkwap import overlay
+from sparkwap.runs import overlay
 
 
 def test_names_go_to_the_side_schema_to_the_letter() -> None:

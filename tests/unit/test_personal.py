@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, Marks
+from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, Marks
 
 
 def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str, Any]:

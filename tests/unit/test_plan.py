@@ -2,7 +2,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sparkwap.plan import (
+from sparkwap.gate.placement import (
     BuildPlan,
     Desired,
     decide_build,

@@ -12,20 +12,21 @@ import pyarrow as pa
 import pytest
 from vocabulary.documents import commands
 
-from sparkwap import build, diff, manifests
-from sparkwap.catalog import Lake
+from sparkwap import diff
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.cli import main
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.gate import PUBLISHING_OFF, UNTESTED
-from sparkwap.ledger import LedgerPublish
-from sparkwap.plan import Desired
+from sparkwap.cli import build, main
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings, from_environment
+from sparkwap.gate.verdicts import PUBLISHING_OFF, UNTESTED
+from sparkwap.ledger import manifests
+from sparkwap.ledger.ledger import LedgerPublish
 from sparkwap.pr import base, comment, life
 from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing
 from sparkwap.pr.standing import Standing, standing
-from sparkwap.run import NodeFact, Run
-from sparkwap.settings import GateSettings, from_environment
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.run import NodeFact, Run
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDERS = ("shop", "orders")

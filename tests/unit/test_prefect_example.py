@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from vocabulary.documents import ROOT, commands
 
-from sparkwap import replay
-from sparkwap.names import branch_problem
+from sparkwap.core.names import branch_problem
+from sparkwap.runs import replay
 
 SCRIPT = "examples/prefect/flow.py"
 # As far as the example asks for it: tries of a task, the state instead of an error, deployments.

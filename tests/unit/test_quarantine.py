@@ -6,11 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap import landing, quarantine
-from sparkwap.build import DbtCall, Lake, RawModel, parse_call
-from sparkwap.errors import ConfigError
-from sparkwap.quarantine import BadRow
-from sparkwap.settings import REPLAY
+from sparkwap import landing
+from sparkwap.cli import quarantine
+from sparkwap.core.dbt_cli import DbtCall, parse_call
+from sparkwap.core.errors import ConfigError
+from sparkwap.landing.entry import REPLAY
+from sparkwap.landing.raw_models import BadRow, RawModel
+from sparkwap.publish.lake import Lake
 
 ENTRY = landing.parse_entry(
     {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.catalog import Difference
-from sparkwap.gate import BuiltNode
-from sparkwap.rebuild import (
+from sparkwap.gate.verdicts import BuiltNode
+from sparkwap.runs.rebuild import (
     FOLLOWED,
     GiveUp,
     Rebuild,

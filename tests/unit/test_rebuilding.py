@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import Lake
-from sparkwap.errors import SparkwapError
-from sparkwap.plan import Desired
-from sparkwap.rebuilding import Ended, follow, told
-from sparkwap.run import Closing, NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
-from sparkwap.state import LastRun, require_unpublished
+from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.rebuilding import Ended, follow, told
+from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.state import LastRun, require_unpublished
 
 RUNS = [f"{number}a2b3c4d-0000-4000-8000-000000000000" for number in range(1, 6)]
 LOG, TOTALS, NOTES, OTHER = (("shop", name) for name in ("log", "totals", "notes", "other"))

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from sparkwap import redaction
-from sparkwap.errors import CatalogError
-from sparkwap.redaction import is_secret, redact, remember
+from sparkwap.core import redaction
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.redaction import is_secret, redact, remember
 from sparkwap.server import Endpoint, ServerConfig, catalog_properties
 from sparkwap.server.catalog import spark_catalog
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap import replay
 from sparkwap.catalog import Identifier
 from sparkwap.catalog.history import TableHistory
-from sparkwap.errors import ConfigError
-from sparkwap.replay import Change, Moment, Outside, Replay, ReplayRefused, asked, snapshot_at
+from sparkwap.core.errors import ConfigError
+from sparkwap.runs import replay
+from sparkwap.runs.replay import Change, Moment, Outside, Replay, ReplayRefused, asked, snapshot_at
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ORDERS: Identifier = ("shop", "orders")

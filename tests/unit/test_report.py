@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from sparkwap.catalog import Lake
+from sparkwap.catalog.model import LedgerRows
 from sparkwap.cli import main
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.ledger import SCHEMAS, LedgerRows
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.ledger.ledger import SCHEMAS
+from sparkwap.publish.lake import Lake
 from sparkwap.report import command
 from sparkwap.report.answers import Facts, answers, as_they_stand, ours, with_disabled
 
@@ -423,7 +424,7 @@ def test_without_a_lake_there_is_nothing_to_report(
 
 
 def a_lake(project: Path, *rows: LedgerRows) -> Lake:
-    from sparkwap.build import parse_call
+    from sparkwap.core.dbt_cli import parse_call
 
     folder = ["--project-dir", str(project), "--profiles-dir", str(project)]
     described = parse_call(folder).lake()

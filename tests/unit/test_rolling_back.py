@@ -10,13 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparkwap import lease as leasing
-from sparkwap.catalog import Identifier, Lake, RollbackRefused
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.operations import NotPublished, Operations
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.catalog import Identifier, RollbackRefused
+from sparkwap.catalog import lease as leasing
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
 
 KEPT = Desired()
 ORDERS, TOTALS = ("shop", "orders"), ("shop", "totals")
@@ -190,7 +191,7 @@ def test_force_cannot_bring_back_what_has_expired(lake: Lake) -> None:
     publish(lake, 1, "orders")
     table = lake.catalog.load_table(ORDERS)
     expired = table.metadata.snapshots[0].snapshot_id
-    from sparkwap.catalog.expire import expire
+    from sparkwap.maintenance.expiry import expire
 
     expire(lake, ORDERS, "x")
     with pytest.raises(RollbackRefused, match="cannot bring it back") as refused:

@@ -11,17 +11,18 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import CommitUnknown, Identifier, Lake
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.operations import NotPublished, Operations
-from sparkwap.plan import Desired
-from sparkwap.replay import Moment, Outside, Replay
-from sparkwap.run import NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
-from sparkwap.sqllex import relation_names
-from sparkwap.state import LastRun, require_unpublished
-from sparkwap.summary import lines
-from sparkwap.watched import Caught
+from sparkwap.catalog import CommitUnknown, Identifier
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.sqllex import relation_names
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.summary import lines
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.replay import Moment, Outside, Replay
+from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.watched import Caught
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
 SECOND = "2b3c4d5e-0000-4000-8000-000000000000"

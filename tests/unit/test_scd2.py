@@ -10,8 +10,8 @@ from typing import Any
 import jinja2
 import pytest
 
+from sparkwap.core.spark_types import wider
 from sparkwap.landing.sql import checked, plain_cast
-from sparkwap.spark_types import wider
 
 FOLDER = Path(__file__).parents[2] / "macros" / "scd2"
 

@@ -1,8 +1,7 @@
 import pytest
 
-from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings, from_environment, of_one_call
-from sparkwap.sweep import Limits
+from sparkwap.core.errors import ConfigError
+from sparkwap.gate.settings import GateSettings, Limits, from_environment, of_one_call
 
 
 def errors_of(variables: dict[str, object]) -> str:

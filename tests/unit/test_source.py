@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from sparkwap.cli import main
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 from sparkwap.landing import LandingError, parse_entry
 from sparkwap.landing.guessing import Answers, guess, read_samples, text_kind
 
@@ -329,7 +329,7 @@ def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     assert add(tmp_path, path, "--source", "Shop 1") == 1
     assert "--source is 'Shop 1'" in capsys.readouterr().err
     (tmp_path / "dbt_project.yml").unlink()
-    from sparkwap.source import add as add_source
+    from sparkwap.cli.source import add as add_source
 
     with pytest.raises(ConfigError, match="is no dbt project"):
         add_source([path], "shop", "things", Answers(), tmp_path)

@@ -1,6 +1,6 @@
 import pytest
 
-from sparkwap.spark_types import family, normal, widens, wider
+from sparkwap.core.spark_types import family, normal, widens, wider
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkwap.sqllex import ANY_RELATION, dotted_names, relation_names, tokens
+from sparkwap.core.sqllex import ANY_RELATION, dotted_names, relation_names, tokens
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.state import (
+from sparkwap.runs.state import (
     UNFINISHED,
     LastRun,
     RetryRecord,

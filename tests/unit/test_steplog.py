@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sparkwap import steplog, steps
-from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings
-from sparkwap.steps import STEPS, reached
+from sparkwap.core import steplog, steps
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.steps import STEPS, reached
+from sparkwap.gate.settings import GateSettings
 
 
 def _log(lines: list[str], times: list[float]) -> steplog.StepLog:

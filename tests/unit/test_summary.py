@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.settings import GateSettings
-from sparkwap.summary import lines, not_closed
-from sparkwap.watched import Caught
+from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.summary import lines, not_closed
+from sparkwap.gate.verdicts import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.runs.watched import Caught
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH = "wap_1a2b3c4d"

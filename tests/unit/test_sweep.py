@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.sweep import BranchFact, Limits, ManifestFact, TagFact, decide, words
+from sparkwap.gate.settings import Limits
+from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact, decide, words
 
 NOW = datetime(2025, 6, 15, 12, tzinfo=UTC)
 LIMITS = Limits(run_days=7, named_days=30, file_days=3)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.thresholds import accepting, cannot_fail
+from sparkwap.gate.thresholds import accepting, cannot_fail
 
 USUAL: dict[str, Any] = {"severity": "ERROR", "error_if": "!= 0"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.transient import Fate, Rule, classify, fate, rule_of, step, wait_seconds
+from sparkwap.core.retry import Fate, Rule, classify, fate, rule_of, step, wait_seconds
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 FATES: tuple[Fate, ...] = get_args(Fate)

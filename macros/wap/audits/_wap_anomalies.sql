@@ -1,7 +1,7 @@
 {#-
     The query of an anomaly audit: it returns a row for each metric of the candidate that is not
     what the last published ones lead to expect. Measures in one statement what the metadata does
-    not tell; the figures are judged by `sparkwap.anomaly`, and stand in the query.
+    not tell; the figures are judged by `sparkwap.audits.anomaly`, and stand in the query.
 
     metrics  dict: name of the metric -> SQL aggregate
     rule     dict of the arguments that say what an anomaly is

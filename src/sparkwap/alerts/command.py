@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkwap.alerts import events
 from sparkwap.alerts.model import Message
-from sparkwap.alerts.settings import AlertSettings
-from sparkwap.build import DbtCall, add_dbt_options, call_of
-from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings
+from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
+from sparkwap.core.errors import ConfigError
+from sparkwap.gate.alert_settings import AlertSettings
+from sparkwap.gate.settings import settings_of
 
 if TYPE_CHECKING:
     from sparkwap.alerts.send import Delivery
@@ -41,19 +41,6 @@ def register_alerts(commands: Commands) -> None:
 
 
 # ---------------------------------------------------------------- decisions
-
-
-def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSettings:
-    """The gate's settings, as a run has them.
-
-    Args:
-        raw: ``dbt_project.yml`` as it is written; dbt renders no Jinja in vars either.
-        given: The vars of the command line.
-    """
-    variables = dict(raw.get("vars") or {})
-    own = variables.get(str(raw.get("name"))) or {}
-    scoped = {k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"}
-    return GateSettings.from_vars({**scoped, **own, **given})
 
 
 def samples(settings: AlertSettings, names: Sequence[str], target: str) -> list[Message]:
@@ -127,7 +114,7 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
     from sparkwap.alerts.look import everything
     from sparkwap.alerts.notify import notify, told
     from sparkwap.alerts.project import of_manifest
-    from sparkwap.catalog import Lake
+    from sparkwap.publish.lake import Lake
 
     manifest, found = call.manifest(), call.lake()
     if found.open() is None:

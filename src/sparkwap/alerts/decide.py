@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sparkwap.alerts.model import Event, Message, Told
-from sparkwap.alerts.settings import AlertSettings, Route
+from sparkwap.alerts.model import Event, Message
+from sparkwap.gate.alert_settings import AlertSettings, Route
+from sparkwap.ledger.ledger import Told
 
 _WORST_FIRST = ("error", "warning")
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from sparkwap import next_command
-from sparkwap.alerts.model import Command, Event, FailedTest, Kind, Sample
+from sparkwap.alerts.model import Command, Event, FailedTest, Sample
 from sparkwap.alerts.project import Project, trouble
-from sparkwap.gate import PUBLISHING_OFF, BuiltNode, Decision
-from sparkwap.names import short_run_id
-from sparkwap.sweep import words
+from sparkwap.core import next_command
+from sparkwap.core.names import short_run_id
+from sparkwap.gate.alert_settings import Kind
+from sparkwap.gate.verdicts import PUBLISHING_OFF, BuiltNode, Decision
+from sparkwap.maintenance.decision import words
 
 UNCHANGED = "Readers of main see the state before this run."
 _REASONS = 3
@@ -25,7 +26,7 @@ _GO_ON: Mapping[Kind, tuple[str, str]] = {
 
 
 class Closing(Protocol):
-    """How a run ended, as `sparkwap.run.Closing` tells it."""
+    """How a run ended, as `sparkwap.runs.run.Closing` tells it."""
 
     @property
     def decision(self) -> Decision: ...
@@ -42,7 +43,7 @@ class Closing(Protocol):
 
 
 class Publish(Protocol):
-    """A publish, as `sparkwap.ledger.LedgerPublish` tells it."""
+    """A publish, as `sparkwap.ledger.ledger.LedgerPublish` tells it."""
 
     @property
     def publish_id(self) -> str: ...

@@ -8,19 +8,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import lease as leasing
-from sparkwap import names
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Quarantined
 from sparkwap.alerts.model import Event
 from sparkwap.alerts.project import Project
-from sparkwap.alerts.settings import AlertSettings
-from sparkwap.quarantine import open_rows
+from sparkwap.catalog import lease as leasing
+from sparkwap.core import names
+from sparkwap.gate.alert_settings import AlertSettings
+from sparkwap.landing.raw_models import open_rows
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from sparkwap.catalog import Identifier, Lake, OpenBranch
+    from sparkwap.catalog import Identifier, OpenBranch
+    from sparkwap.publish.lake import Lake
 
 _ROLLBACK_HOURS = 24
 

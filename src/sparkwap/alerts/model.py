@@ -7,22 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
-from sparkwap.names import is_run_branch
-
-Kind = Literal["rejected", "refused", "failed", "held", "quarantine", "rolled_back"]
-Severity = Literal["warning", "error"]
-
-SEVERITY: Mapping[Kind, Severity] = {
-    "rejected": "error",
-    "refused": "error",
-    "failed": "error",
-    "held": "warning",
-    "quarantine": "warning",
-    "rolled_back": "warning",
-}
-"""Kind of event -> how bad it is."""
+from sparkwap.core.names import is_run_branch
+from sparkwap.gate.alert_settings import SEVERITY, Kind, Severity
 
 TITLES: Mapping[Kind, str] = {
     "rejected": "rejected",
@@ -145,12 +132,3 @@ class Message:
         """The same each time that this message is tried."""
         parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.events)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An alert that was delivered, as the ledger has it."""
-
-    route: str
-    fingerprint: str
-    at: datetime

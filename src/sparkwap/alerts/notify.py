@@ -10,12 +10,12 @@ from sparkwap.alerts import render
 from sparkwap.alerts.decide import messages
 from sparkwap.alerts.model import Event, Message
 from sparkwap.alerts.send import Delivery, Transport, deliver
-from sparkwap.alerts.settings import AlertSettings
 from sparkwap.catalog.model import LedgerRows
-from sparkwap.redaction import redact
+from sparkwap.core.redaction import redact
+from sparkwap.gate.alert_settings import AlertSettings
 
 if TYPE_CHECKING:
-    from sparkwap.ledger import Ledger
+    from sparkwap.ledger.ledger import Ledger
 
 
 def notify(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.alerts.model import Sample
-from sparkwap.personal import CITING, WHOLE, Marks, meta_of
+from sparkwap.core.personal import CITING, WHOLE, Marks, meta_of
 
 _CELL = 80
 _NUMBER = re.compile(r"\d[\d,]*")

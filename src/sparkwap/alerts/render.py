@@ -1,6 +1,6 @@
 """A message as each kind of route takes it: Slack blocks, an Adaptive Card, mail, JSON. Pure.
 
-All texts go through `sparkwap.redaction`. A message that is too long for its route shows fewer
+All texts go through `sparkwap.core.redaction`. A message that is too long for its route shows fewer
 tables, and says how many it leaves out.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 from jinja2 import Environment, Template
 
 from sparkwap.alerts.model import TITLES, Command, Event, FailedTest, Message, Sample
-from sparkwap.names import short_run_id
-from sparkwap.redaction import redact
+from sparkwap.core.names import short_run_id
+from sparkwap.core.redaction import redact
 
 SHOWN = 20
 """Tables of one message, at most; what else is told is their number."""

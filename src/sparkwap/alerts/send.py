@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from sparkwap import __version__
 from sparkwap.alerts import render
 from sparkwap.alerts.model import Message
-from sparkwap.alerts.settings import OWNER, Mail, Route
-from sparkwap.errors import SparkwapError
-from sparkwap.redaction import redact, remember
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.redaction import redact, remember
+from sparkwap.gate.alert_settings import OWNER, Mail, Route
 
 if TYPE_CHECKING:
     import tenacity

@@ -1,10 +1,5 @@
-"""The catalog: states of tables, audit branches, clones, and publishing in one transaction.
+"""The catalog: states of tables, audit branches, clones, and commits, on SQL and REST catalogs."""
 
-`Lake` is the entrance. The catalog is Iceberg's JDBC catalog (SQLite or PostgreSQL), which Spark
-and PyIceberg share.
-"""
-
-from sparkwap.catalog.lake import Lake
 from sparkwap.catalog.model import (
     BranchItem,
     ColumnState,
@@ -46,7 +41,6 @@ __all__ = [
     "Identifier",
     "Item",
     "Kind",
-    "Lake",
     "LedgerRows",
     "Mismatch",
     "OpenBranch",

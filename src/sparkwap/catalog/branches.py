@@ -8,8 +8,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged, Store
-from sparkwap.errors import CatalogError
-from sparkwap.names import base_tag, is_run_branch
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import base_tag, is_run_branch
 
 BASE_METADATA = "wap.base-metadata"
 BASE_SNAPSHOT = "wap.base-snapshot"

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkwap.errors import CatalogError
-from sparkwap.steps import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, reached
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.steps import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, reached
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

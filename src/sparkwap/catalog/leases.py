@@ -49,7 +49,7 @@ class Lease:
         process_started: When that process was started, in seconds since the epoch by its machine's
             clock, as process ids are given out again.
         host: The name of its machine, for people.
-        machine: What tells machines and containers apart; see `sparkwap.lease.this_machine`.
+        machine: What tells machines and containers apart; see `lease.this_machine`.
         since: When it began, in seconds since the epoch, by the catalog's clock.
         renewed: When it was last heard of, likewise.
         ttl: How many seconds it lives without being renewed.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from sparkwap.errors import CatalogError, PublishError
+from sparkwap.core.errors import CatalogError, PublishError
 
 Identifier = tuple[str, str]
 """``(schema, name)`` of a table or view, without the catalog's name."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparkwap.catalog.leases import Guard
     from sparkwap.catalog.rows import Fate, Row, Swap
-    from sparkwap.steps import Part
+    from sparkwap.core.steps import Part
 
 Load = Callable[[str], Document]
 

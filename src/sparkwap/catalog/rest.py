@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from sparkwap import transient
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import updates
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
-from sparkwap.errors import CatalogError
+from sparkwap.core import retry
+from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
     from requests import Response
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.steps import Part
+    from sparkwap.core.steps import Part
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,10 +144,10 @@ class RestTables:
         body = {"namespace": [schema], "properties": properties}
         answer = self._send("POST", "namespaces", json=body)
         # A server whose database was busy; to ask twice does no harm, as there is none or one.
-        for tried in range(1, transient.TRIES):
+        for tried in range(1, retry.TRIES):
             if answer.status_code < 500:
                 break
-            time.sleep(transient.wait_seconds(tried, random.random()))
+            time.sleep(retry.wait_seconds(tried, random.random()))
             answer = self._send("POST", "namespaces", json=body)
         if answer.status_code == 409:
             if branch and self._schema_properties(schema).get(_SIDE_OF) != branch:

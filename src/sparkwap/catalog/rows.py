@@ -37,9 +37,9 @@ from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
-from sparkwap.errors import CatalogError
-from sparkwap.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
-from sparkwap.transient import rule_of
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.retry import rule_of
+from sparkwap.core.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -19,9 +19,9 @@ from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import CommitUnknown, Identifier
 from sparkwap.catalog.pointers import Pointers
 from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
-from sparkwap.errors import CatalogError
-from sparkwap.steps import COMMIT_STEPS, Operation, Part, reached
-from sparkwap.transient import rule_of, wait_seconds
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.retry import rule_of, wait_seconds
+from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -176,7 +176,7 @@ class Store:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
             operation: What the commit is for, which names its steps.
             tries: How often at most.
-            facts: What its steps are about; see `sparkwap.steps.reached`.
+            facts: What its steps are about; see `sparkwap.core.steps.reached`.
 
         Raises:
             CatalogError: Another writer was faster each time, or the database failed; nothing has

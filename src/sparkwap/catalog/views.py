@@ -9,8 +9,8 @@ from typing import Any
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier
-from sparkwap.sqllex import Token, dotted_names, identifier_clauses, relation_names, tokens
-from sparkwap.sqltext import quote
+from sparkwap.core.sqllex import Token, dotted_names, identifier_clauses, relation_names, tokens
+from sparkwap.core.sqltext import quote
 
 
 def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:

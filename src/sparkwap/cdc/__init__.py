@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkwap import node
 from sparkwap.cdc import partial as _partial
 from sparkwap.cdc import resets
 from sparkwap.cdc import whole as _whole
 from sparkwap.cdc.sql import own_columns, quoted, row_hash
-from sparkwap.errors import ConfigError
+from sparkwap.core import node
+from sparkwap.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

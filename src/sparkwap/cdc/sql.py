@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sparkwap.sqltext import quote as quote
+from sparkwap.core.sqltext import quote as quote
 
 PLACE = "struct(_sequence, _file_path, _row, _part)"
 """Where an event stands in the order of all events of its table."""

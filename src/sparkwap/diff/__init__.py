@@ -4,12 +4,12 @@ See ``docs/diff.md``. `comment` renders it for a pull request from anywhere, `Di
 a Spark session that one has, and `rendered` gives any of the formats.
 """
 
+from sparkwap.core.personal import Hidden
 from sparkwap.diff.comment import comment
 from sparkwap.diff.model import RunDiff, Sample, SchemaChange, TableDiff
 from sparkwap.diff.operation import rendered
 from sparkwap.diff.render import markdown, page
 from sparkwap.diff.work import Differ
-from sparkwap.personal import Hidden
 
 __all__ = [
     "Differ",

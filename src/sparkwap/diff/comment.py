@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparkwap.core.errors import SparkwapError
 from sparkwap.diff.render import LIMIT
-from sparkwap.errors import SparkwapError
 
 _SHOWN_LINES = 15
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.store import Store
+from sparkwap.core.errors import CatalogError
 from sparkwap.diff.plan import DataFile, DeleteFile, Files
-from sparkwap.erasure import avro
-from sparkwap.errors import CatalogError
 
 _DELETED = 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.diff import render
 from sparkwap.diff.model import RunDiff
-from sparkwap.errors import ConfigError, SparkwapError
 
 Format = Literal["text", "json", "markdown", "html"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sparkwap.sqltext import literal, quote
+from sparkwap.core.sqltext import literal, quote
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from sparkwap.core.sqltext import quote
 from sparkwap.diff.model import RowChange
 from sparkwap.diff.plan import Compared, IcebergType
-from sparkwap.sqltext import quote
 
 _MASK_BITS = 63
 SHOWN_CHARACTERS = 200

@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkwap import names
 from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.lake import Lake
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.rows import Row
 from sparkwap.catalog.sparksql import current_schema
+from sparkwap.core import names
+from sparkwap.core.errors import ConfigError
 from sparkwap.diff.plan import Column, columns_of
-from sparkwap.errors import ConfigError
+from sparkwap.publish.lake import Lake
 
 BASE = "base"
 """What to compare with in place of ``main``: where ``main`` was when the branch was opened."""

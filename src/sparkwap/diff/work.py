@@ -13,9 +13,12 @@ from typing import Any, get_args
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import sameness
-from sparkwap.catalog.lake import Lake
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.sparksql import partitioning
+from sparkwap.core.errors import CatalogError, ConfigError, SparkwapError
+from sparkwap.core.names import diff_folder
+from sparkwap.core.personal import Hidden
+from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff import plan as planning
 from sparkwap.diff import states
 from sparkwap.diff.files import Part, Snapshot, Unreadable, count_of
@@ -24,10 +27,7 @@ from sparkwap.diff.plan import Columns, FilePlan
 from sparkwap.diff.private import PrivateCatalog, Sql
 from sparkwap.diff.sql import Source, Statements, null_counts, seeds_of, text_sql
 from sparkwap.diff.states import State
-from sparkwap.errors import CatalogError, ConfigError, SparkwapError
-from sparkwap.names import diff_folder
-from sparkwap.personal import Hidden
-from sparkwap.sqltext import literal, quote
+from sparkwap.publish.lake import Lake
 
 _WAP_BRANCH = "spark.wap.branch"
 _PARTITIONS = "spark.sql.shuffle.partitions"

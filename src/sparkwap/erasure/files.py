@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkwap.catalog import Identifier, Lake, TableState
-from sparkwap.catalog import expire as forgetting
+from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
 from sparkwap.erasure.search import Search
+from sparkwap.maintenance import expiry as forgetting
+from sparkwap.publish.lake import Lake
 
 _PARQUET = ".parquet"
 _DATA = (_PARQUET, ".orc", ".avro")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sparkwap import names
-from sparkwap.catalog import Identifier, Lake, OpenBranch, TableState
-from sparkwap.catalog import expire as forgetting
+from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.core import names
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.sqltext import quote
 from sparkwap.erasure.files import LakeFiles
 from sparkwap.erasure.journal import Journal
 from sparkwap.erasure.plan import (
@@ -27,9 +29,8 @@ from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Request
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
 from sparkwap.erasure.search import Search
-from sparkwap.errors import ConfigError
-from sparkwap.ledger import NAMESPACE
-from sparkwap.sqltext import quote
+from sparkwap.maintenance import expiry as forgetting
+from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
 

@@ -19,11 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap import names
-from sparkwap.catalog import BranchItem, Identifier, Lake, LedgerRows, PublishRefused
-from sparkwap.catalog import expire as forgetting
+from sparkwap.catalog import BranchItem, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.core import names
+from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.erasure import report
 from sparkwap.erasure.files import LakeFiles
 from sparkwap.erasure.journal import Journal
@@ -33,8 +34,8 @@ from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Request
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
-from sparkwap.errors import ConfigError, GateError, SparkwapError
-from sparkwap.ledger import NAMESPACE
+from sparkwap.maintenance import expiry as forgetting
+from sparkwap.publish.lake import Lake
 
 _LOOKS = 4
 """How often the lake is looked at, where others write to it meanwhile."""

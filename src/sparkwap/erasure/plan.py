@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sparkwap.catalog.model import Identifier
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
+from sparkwap.core.sqltext import quote
 from sparkwap.erasure.search import Search, text_of
-from sparkwap.errors import ConfigError
-from sparkwap.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
-from sparkwap.sqltext import quote
 
 # The columns by which a table that macro `quarantine` has made is known.
 _QUARANTINE = frozenset({"file_path", "line", "reason", QUARANTINED_ROW})

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from sparkwap.catalog import avro
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure import avro
 from sparkwap.erasure.plan import Place
 from sparkwap.erasure.search import Search, bound_text, text_of
 

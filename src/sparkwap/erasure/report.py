@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.expire import Expired
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Request
+from sparkwap.maintenance.expiry import Expired
 
 if TYPE_CHECKING:
     from sparkwap.erasure.look import Found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkwap.catalog.model import Identifier
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
     "wap_erase": {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.catalog.model import Identifier
+from sparkwap.core.sqltext import quote
 from sparkwap.erasure.plan import FILE_ROWS, Conditions
-from sparkwap.sqltext import quote
 
 
 @dataclass(frozen=True)

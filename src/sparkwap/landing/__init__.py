@@ -39,15 +39,7 @@ cannot be read as a whole (broken archive, not UTF-8) fails its table, and no ot
 """
 
 from sparkwap.landing.contents import look_into
-from sparkwap.landing.entry import (
-    FORMATS,
-    KINDS,
-    LOADS,
-    OPERATIONS,
-    Entry,
-    Layout,
-    parse_entry,
-)
+from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, Layout, parse_entry
 from sparkwap.landing.errors import LandingError
 from sparkwap.landing.files import (
     LandingFile,

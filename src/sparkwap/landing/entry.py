@@ -49,8 +49,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparkwap.core.spark_types import SIMPLE, normal
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.spark_types import SIMPLE, normal
 
 KINDS = ("extract", "changes")
 LOADS = ("full", "changes", "inserts")
@@ -70,6 +70,8 @@ _KNOWN = (
 )  # fmt: skip
 _NEEDED = ("entity", "kind", "columns", "key", "files")
 _LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes", "format")
+UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"
+"""Environment variables that say for one call what `landing_until` and `landing_replay` say."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparkwap.errors import SparkwapError
+from sparkwap.core.errors import SparkwapError
 
 
 class LandingError(SparkwapError):

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.landing.errors import LandingError, any_of

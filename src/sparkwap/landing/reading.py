@@ -8,11 +8,11 @@ from datetime import date
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import node
+from sparkwap.core import node
 from sparkwap.landing import drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
-from sparkwap.landing.entry import Entry, Layout, parse_entry
+from sparkwap.landing.entry import REPLAY, UNTIL, Entry, Layout, parse_entry
 from sparkwap.landing.files import (
     LandingFile,
     choose,
@@ -24,7 +24,6 @@ from sparkwap.landing.files import (
     root_of,
 )
 from sparkwap.landing.sql import text
-from sparkwap.settings import REPLAY, UNTIL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,9 +11,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from sparkwap import sqltext
+from sparkwap.core import sqltext
+from sparkwap.core.spark_types import decimal_digits, normal, wider
 from sparkwap.landing.entry import Entry, Layout
-from sparkwap.spark_types import decimal_digits, normal, wider
 
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19

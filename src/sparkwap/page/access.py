@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 
 TOKEN = "SPARKWAP_PAGE_TOKEN"
 """Environment variable: the token, in place of one that is made."""

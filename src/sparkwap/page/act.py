@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkwap.build import DbtCall
-from sparkwap.errors import ConfigError
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.redaction import redact
 from sparkwap.page.access import without_secrets
-from sparkwap.redaction import redact
 
 OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
 """All that the page can call."""

@@ -12,16 +12,17 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sparkwap.alerts.command import settings_of
 from sparkwap.alerts.project import Project, of_manifest
-from sparkwap.build import DbtCall, RawModel, parse_call, raw_models
-from sparkwap.catalog import Lake
-from sparkwap.errors import SparkwapError
-from sparkwap.ledger import LOADED
+from sparkwap.core.dbt_cli import DbtCall, parse_call
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.personal import Hidden
+from sparkwap.core.redaction import redact
+from sparkwap.gate.settings import settings_of
+from sparkwap.landing.raw_models import RawModel, raw_models
+from sparkwap.ledger.ledger import LOADED
 from sparkwap.page import access, act, charts, look, shown
 from sparkwap.page.command import folder_of
-from sparkwap.personal import Hidden
-from sparkwap.redaction import redact
+from sparkwap.publish.lake import Lake
 
 _ROWS_SHOWN = 200
 _DAYS = (1, 7, 30, 90, 365)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkwap.build import DbtCall, add_dbt_options, given_options, parse_call
-from sparkwap.errors import ConfigError
+from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, given_options, parse_call
+from sparkwap.core.errors import ConfigError
 from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
 
 if TYPE_CHECKING:

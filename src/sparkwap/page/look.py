@@ -10,16 +10,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import build, names
-from sparkwap import lease as leasing
-from sparkwap.catalog import Identifier, Lake, OpenBranch, TableState, sameness
+from sparkwap.catalog import Identifier, OpenBranch, TableState, sameness
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.core import names
+from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import State
-from sparkwap.ledger import NAMESPACE, BranchHistory, ended_otherwise
+from sparkwap.landing.raw_models import BadRow, RawModel, open_rows
+from sparkwap.ledger.ledger import BranchHistory, ended_otherwise
 from sparkwap.page.shown import Compared, Side
-from sparkwap.quarantine import BadRow, open_rows
+from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -36,7 +39,7 @@ _KEYS_READ = 100_000
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger has of the last days; each its rows, as `sparkwap.ledger.SCHEMAS` says.
+    """What the ledger has of the last days; each its rows, as the ledger's `SCHEMAS` says.
 
     ``ended_otherwise`` has what became of runs after they had ended, by run id.
     """
@@ -75,7 +78,7 @@ class Standing:
 
 
 @contextmanager
-def opened(described: build.Lake) -> Iterator[Lake | None]:
+def opened(described: LakePlace) -> Iterator[Lake | None]:
     """The lake; None if there is none yet, as opening one would make it."""
     if not described.exists:
         yield None
@@ -198,7 +201,7 @@ class Quarantine:
     good: int
 
 
-def quarantines(lake: Lake, models: Sequence[build.RawModel]) -> list[Quarantine]:
+def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
     """The quarantines of all raw tables on ``main``, by name.
 
     A raw table is known by its columns: dbt's manifest has only what was parsed last.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sparkwap import next_command
+from sparkwap.core import next_command
+from sparkwap.core.names import short_run_id
 from sparkwap.diff.model import SchemaChange
-from sparkwap.names import short_run_id
 
 Row = Mapping[str, Any]
 
@@ -682,7 +682,7 @@ def reasons(rows: Iterable[Any]) -> list[dict[str, Any]]:
     The values that reasons quote are left out: they part what is one trouble, and may be personal.
 
     Args:
-        rows: Of `sparkwap.quarantine.BadRow`.
+        rows: Of `sparkwap.cli.quarantine.BadRow`.
     """
     groups: dict[str, list[Any]] = {}
     for row in rows:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.errors import ConfigError
-from sparkwap.manifests import Document, unpack
-from sparkwap.names import short_run_id
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.names import short_run_id
+from sparkwap.ledger.manifests import Document, unpack
 from sparkwap.pr.code import BUILT
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
-    from sparkwap.ledger import Ledger, LedgerPublish
+    from sparkwap.ledger.ledger import Ledger, LedgerPublish
 
 MANIFEST = "manifest.json"
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sparkwap.manifests import Document, reduced
+from sparkwap.ledger.manifests import Document, reduced
 
 BUILT = frozenset({"model", "seed", "snapshot"})
 

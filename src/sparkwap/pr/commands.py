@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkwap.build import add_dbt_options, call_of, say
-from sparkwap.errors import ConfigError, SparkwapError
-from sparkwap.names import BRANCH_RULE, branch_problem, is_run_branch
+from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.names import BRANCH_RULE, branch_problem, is_run_branch
 
 if TYPE_CHECKING:
     # Not at run time: the catalog comes with it, for which other commands would wait.

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkwap import next_command
-from sparkwap.gate import PUBLISHING_OFF
-from sparkwap.personal import CITING
+from sparkwap.core import next_command
+from sparkwap.core.personal import CITING
+from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import Outcome, Row, Standing
 

@@ -13,21 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import next_command
-from sparkwap.build import DbtCall
-from sparkwap.errors import SparkwapError
-from sparkwap.manifests import unpack
+from sparkwap.core import next_command
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.settings import of_one_call
+from sparkwap.ledger.manifests import unpack
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
 from sparkwap.pr.code import digests
 from sparkwap.pr.merging import Differing, differing
 from sparkwap.pr.standing import Standing, standing
-from sparkwap.settings import of_one_call
 
 if TYPE_CHECKING:
-    from sparkwap.catalog import Lake
-    from sparkwap.manifests import Document
+    from sparkwap.ledger.manifests import Document
+    from sparkwap.publish.lake import Lake
 
 EXIT_ERROR = 1
 FOLDER = "pr"
@@ -85,7 +85,7 @@ class PullRequest:
         """The lake; None where nothing was ever built."""
         if self._lake is None:
             # Here, as it brings PyIceberg along, which `--help` does not need.
-            from sparkwap.catalog import Lake
+            from sparkwap.publish.lake import Lake
 
             found = self._call.lake()
             if found.exists:

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from sparkwap.catalog.model import Difference
-from sparkwap.gate import PUBLISHING_OFF
-from sparkwap.rebuild import FOLLOWED
+from sparkwap.gate.verdicts import PUBLISHING_OFF
+from sparkwap.runs.rebuild import FOLLOWED
 
 Row = Mapping[str, Any]
 Outcome = Literal[

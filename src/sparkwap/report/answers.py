@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from sparkwap.personal import Marks
+from sparkwap.core.personal import Marks
 
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]

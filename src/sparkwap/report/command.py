@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import names
-from sparkwap.build import DbtCall, add_dbt_options, call_of
-from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.core import names
+from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.report.answers import Facts, answers, as_they_stand, ours, utc_now, with_disabled
 
 if TYPE_CHECKING:
-    from sparkwap.catalog import Lake
+    from sparkwap.publish.lake import Lake
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -102,8 +102,8 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
     Raises:
         ConfigError: Nothing was built here yet.
     """
-    from sparkwap.catalog import Lake
-    from sparkwap.ledger import ended_otherwise
+    from sparkwap.ledger.ledger import ended_otherwise
+    from sparkwap.publish.lake import Lake
 
     described = call.lake()
     if described.open() is None:

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from sparkwap.errors import CatalogError, ConfigError
-from sparkwap.redaction import is_secret
+from sparkwap.core.errors import CatalogError, ConfigError
+from sparkwap.core.redaction import is_secret
 from sparkwap.server.config import Layout, ServerConfig
 
 CATALOG_NAME = "lake"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkwap.errors import ConfigError
-from sparkwap.redaction import remember
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.redaction import remember
 
 LOOPBACK = "127.0.0.1"
 

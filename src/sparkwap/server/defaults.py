@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 from sparkwap.server.catalog import CATALOG_NAME, spark_catalog
 from sparkwap.server.config import LOOPBACK, ServerConfig
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkwap.errors import JarError
+from sparkwap.core.errors import JarError
 from sparkwap.server import trust
 from sparkwap.server.config import LOOPBACK
 from sparkwap.server.java import MODULE_OPTIONS, Java

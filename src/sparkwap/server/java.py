@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkwap.errors import JavaError
+from sparkwap.core.errors import JavaError
 
 ACCEPTED = (17, 21)
 

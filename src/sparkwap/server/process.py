@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from sparkwap.errors import ConfigError, ServerError
+from sparkwap.core.errors import ConfigError, ServerError
 from sparkwap.server import catalog, defaults, jars, java
 from sparkwap.server import state as states
 from sparkwap.server.config import LOOPBACK, Endpoint, Layout, ServerConfig, resolve_lake

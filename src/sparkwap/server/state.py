@@ -14,7 +14,7 @@ from typing import IO
 
 import psutil
 
-from sparkwap.errors import ServerError
+from sparkwap.core.errors import ServerError
 from sparkwap.server.config import LOOPBACK, Endpoint, Layout
 from sparkwap.server.defaults import marker
 

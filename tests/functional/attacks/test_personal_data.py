@@ -1,8 +1,8 @@
 """Attacked: whatever shows values, with a value under each mark that says it is personal.
 
-The marks are those of `sparkwap.personal`, taken from there: one that is added is tried here, and
-an output that goes by a list of its own fails. A new output belongs into `outputs`. The page, which
-needs no Spark, has the same in its unit tests.
+The marks are those of `sparkwap.core.personal`, taken from there: one that is added is tried here,
+and an output that goes by a list of its own fails. A new output belongs into `outputs`. The page,
+which needs no Spark, has the same in its unit tests.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pytest
 from endpoints import Endpoint, endpoint
 from vocabulary import MakeProject, Outcome, Project, Reader
 
-from sparkwap.build import DbtCall, parse_call
-from sparkwap.catalog import Lake
+from sparkwap.core.dbt_cli import DbtCall, parse_call
+from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT
 from sparkwap.diff import comment
-from sparkwap.personal import MARKS, OF_TABLES, RAW_TEXT
 from sparkwap.pr.comment import render
 from sparkwap.pr.standing import standing
+from sparkwap.publish.lake import Lake
 from sparkwap.report.answers import answers
 from sparkwap.report.command import collect
 

@@ -19,7 +19,8 @@ from crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTAT
 from crashes.injector import LAKE_VARIABLE, STRIKES
 from vocabulary import Project, Reader
 
-from sparkwap import server, steps
+from sparkwap import server
+from sparkwap.core import steps
 
 FILES = {
     "models/log.sql": """

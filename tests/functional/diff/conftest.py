@@ -14,8 +14,8 @@ import pytest
 from pyhive import hive
 
 from sparkwap import server
-from sparkwap.catalog import Lake
 from sparkwap.diff import Differ, Hidden, TableDiff
+from sparkwap.publish.lake import Lake
 
 # Of these tests alone, in a lake that others use too.
 BRANCH = f"diff_{secrets.token_hex(2)}"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from vocabulary import MakeProject, Project, Reader
 
+from sparkwap.core.errors import SparkwapError
 from sparkwap.diff import comment
-from sparkwap.errors import SparkwapError
 
 from .conftest import Truth
 

@@ -13,7 +13,7 @@ from vocabulary import Project, Reader, SparkReader
 from vocabulary.catalogs import RunningCatalog, running_catalog
 
 from sparkwap import server
-from sparkwap.catalog import Lake
+from sparkwap.publish.lake import Lake
 
 MEMORY = "1g"
 ANNA = "anna.berg@mail.example"

@@ -16,8 +16,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from vocabulary import Project, Reader, SparkReader
 from vocabulary.catalogs import KIND
 
-from sparkwap.catalog import Lake
 from sparkwap.erasure import operation
+from sparkwap.publish.lake import Lake
 
 from .conftest import ANNA, BO, FORMER
 

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from vocabulary.landing import LandingProject, make_landing_project
 
-from sparkwap import quarantine
-from sparkwap.build import Lake, RawModel
+from sparkwap.cli import quarantine
 from sparkwap.landing import formats, parse_entry
+from sparkwap.landing.raw_models import RawModel
 from sparkwap.landing.sql import text
+from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
     from vocabulary import MakeProject, Outcome, Reader, SparkReader

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkwap import source
+from sparkwap.cli import source
 from sparkwap.landing.guessing import Answers
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from vocabulary import Look, MakeProject, Poller, Project, Reader, SparkReader
 from vocabulary.catalogs import TRANSACTIONS
 from vocabulary.ci import Ended, GitHub, Place
 
-from sparkwap import manifests
+from sparkwap.ledger import manifests
 
 TABLE = "{{ config(materialized='table') }} "
 SNAPSHOT = """

@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from sparkwap.errors import ServerError
+from sparkwap.core.errors import ServerError
 from sparkwap.server import (
     CATALOG_NAME,
     Endpoint,

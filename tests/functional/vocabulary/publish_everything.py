@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sparkwap import run
-from sparkwap.gate import BuiltNode, Decision, Verdict
+from sparkwap.gate.verdicts import BuiltNode, Decision, Verdict
+from sparkwap.runs import run
 
 
 def _publish_everything(nodes: Iterable[BuiltNode], *_: Any) -> Decision:

@@ -21,7 +21,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from sparkwap.errors import JavaError
+from sparkwap.core.errors import JavaError
 from sparkwap.server import trust
 from sparkwap.server.jars import SQLITE
 from sparkwap.server.java import find as find_java

@@ -9,7 +9,7 @@ import agate
 import pytest
 
 from dbt.adapters.sparkwap.alerting import RunAlerts
-from sparkwap.alerts.settings import AlertSettings
+from sparkwap.gate.alert_settings import AlertSettings
 
 
 class Node:

@@ -11,8 +11,8 @@ import pytest
 
 from dbt.adapters.sparkwap import anomalies
 from dbt.adapters.sparkwap.facts import Manifest
-from sparkwap.anomaly import Sample
-from sparkwap.errors import ConfigError
+from sparkwap.audits.anomaly import Sample
+from sparkwap.core.errors import ConfigError
 
 TEST = {"unique_id": "test.p.t", "attached_node": "model.p.a", "config": {}}
 NAME = "wap_volume_anomaly"

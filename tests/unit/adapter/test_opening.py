@@ -15,12 +15,12 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap import impl
-from sparkwap import overlay, replay
-from sparkwap.catalog import Lake
-from sparkwap.plan import Desired
-from sparkwap.run import NodeFact, Run
-from sparkwap.settings import GateSettings
-from sparkwap.state import UNFINISHED, LastRun
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs import overlay, replay
+from sparkwap.runs.run import NodeFact, Run
+from sparkwap.runs.state import UNFINISHED, LastRun
 
 DEAD = "1a2b3c4d-0000-4000-8000-000000000000"
 OTHER = "2b3c4d5e-0000-4000-8000-000000000000"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dbt.adapters.sparkwap.relation import SparkWapRelation, is_as_of
-from sparkwap import overlay
+from sparkwap.runs import overlay
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from dbt.adapters.sparkwap.sessions import (
     base_settings,
     short_error,
 )
-from sparkwap import transient
-from sparkwap.transient import Fate
+from sparkwap.core import retry
+from sparkwap.core.retry import Fate
 
 
 class Session:
@@ -234,7 +234,7 @@ def test_tries_of_a_statement_are_bounded(
     opened[0].fails = DbtRuntimeError(BUSY)
     with pytest.raises(DbtDatabaseError, match="SQLITE_BUSY"):
         handle.execute("insert into t values (1)")
-    assert len(opened[0].sent) == transient.TRIES
+    assert len(opened[0].sent) == retry.TRIES
 
 
 def test_nothing_is_sent_again_where_nobody_can_look(

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.alerts.decide import messages
-from sparkwap.alerts.model import SEVERITY, Event, Message, Told
-from sparkwap.alerts.settings import AlertSettings, Route
+from sparkwap.alerts.model import Event, Message
+from sparkwap.gate.alert_settings import SEVERITY, AlertSettings, Route
+from sparkwap.ledger.ledger import Told
 
 from .conftest import NOW, RUN, event
 

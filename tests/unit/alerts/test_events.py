@@ -12,8 +12,8 @@ from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.gate import AuditTest, BuiltNode, Decision, TestResult, decide
-from sparkwap.settings import GateSettings
+from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.verdicts import AuditTest, BuiltNode, Decision, TestResult, decide
 
 from .conftest import NOW, RUN, sample
 

@@ -15,9 +15,10 @@ from sparkwap.alerts import look
 from sparkwap.alerts.model import Event
 from sparkwap.alerts.notify import notify, safely, told
 from sparkwap.alerts.project import of_manifest
-from sparkwap.alerts.settings import AlertSettings, parse
-from sparkwap.catalog import Lake
-from sparkwap.ledger import Ledger, LedgerRows
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.gate.alert_settings import AlertSettings, parse
+from sparkwap.ledger.ledger import Ledger
+from sparkwap.publish.lake import Lake
 
 from .conftest import RUN, event
 
@@ -146,7 +147,7 @@ class TestLook:
         assert self.held(lake, hours=25) == [("held", "shop.orders", ("jane",), "pr_7")]
 
     def test_a_branch_that_a_run_is_at_work_on(self, lake: Lake) -> None:
-        from sparkwap import lease
+        from sparkwap.catalog import lease
 
         self.put_on_branch(lake, "pr_7")
         holding = lease.hold(lake.leases, run_id=RUN, branch="pr_7", command="build")

@@ -17,11 +17,11 @@ from dbt.adapters.sparkwap.alerting import RunAlerts
 from sparkwap.alerts import look
 from sparkwap.alerts.notify import notify
 from sparkwap.alerts.project import of_manifest
-from sparkwap.catalog import Lake
-from sparkwap.operations import Operations
-from sparkwap.plan import Desired
-from sparkwap.run import Closing, NodeFact, Run, TestFact, TestSeen
-from sparkwap.settings import GateSettings
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import Operations
+from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.shop.orders", ORDERS, "model", "success", None, frozenset())

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkwap.alerts import render
 from sparkwap.alerts.model import Command, Event, Message
-from sparkwap.redaction import remember
+from sparkwap.core.redaction import remember
 
 from .conftest import RUN, event, failed, message, sample
 

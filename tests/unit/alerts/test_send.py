@@ -12,8 +12,8 @@ from endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
 from sparkwap.alerts import render
 from sparkwap.alerts.model import Message
 from sparkwap.alerts.send import Delivery, deliver, secrets_of
-from sparkwap.alerts.settings import Route, Value, parse
-from sparkwap.redaction import redact
+from sparkwap.core.redaction import redact
+from sparkwap.gate.alert_settings import Route, Value, parse
 
 from .conftest import message
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkwap.alerts.command import settings_of
-from sparkwap.alerts.settings import AlertSettings, Route, Value, parse
-from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings
+from sparkwap.core.errors import ConfigError
+from sparkwap.gate.alert_settings import AlertSettings, Route, Value, parse
+from sparkwap.gate.settings import GateSettings, settings_of
 
 SLACK = {"name": "team", "type": "slack", "url": "{{ env_var('HOOK') }}"}
 MAIL = {

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import BranchItem, Identifier, Lake, PublishReceipt, SideItem
+from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
 SIDE = "s__pr_1"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.errors import CatalogError
+from sparkwap.core.errors import CatalogError
 
 Bench = Any
 

@@ -25,8 +25,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from sparkwap.catalog import ColumnState, Lake, OpenedBranch, SideObject
-from sparkwap.errors import CatalogError, ConfigError
+from sparkwap.catalog import ColumnState, OpenedBranch, SideObject
+from sparkwap.core.errors import CatalogError, ConfigError
+from sparkwap.publish.lake import Lake
 
 BRANCH, SIDE = "pr_1", "s__pr_1"
 Bench = Any

@@ -13,13 +13,14 @@ import pytest
 from crashes.injector import Injector
 from vocabulary.postgres import running_postgres
 
-from sparkwap import lease as leasing
-from sparkwap import steps
-from sparkwap.catalog import Lake, LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.rows import Row, Swap
-from sparkwap.errors import CatalogError
-from sparkwap.sweep import Limits
-from sparkwap.sweeper import Sweeper
+from sparkwap.core import steps
+from sparkwap.core.errors import CatalogError
+from sparkwap.gate.settings import Limits
+from sparkwap.maintenance.sweeper import Sweeper
+from sparkwap.publish.lake import Lake
 
 Bench = Any
 

@@ -15,7 +15,6 @@ from sqlalchemy.exc import OperationalError
 from sparkwap.catalog import (
     BranchItem,
     CommitUnknown,
-    Lake,
     LedgerRows,
     PublishRefused,
     PublishUnverified,
@@ -24,7 +23,8 @@ from sparkwap.catalog import (
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.rows import Row, Rows, Swap
-from sparkwap.errors import CatalogError
+from sparkwap.core.errors import CatalogError
+from sparkwap.publish.lake import Lake
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any

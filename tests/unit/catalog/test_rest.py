@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 from vocabulary.rest import RestServer, running_rest_server
 
-from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused, expire
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
 from sparkwap.catalog.updates import current_version
-from sparkwap.errors import CatalogError
+from sparkwap.core.errors import CatalogError
+from sparkwap.maintenance import expiry
 
 pytestmark = pytest.mark.long
 
@@ -369,10 +370,10 @@ def test_force_that_dies_is_completed_by_the_next_command(
 
 def _expired(rest: Bench) -> tuple[Any, set[str]]:
     """What the table is after an expiry, and the files that nothing refers to."""
-    expire.expire(rest.lake, ("s", "a"), RUN)
+    expiry.expire(rest.lake, ("s", "a"), RUN)
     row = rest.lake.store.rows.get(("s", "a"))
-    files = expire.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
-    left = expire.unreachable(files, expire.reachable(rest.lake))
+    files = expiry.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
+    left = expiry.unreachable(files, expiry.reachable(rest.lake))
     return rest.lake.store.load(row.location), set(left)
 
 
@@ -383,7 +384,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     table.manage_snapshots().create_tag(first, "old").commit()
     data = {task.file.file_path for task in table.scan().plan_files()}
     rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
-    before = expire.files_of(rest.lake, rest.state(("s", "a")).location)
+    before = expiry.files_of(rest.lake, rest.state(("s", "a")).location)
     document, left = _expired(rest)
     main = md.main_of(document)
     assert [one["snapshot-id"] for one in document["snapshots"]] == [main]
@@ -398,7 +399,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     assert sum(path.endswith("metadata.json") for path in before) == sum(
         path.endswith("metadata.json") and path in before for path in left
     )
-    expire.delete_files(rest.lake, left)
+    expiry.delete_files(rest.lake, left)
     assert rest.read("a") == [1, 3]
     rest.lake.catalog.load_table(("s", "a")).append(
         rest.lake.catalog.load_table(("s", "a")).scan().to_arrow()
@@ -411,7 +412,7 @@ def test_expiring_again_changes_nothing(rest: Bench) -> None:
     rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
     _expired(rest)
     before = rest.pointers()
-    assert expire.expire(rest.lake, ("s", "a"), RUN).snapshots == 0
+    assert expiry.expire(rest.lake, ("s", "a"), RUN).snapshots == 0
     assert rest.pointers() == before
 
 
@@ -430,7 +431,7 @@ def test_an_expiry_that_died_while_the_log_turned_is_completed(
     with monkeypatch.context() as patch:
         _changes(rest, patch, dying)
         with pytest.raises(Died):
-            expire.expire(rest.lake, ("s", "a"), RUN)
+            expiry.expire(rest.lake, ("s", "a"), RUN)
     assert "wap.log-limit" in rest.state(("s", "a")).properties
     _expired(rest)
     left = rest.state(("s", "a")).properties

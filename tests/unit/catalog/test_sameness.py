@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import BranchItem, Lake, PublishRefused, SideItem
+from sparkwap.catalog import BranchItem, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Conflict, Row, Rows, Swap
 from sparkwap.catalog.sameness import between, same_rows, stands_alone
+from sparkwap.publish.lake import Lake
 
 BRANCH, SIDE = "pr_1", "s__pr_1"
 Bench = Any

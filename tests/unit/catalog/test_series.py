@@ -12,24 +12,19 @@ from typing import Any
 
 import pytest
 
-from sparkwap.catalog import (
-    PublishRefused,
-    PublishTorn,
-    RollbackRefused,
-    RollbackTorn,
-    series,
-    sweeping,
-)
+from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Item, Mismatch
-from sparkwap.catalog.publish import Publisher
 from sparkwap.catalog.rest import RestTables, _change
 from sparkwap.catalog.rows import Conflict, Row, Rows, Swap, Unanswered
 from sparkwap.catalog.store import Store
-from sparkwap.operations import Operations
-from sparkwap.settings import GateSettings
-from sparkwap.sweep import Limits, decide
+from sparkwap.gate.settings import GateSettings, Limits
+from sparkwap.maintenance import branches
+from sparkwap.maintenance.decision import decide
+from sparkwap.publish import sequential
+from sparkwap.publish.planner import Publisher
+from sparkwap.runs.operations import Operations
 
 pytestmark = pytest.mark.long
 
@@ -126,7 +121,7 @@ def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose catalog changes one thing at a time."""
     bench.lake._store = Store(OneByOne(bench.lake.store.rows))
     # Nobody is waited for.
-    monkeypatch.setattr(series, "pause", lambda attempt: None)
+    monkeypatch.setattr(sequential, "pause", lambda attempt: None)
     return bench
 
 
@@ -462,8 +457,8 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     expected = {**OLD, moved: [1, 9]}
     assert seen(slow) == expected
     # A process that has stood still meanwhile plans anew, on what the table is now.
-    journal = series.journal_of(next(r for r in journals(slow) if r["state"] == "intended"))
-    port = series.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    journal = sequential.journal_of(next(r for r in journals(slow) if r["state"] == "intended"))
+    port = sequential.PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
     with pytest.raises(jn.Moved, match="the publish is undone"):
         port.forward([move])
@@ -478,7 +473,7 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
         slow.publish(*items)
-    found = sweeping.survey(slow.lake)
+    found = branches.survey(slow.lake)
     fences = [tag for tag in found.tags if tag.fence]
     assert {tag.table for tag in fences} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]
@@ -525,15 +520,15 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
 # -- one step, and others between the look and the deed ------------------------------------------
 
 
-def port_of(bench: Bench, item: Item) -> tuple[series.PublishPort, jn.Move]:
+def port_of(bench: Bench, item: Item) -> tuple[sequential.PublishPort, jn.Move]:
     """The publish of one item, as its journal has it."""
     store = bench.lake.store
-    rows = store.rows.find(series.names_of([item]))
+    rows = store.rows.find(sequential.names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
-    (move,) = series.moves_of([plan], [item], store.load)
+    (move,) = sequential.moves_of([plan], [item], store.load)
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
-    return series.PublishPort(store, journal, schemas), move
+    return sequential.PublishPort(store, journal, schemas), move
 
 
 def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
@@ -600,8 +595,8 @@ def test_what_came_of_it_is_told() -> None:
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}
-    series.outcome_or_raise(journal, jn.Outcome("completed"), {})
+    sequential.outcome_or_raise(journal, jn.Outcome("completed"), {})
     with pytest.raises(PublishRefused):
-        series.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
+        sequential.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
     with pytest.raises(PublishTorn):
-        series.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)
+        sequential.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)

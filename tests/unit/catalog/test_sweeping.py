@@ -18,17 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap import lease as leasing
-from sparkwap.catalog import BranchItem, Lake, LedgerRows, PublishRefused, orphans, sweeping
+from sparkwap.catalog import BranchItem, LedgerRows, PublishRefused
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.rows import Row, Swap
-from sparkwap.errors import CatalogError
-from sparkwap.ledger import KeptManifest, LedgerPublish
+from sparkwap.core.errors import CatalogError
+from sparkwap.gate.settings import GateSettings, Limits
+from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+from sparkwap.maintenance import branches, orphans
+from sparkwap.maintenance.decision import decide
+from sparkwap.maintenance.sweeper import Report, Sweeper, end_of_run, lines
 from sparkwap.pr import base
-from sparkwap.settings import GateSettings
-from sparkwap.sweep import Limits, decide
-from sparkwap.sweeper import Report, Sweeper, end_of_run, lines
+from sparkwap.publish.lake import Lake
 
 pytestmark = pytest.mark.long
 
@@ -168,13 +170,13 @@ def test_a_run_that_begins_between_the_look_and_the_deed_keeps_its_branch(bench:
     write(bench, ("s", "a"), 2)
     holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
     before, files = bench.pointers(), bench.files()
-    with pytest.raises(sweeping.InUse, match="in use by run 1a2b3c4d"):
-        sweeping.sweep_branch(
+    with pytest.raises(branches.InUse, match="in use by run 1a2b3c4d"):
+        branches.sweep_branch(
             bench.lake,
             BRANCH,
             run_id=SWEEP,
             reason="x",
-            older_than=sweeping.survey(bench.lake).now,
+            older_than=branches.survey(bench.lake).now,
         )
     holding.release()
     assert (bench.pointers(), bench.files()) == (before, files)
@@ -221,7 +223,7 @@ def test_only_the_side_objects_of_the_branch_go(bench: Bench) -> None:
     bench.new("n", 1)
     bench.lake.ensure_schema("s__pr_2", "pr_2")
     other = bench.table("n", 5, schema="s__pr_2")
-    gone = sweeping.sweep_branch(
+    gone = branches.sweep_branch(
         bench.lake, BRANCH, run_id=SWEEP, reason="x", older_than=_now(bench)
     )
     assert gone.side == ((SIDE, "n"),)
@@ -536,7 +538,7 @@ def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> No
     # As if this catalog had expired what the other one still reads.
     main = md.main_of(document)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {main}
-    less = {**sweeping.without_snapshots(document, gone), "metadata-log": []}
+    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
     now = bench.lake.store.rows.get(table)
@@ -683,7 +685,7 @@ def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
     document = bench.lake.store.load(bench.state(table).metadata_location)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {md.main_of(document)}
-    less = {**sweeping.without_snapshots(document, gone), "metadata-log": []}
+    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
     bench.lake.store.rows.apply(
@@ -720,7 +722,7 @@ def test_telling_what_a_sweep_would_take(bench: Bench, later: Callable[[float], 
 
 
 def _now(bench: Bench) -> Any:
-    return sweeping.survey(bench.lake).now
+    return branches.survey(bench.lake).now
 
 
 def _age_all(bench: Bench) -> None:
@@ -808,7 +810,7 @@ def test_what_a_pull_request_is_compared_with_stays(
         left = () if rolled_back else entries
         publishes.append(LedgerPublish(f"p{number}", RUN, "b", at, entries, left, code))
     stored = [KeptManifest(code, "shop", now - timedelta(days=400)) for code in "abcd"]
-    facts = sweeping.manifest_facts(stored, [], publishes, ())
+    facts = branches.manifest_facts(stored, [], publishes, ())
     gone = decide([], [], Limits(), now, facts).manifests
     left = {code: "shop" for code in "abcd" if code not in gone}
 
@@ -855,14 +857,14 @@ def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
     for branch in ("pr_1", "pr_2"):
         write(bench, ("s", "a"), 2, branch=branch)
     later(31)
-    whole = sweeping.sweep_branch
+    whole = branches.sweep_branch
 
     def sweep_branch(lake: Lake, branch: str, **options: Any) -> Any:
         if branch == "pr_1":
             raise CatalogError("Other writers were faster.")
         return whole(lake, branch, **options)
 
-    monkeypatch.setattr(sweeping, "sweep_branch", sweep_branch)
+    monkeypatch.setattr(branches, "sweep_branch", sweep_branch)
     report = sweeper(bench).sweep()
     assert report.problems == ["branch pr_1: Other writers were faster."]
     assert [one.branch for one in bench.lake.open_branches()] == ["pr_1"]

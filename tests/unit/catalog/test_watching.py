@@ -11,9 +11,9 @@ import pytest
 from sparkwap.catalog.files import local_path
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
-from sparkwap.catalog.watching import Watch
-from sparkwap.net import GONE, MAIN, NEW, REPLACED
-from sparkwap.watched import MainWatch
+from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED
+from sparkwap.runs.watched import MainWatch
+from sparkwap.runs.watching import Watch
 
 from .conftest import BRANCH, RUN, Bench, values
 

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import Identifier, Lake
+from sparkwap.catalog import Identifier
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
+from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
 

@@ -10,11 +10,10 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import StaticTable
 
-from sparkwap.catalog import Identifier
+from sparkwap.catalog import Identifier, avro
 from sparkwap.catalog import metadata as md
 from sparkwap.diff.files import Snapshot, Unreadable, _delete
 from sparkwap.diff.plan import DeleteFile, plan_files
-from sparkwap.erasure import avro
 
 from .conftest import BRANCH, Bench, rows
 

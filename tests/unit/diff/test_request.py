@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparkwap.core.errors import ConfigError
 from sparkwap.diff import RunDiff, TableDiff
 from sparkwap.diff.operation import LEGAL, NotCompared, Request, deliver
-from sparkwap.errors import ConfigError
-from sparkwap.settings import GateSettings
+from sparkwap.gate.settings import GateSettings
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.names import is_diff_folder
 from sparkwap.diff import Differ, work
 from sparkwap.diff.work import _class_of
-from sparkwap.errors import ConfigError
-from sparkwap.names import is_diff_folder
 
 from .conftest import BRANCH, Bench, rows
 

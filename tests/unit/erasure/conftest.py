@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparkwap.catalog import Lake
+from sparkwap.publish.lake import Lake
 
 PEOPLE = pa.table(
     {

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from sparkwap.catalog import Lake, expire
+from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
-from sparkwap.erasure import avro
+from sparkwap.maintenance import expiry
+from sparkwap.publish.lake import Lake
 
 from .conftest import PEOPLE, files
 
@@ -49,7 +50,7 @@ def test_only_main_is_left(lake: Lake, tmp_path: Path) -> None:
     first = md.main_of(before)
     lake.catalog.load_table(PEOPLE_TABLE).manage_snapshots().create_tag(first, "old").commit()
     erased(lake)
-    gone = expire.expire(lake, PEOPLE_TABLE, RUN)
+    gone = expiry.expire(lake, PEOPLE_TABLE, RUN)
     assert (gone.refs, gone.snapshots) == (("old",), 1)
     after = document(lake)
     assert [s["snapshot-id"] for s in after["snapshots"]] == [md.main_of(after)]
@@ -62,7 +63,7 @@ def test_only_main_is_left(lake: Lake, tmp_path: Path) -> None:
 def test_manifests_forget_removed_files(lake: Lake) -> None:
     erased(lake)
     assert 2 in statuses(lake)
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     assert 2 not in statuses(lake)
     assert read(lake) == [41, 43]
     # Later writers count on from there.
@@ -72,7 +73,7 @@ def test_manifests_forget_removed_files(lake: Lake) -> None:
 
 def test_a_table_that_lost_all_rows_can_be_read_and_written(lake: Lake) -> None:
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id > 0")
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     assert statuses(lake) == []
     assert read(lake) == []
     lake.catalog.load_table(PEOPLE_TABLE).append(PEOPLE)
@@ -81,9 +82,9 @@ def test_a_table_that_lost_all_rows_can_be_read_and_written(lake: Lake) -> None:
 
 def test_again_is_nothing(lake: Lake) -> None:
     erased(lake)
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     before = lake.store.rows.get(PEOPLE_TABLE)
-    assert expire.expire(lake, PEOPLE_TABLE, RUN).snapshots == 0
+    assert expiry.expire(lake, PEOPLE_TABLE, RUN).snapshots == 0
     assert lake.store.rows.get(PEOPLE_TABLE) == before
 
 
@@ -92,7 +93,7 @@ def test_the_receipt_of_main_stays(lake: Lake) -> None:
     main = md.main_of(document(lake))
     table = lake.catalog.load_table(PEOPLE_TABLE)
     table.manage_snapshots().create_tag(main, "wap_pub_1", max_ref_age_ms=5).commit()
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     refs = document(lake)["refs"]
     assert refs["wap_pub_1"]["snapshot-id"] == refs["main"]["snapshot-id"]
     assert refs["wap_pub_1"]["max-ref-age-ms"] == 5
@@ -102,24 +103,24 @@ def test_a_branch_head_is_swept_alone(lake: Lake) -> None:
     lake.open_branch(PEOPLE_TABLE, "pr_1")
     before = md.main_of(document(lake))
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id = 42", branch="pr_1")
-    head = expire.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN)
+    head = expiry.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN)
     now = document(lake)
     assert md.refs_of(now)["pr_1"].snapshot_id == head
     assert md.main_of(now) == before
     assert md.grew_from(now, head, before)
-    assert expire.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN) == head
+    assert expiry.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN) == head
     assert read(lake) == [41, 42, 43]
 
 
 def test_files_that_nothing_refers_to_are_found_and_deleted(lake: Lake, tmp_path: Path) -> None:
     erased(lake)
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     orphan = tmp_path / "warehouse/s/people/data/.orphan.parquet.crc"
     orphan.write_text("x")
     warehouse = str(tmp_path / "warehouse")
-    doomed = expire.unreachable(expire.files_of(lake, warehouse), expire.reachable(lake))
+    doomed = expiry.unreachable(expiry.files_of(lake, warehouse), expiry.reachable(lake))
     assert str(orphan) in doomed
-    expire.delete_files(lake, doomed)
+    expiry.delete_files(lake, doomed)
     left = files(tmp_path)
     assert sum(path.endswith(".parquet") for path in left) == 1
     assert sum(path.endswith(".json") for path in left) == 1
@@ -128,14 +129,14 @@ def test_files_that_nothing_refers_to_are_found_and_deleted(lake: Lake, tmp_path
 
 
 def test_checksums_stay_with_their_files() -> None:
-    assert expire.unreachable(["/w/.a.crc", "/w/.b.crc", "/w/b"], {"/w/a"}) == ["/w/.b.crc", "/w/b"]
+    assert expiry.unreachable(["/w/.a.crc", "/w/.b.crc", "/w/b"], {"/w/a"}) == ["/w/.b.crc", "/w/b"]
 
 
 def test_files_of_a_copy_are_reachable(lake: Lake, tmp_path: Path) -> None:
     lake.copy(PEOPLE_TABLE, ("s", "copied"), f"{tmp_path}/warehouse/s/copied")
     erased(lake)
-    expire.expire(lake, PEOPLE_TABLE, RUN)
-    known = expire.reachable(lake)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
+    known = expiry.reachable(lake)
     data = [path for path in files(tmp_path) if path.endswith(".parquet")]
     assert {frozenset(known[path]) for path in data} == {
         frozenset({("s", "copied")}),
@@ -145,7 +146,7 @@ def test_files_of_a_copy_are_reachable(lake: Lake, tmp_path: Path) -> None:
 
 def test_the_catalog_forgets_the_former_metadata_file(lake: Lake, tmp_path: Path) -> None:
     erased(lake)
-    expire.expire(lake, PEOPLE_TABLE, RUN)
+    expiry.expire(lake, PEOPLE_TABLE, RUN)
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as database:
         rows = database.execute(
             "select previous_metadata_location from iceberg_tables where table_name = 'people'"

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkwap.catalog import Lake
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
-from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.publish.lake import Lake
 
 from .conftest import PEOPLE, files
 

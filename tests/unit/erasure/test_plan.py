@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparkwap.core.errors import ConfigError
 from sparkwap.erasure.plan import (
     Conditions,
     NodeColumns,
@@ -16,7 +17,6 @@ from sparkwap.erasure.plan import (
     with_columns,
 )
 from sparkwap.erasure.search import Search
-from sparkwap.errors import ConfigError
 
 KEY = {"subject": "customer"}
 PERSONAL = {"personal": "customer"}

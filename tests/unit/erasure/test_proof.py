@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from sparkwap.catalog import Lake
-from sparkwap.erasure import avro
+from sparkwap.catalog import avro
 from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Owned, Scanner, scan
 from sparkwap.erasure.search import Search
+from sparkwap.publish.lake import Lake
 
 from .conftest import files
 

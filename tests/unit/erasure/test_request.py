@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Request
-from sparkwap.errors import ConfigError
 
 
 def test_a_dry_run_is_the_default() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 from sparkwap.page import access
 from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
 

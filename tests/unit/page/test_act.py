@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparkwap.build import parse_call
-from sparkwap.errors import ConfigError
+from sparkwap.core.dbt_cli import parse_call
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.redaction import remember
 from sparkwap.page import act
 from sparkwap.page.access import SETTINGS, TOKEN
-from sparkwap.redaction import remember
 
 
 class Runner:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from dbt.adapters.factory import reset_adapters
 
-from sparkwap import build
-from sparkwap.catalog import Lake
-from sparkwap.ledger import LedgerRows
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.cli import build
 from sparkwap.page import access, act, shown
 from sparkwap.page.access import SETTINGS, Settings
+from sparkwap.publish.lake import Lake
 
 pytestmark = pytest.mark.long
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from sparkwap import build
-from sparkwap.build import DbtCall
-from sparkwap.cli import main
-from sparkwap.errors import ConfigError
+from sparkwap.cli import build, main
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.errors import ConfigError
 from sparkwap.page import access, command
 from sparkwap.page.access import SETTINGS, TOKEN
 

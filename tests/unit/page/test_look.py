@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap import build, landing
-from sparkwap.catalog import Lake
-from sparkwap.errors import ConfigError
-from sparkwap.ledger import LedgerRows
+from sparkwap import landing
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.cli import build
+from sparkwap.core.errors import ConfigError
 from sparkwap.page import look
+from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
 NOW = datetime.now(UTC)

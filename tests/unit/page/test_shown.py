@@ -16,10 +16,10 @@ from sparkwap.diff.model import (
     RetypedColumn,
     SchemaChange,
 )
-from sparkwap.ledger import SCHEMAS
+from sparkwap.landing.raw_models import BadRow
+from sparkwap.ledger.ledger import SCHEMAS
 from sparkwap.page import charts, shown
 from sparkwap.page.shown import Compared, Side
-from sparkwap.quarantine import BadRow
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.catalog import Lake
-from sparkwap.catalog.expire import content
+from sparkwap.maintenance.expiry import content
+from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 from sparkwap.server.catalog import prepare
 

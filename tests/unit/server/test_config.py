@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.errors import ConfigError
+from sparkwap.core.errors import ConfigError
 from sparkwap.server import Endpoint, ServerConfig, catalog_properties, defaults
 from sparkwap.server.catalog import spark_catalog
 

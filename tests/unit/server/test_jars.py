@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.errors import JarError
+from sparkwap.core.errors import JarError
 from sparkwap.server import jars, trust
 from sparkwap.server.java import Java
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from sparkwap.errors import JavaError
+from sparkwap.core.errors import JavaError
 from sparkwap.server import java
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkwap.errors import ConfigError, ServerError
+from sparkwap.core.errors import ConfigError, ServerError
 from sparkwap.server import ServerConfig, process, state
 from sparkwap.server.config import Layout
 from sparkwap.server.defaults import marker

@@ -20,8 +20,8 @@ from dbt.cli.flags import command_params
 from dbt.cli.types import Command
 from dbt.utils.utils import args_to_dict
 
-from sparkwap.rebuilding import Ended
-from sparkwap.state import run_of
+from sparkwap.runs.rebuilding import Ended
+from sparkwap.runs.state import run_of
 
 BRANCH_VARIABLE = "SPARKWAP_REBUILD_BRANCH"
 RUN_VARIABLE = "SPARKWAP_REBUILD_OF"

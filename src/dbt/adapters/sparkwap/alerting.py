@@ -11,16 +11,16 @@ from dbt_common.invocation import get_invocation_id
 
 from dbt.adapters.sparkwap import facts
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap import summary
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.model import Event, Sample
 from sparkwap.alerts.project import Project
-from sparkwap.run import Closing, Run
+from sparkwap.gate import summary
+from sparkwap.runs.run import Closing, Run
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter
-    from sparkwap.ledger import LedgerPublish
+    from sparkwap.ledger.ledger import LedgerPublish
 
 _FAILED = frozenset({"fail", "error", "runtime error"})
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkwap import anomaly
-from sparkwap.errors import ConfigError
-from sparkwap.metrics import ROW_COUNT, Measured, rows_sql
-from sparkwap.sqltext import literal
+from sparkwap.audits import anomaly
+from sparkwap.audits.metrics import ROW_COUNT, Measured, rows_sql
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.sqltext import literal
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.facts import Manifest
-    from sparkwap.catalog import Identifier, Lake, TableState
-    from sparkwap.run import Run
+    from sparkwap.catalog import Identifier, TableState
+    from sparkwap.publish.lake import Lake
+    from sparkwap.runs.run import Run
 
 
 def known(

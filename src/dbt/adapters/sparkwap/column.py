@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dbt.adapters.spark.column import SparkColumn
 
-from sparkwap.sqltext import quote
+from sparkwap.core.sqltext import quote
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "bigint", "long", "short", "byte"})
 _FLOATS = frozenset({"float", "double", "real"})

@@ -17,8 +17,8 @@ from dbt_common.exceptions import DbtRuntimeError
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from sparkwap import connect_guard
-from sparkwap.errors import GateError
+from sparkwap.core.errors import GateError
+from sparkwap.gate import connect_guard
 
 Check = Callable[[connect_guard.Message], None]
 

@@ -29,8 +29,8 @@ from dbt.adapters.sparkwap.sessions import (
     watch_nothing,
 )
 from sparkwap import server
-from sparkwap.errors import SparkwapError
-from sparkwap.redaction import redact
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.redaction import redact
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext

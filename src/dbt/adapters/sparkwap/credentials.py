@@ -10,7 +10,7 @@ from typing import Any
 from dbt.adapters.spark.connections import SparkConnectionMethod, SparkCredentials
 from dbt_common.exceptions import DbtRuntimeError
 
-from sparkwap.redaction import remember
+from sparkwap.core.redaction import remember
 from sparkwap.server import ServerConfig, catalog_properties
 
 EMBEDDED = "embedded"

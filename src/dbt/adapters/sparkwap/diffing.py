@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.sparkwap.alerting import project
 from dbt.adapters.sparkwap.erasing import REACHED_TYPES, rows_of
 from dbt.adapters.sparkwap.facts import BUILT_TYPES
+from sparkwap.core.personal import Hidden
 from sparkwap.diff.operation import Request, deliver
 from sparkwap.diff.work import Differ
-from sparkwap.personal import Hidden
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter

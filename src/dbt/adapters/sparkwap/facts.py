@@ -12,10 +12,10 @@ from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 
-from sparkwap.redaction import redact
-from sparkwap.replay import Outside
-from sparkwap.run import NodeFact, TestFact, TestSeen
-from sparkwap.thresholds import cannot_fail
+from sparkwap.core.redaction import redact
+from sparkwap.gate.thresholds import cannot_fail
+from sparkwap.runs.replay import Outside
+from sparkwap.runs.run import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 PASSED = frozenset({"pass", "warn"})
@@ -115,7 +115,7 @@ class Manifest:
         return (node.config.meta or {}) if node is not None else {}
 
     def severity(self, test_id: str) -> str:
-        """A test's severity with its thresholds, as in :attr:`sparkwap.run.TestFact.severity`."""
+        """A test's severity with its thresholds, as `TestFact.severity` has it."""
         test = self._nodes.get(test_id)
         return _severity(test) if test is not None else ""
 

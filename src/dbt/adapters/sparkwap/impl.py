@@ -42,39 +42,27 @@ from dbt.adapters.sparkwap.record import all_batches, to_retry, write_unfinished
 from dbt.adapters.sparkwap.relation import SparkWapRelation, as_of
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
-from sparkwap import (
-    connect_guard,
-    guard,
-    lease,
-    manifests,
-    names,
-    next_command,
-    overlay,
-    rebuilding,
-    replay,
-    sqllex,
-    sqltext,
-    state,
-    steplog,
-    steps,
-    summary,
-)
-from sparkwap.anomaly import column_metrics
-from sparkwap.catalog import Kind, Lake, TableState
+from sparkwap.audits.anomaly import column_metrics
+from sparkwap.catalog import Kind, TableState, lease
+from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.metadata import WAP_ENABLED
-from sparkwap.errors import ConfigError, SparkwapError
+from sparkwap.core import names, next_command, sqllex, sqltext, steplog, steps
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.node import Node, building
+from sparkwap.core.redaction import redact
+from sparkwap.core.retry import Fate
+from sparkwap.core.spark_types import family, widens, wider
+from sparkwap.core.steps import reached
+from sparkwap.gate import connect_guard, guard, summary
+from sparkwap.gate.placement import Desired, in_place
+from sparkwap.gate.settings import GateSettings, from_environment, of_one_call, table_names
 from sparkwap.landing.sql import checked, plain_cast
-from sparkwap.ledger import NAMESPACE
-from sparkwap.node import Node, building
-from sparkwap.operations import Operations
-from sparkwap.plan import Desired, in_place
-from sparkwap.redaction import redact
-from sparkwap.run import Closing, Run, overlay_of
-from sparkwap.settings import GateSettings, from_environment, of_one_call, table_names
-from sparkwap.spark_types import family, widens, wider
-from sparkwap.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
-from sparkwap.steps import reached
-from sparkwap.transient import Fate
+from sparkwap.ledger import manifests
+from sparkwap.publish.lake import Lake
+from sparkwap.runs import overlay, rebuilding, replay, state
+from sparkwap.runs.operations import Operations
+from sparkwap.runs.run import Closing, Run, overlay_of
+from sparkwap.runs.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -814,7 +802,7 @@ class SparkWapAdapter(SparkAdapter):
         :param name: the audit's name, for messages.
         :param test: dbt's node of the test.
         :param metrics: names of what it measures.
-        :param rule: its arguments, by the names of :class:`sparkwap.anomaly.Rule`.
+        :param rule: its arguments, by the names of :class:`sparkwap.audits.anomaly.Rule`.
         """
         with _as_dbt_error():
             return anomalies.known(
@@ -868,7 +856,7 @@ class SparkWapAdapter(SparkAdapter):
         frame.createOrReplaceTempView(name)
 
     def _node(self, model: Mapping[str, Any]) -> Node:
-        """What a Python model may know of itself; see :mod:`sparkwap.node`."""
+        """What a Python model may know of itself; see :mod:`sparkwap.core.node`."""
         run, node_id = self.current_run(), str(model["unique_id"])
         return Node(
             node_id=node_id,
@@ -1014,7 +1002,7 @@ class SparkWapAdapter(SparkAdapter):
         if run.settings.sweep == "never":
             return []
         # Here, as it brings PyArrow along, which most commands do not need.
-        from sparkwap.sweeper import end_of_run
+        from sparkwap.maintenance.sweeper import end_of_run
 
         return end_of_run(self.lake, run.run_id, run.settings)
 

@@ -15,12 +15,13 @@ from typing import Any
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import base_settings, short_error
-from sparkwap.catalog import Lake, LedgerRows
+from sparkwap.catalog import LedgerRows
+from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.rest import RestTables
-from sparkwap.doctor import Atomicity, Facts
-from sparkwap.errors import CatalogError
-from sparkwap.ledger import NAMESPACE
-from sparkwap.probe import DAYS, Probe, problem, refusal
+from sparkwap.core.errors import CatalogError
+from sparkwap.gate.doctor import Atomicity, Facts
+from sparkwap.gate.probe import DAYS, Probe, problem, refusal
+from sparkwap.publish.lake import Lake
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"

@@ -14,9 +14,9 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
-from sparkwap.errors import SparkwapError
-from sparkwap.redaction import redact
-from sparkwap.sqllex import relation_names
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.redaction import redact
+from sparkwap.core.sqllex import relation_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def named_in(code: str) -> frozenset[tuple[str, str]]:
     """The tables that a Python model may read, as far as its texts name them.
 
     :param code: its compiled code, in which dbt has put the names of its refs and sources.
-    :return: see :func:`sparkwap.sqllex.relation_names`.
+    :return: see :func:`sparkwap.core.sqllex.relation_names`.
     """
     texts = (one.value for one in ast.walk(_parsed(code)) if isinstance(one, ast.Constant))
     return frozenset().union(*(relation_names(one) for one in texts if isinstance(one, str)))

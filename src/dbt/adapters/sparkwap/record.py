@@ -18,7 +18,7 @@ from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.flags import get_flags
 from dbt.utils import args_to_dict
 
-from sparkwap.state import UNFINISHED
+from sparkwap.runs.state import UNFINISHED
 
 
 def to_retry(path: Path) -> list[str]:

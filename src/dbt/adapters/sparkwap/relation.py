@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from dbt.adapters.contracts.relation import ComponentName
 from dbt.adapters.spark.relation import SparkRelation
 
-from sparkwap import overlay
-from sparkwap.sqltext import quote
+from sparkwap.core.sqltext import quote
+from sparkwap.runs import overlay
 
 # Any other name (`seed.with.dots`) means something else without its quotes, or nothing.
 _PLAIN = re.compile(r"\w+|`(?:[^`]|``)+`", re.ASCII)

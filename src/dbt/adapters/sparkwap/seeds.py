@@ -13,7 +13,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from sparkwap import sqltext
+from sparkwap.core import sqltext
 
 ROWS_PER_TEXT = 5000
 

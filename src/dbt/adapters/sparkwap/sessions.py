@@ -24,9 +24,10 @@ from dbt.adapters.spark.connections import (
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from TCLIService import ttypes
 
-from sparkwap import guard, steps, transient
-from sparkwap.redaction import redact
-from sparkwap.steps import reached
+from sparkwap.core import retry, steps
+from sparkwap.core.redaction import redact
+from sparkwap.core.steps import reached
+from sparkwap.gate import guard
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.connect import GuardedSession
@@ -135,10 +136,10 @@ class ConnectCursor:
 DONE: Any = ConnectCursor(None)
 """In the place of the cursor of a statement that was done though it ended with an error."""
 
-Watch = Callable[[str], Callable[[], transient.Fate]]
+Watch = Callable[[str], Callable[[], retry.Fate]]
 
 
-def watch_nothing(sql: str) -> Callable[[], transient.Fate]:
+def watch_nothing(sql: str) -> Callable[[], retry.Fate]:
     """For sessions outside of a run: nothing is sent again."""
     return lambda: "unknown"
 
@@ -202,7 +203,7 @@ class PooledHandle(SparkConnectionWrapper):
                     raise
             if self._cursor is DONE:
                 return
-            time.sleep(transient.wait_seconds(tried, random.random()))
+            time.sleep(retry.wait_seconds(tried, random.random()))
 
     def _renew(self) -> None:
         """Go on in a new session, where the settings of the pool's sessions have changed."""
@@ -212,13 +213,13 @@ class PooledHandle(SparkConnectionWrapper):
         self._broken = False
         self._sql, self._age = self._pool.take()
 
-    def _passes(self, error: Exception, look: Callable[[], transient.Fate], tried: int) -> bool:
+    def _passes(self, error: Exception, look: Callable[[], retry.Fate], tried: int) -> bool:
         """Whether a statement that failed is done all the same, or may be sent again."""
         # The message for people has lost the class, which its cause still has.
-        rule = transient.rule_of(error)
+        rule = retry.rule_of(error)
         if self._broken or rule in ("fail", "rebuild"):
             return False
-        step = transient.step(rule, look(), tried)
+        step = retry.step(rule, look(), tried)
         if step == "done":
             logger.info("sparkwap: the statement failed, but its snapshot is there; going on")
             self._cursor = DONE

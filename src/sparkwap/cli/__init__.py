@@ -1,0 +1,216 @@
+"""The command ``sparkwap``: a thin layer over the services.
+
+Each command has a function that registers it: it adds a parser to ``commands`` and sets its
+``handler``, which takes the parsed arguments and returns the exit code. To add one, write such a
+function and append it to ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from sparkwap import __version__
+from sparkwap.alerts.command import register_alerts
+from sparkwap.cli.build import register_build
+from sparkwap.cli.quarantine import register_quarantine
+from sparkwap.cli.source import register_source
+from sparkwap.cli.sweep import register_sweep
+from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.redaction import redact
+from sparkwap.page.command import register_page
+from sparkwap.pr.commands import register_pr
+from sparkwap.report.command import register_report
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+EXIT_ERROR = 1
+EXIT_NOT_RUNNING = 3  # as service scripts answer to `status`
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return 0, or non-zero with the reason on standard error."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.handler(parsed))
+    except SparkwapError as error:
+        print(f"sparkwap: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sparkwap", description="A gate around every dbt build on Spark and Iceberg."
+    )
+    parser.add_argument("--version", action="version", version=f"sparkwap {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
+    for register in COMMANDS:
+        register(commands)
+    return parser
+
+
+def register_server(commands: Commands) -> None:
+    """``sparkwap server start|stop|status|logs``."""
+    what = "the embedded server of a lake"
+    server = commands.add_parser("server", help=what, description=what)
+    actions = server.add_subparsers(title="actions", metavar="action", required=True)
+
+    def action(
+        name: str, handler: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        parser = actions.add_parser(name, help=text, description=text)
+        parser.add_argument(
+            "--lake", type=Path, default=Path(".lake"), help="the lake directory (default: .lake)"
+        )
+        parser.set_defaults(handler=handler)
+        return parser
+
+    start = action("start", _start, "start the server if it does not run")
+    start.add_argument("--thrift-port", type=int, default=0, help="default: a free port")
+    start.add_argument("--connect-port", type=int, default=0, help="default: a free port")
+    start.add_argument("--memory", default="2g", help="heap of the driver (default: 2g)")
+    start.add_argument("--cores", type=int, help="task threads (default: all cores)")
+    start.add_argument(
+        "--idle-minutes", type=float, default=60, help="stop after so long; 0: never (default: 60)"
+    )
+    start.add_argument(
+        "--catalog-uri",
+        help="another catalog: the URI of a database, or the address of an Iceberg REST catalog "
+        "(default: SQLite in the lake)",
+    )
+    action("stop", _stop, "stop the server")
+    action("status", _status, "show the running server")
+    logs = action("logs", _logs, "print the server's log")
+    logs.add_argument("--follow", "-f", action="store_true", help="go on with what is added to it")
+
+
+def register_doctor(commands: Commands) -> None:
+    """``sparkwap doctor``."""
+    text = "look whether the gate's promises hold with a target's server and catalog"
+    parser = commands.add_parser("doctor", help=text, description=text)
+    add_dbt_options(parser)
+    parser.set_defaults(handler=_doctor)
+
+
+COMMANDS: tuple[Callable[[Commands], None], ...] = (
+    register_server,
+    register_alerts,
+    register_build,
+    register_doctor,
+    register_page,
+    register_pr,
+    register_quarantine,
+    register_report,
+    register_source,
+    register_sweep,
+)
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    from sparkwap.server import ServerConfig, ensure
+
+    config = ServerConfig(
+        lake=arguments.lake,
+        thrift_port=arguments.thrift_port,
+        connect_port=arguments.connect_port,
+        memory=arguments.memory,
+        cores=arguments.cores,
+        idle_minutes=arguments.idle_minutes,
+        catalog_uri=arguments.catalog_uri,
+    )
+    ensure(config, say)
+    return _status(arguments)
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from sparkwap.server import stop
+
+    print("stopped" if stop(arguments.lake) else "not running")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from sparkwap.server import status
+
+    found = status(arguments.lake)
+    if found is None:
+        print("not running; the next dbt command starts it, or: sparkwap server start")
+        return EXIT_NOT_RUNNING
+    endpoint = found.endpoint
+    rows = {
+        "state": "running" if found.ready else "starting",
+        "pid": str(endpoint.pid),
+        "thrift": f"{endpoint.host}:{endpoint.thrift_port}",
+        "connect": f"{endpoint.host}:{endpoint.connect_port}",
+        "uptime": _duration(found.uptime),
+        "memory": f"{found.rss / 1e6:.0f} MB",
+        "descriptors": str(found.descriptors),
+        "idle": _duration(found.idle),
+        "clients": " ".join(map(str, found.clients)) or "none",
+    }
+    for name, value in rows.items():
+        print(f"{name:<12} {value}")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from dbt.adapters.sparkwap.probing import look
+    from sparkwap.gate import doctor
+
+    call = call_of(arguments)
+    facts = look(call.read_profile(), call.project_dir)
+    findings = doctor.examine(facts)
+    for line in doctor.lines(findings):
+        print(line)
+    return 0 if doctor.safe(findings) else EXIT_ERROR
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    from sparkwap.server import logs, status
+
+    status(arguments.lake)  # a running server's token is known from here on
+    path = logs(arguments.lake)
+    if not path.exists():
+        raise SparkwapError(
+            f"There is no log at {path}: the server of this lake was never started. "
+            "Name another lake with --lake, or start it: sparkwap server start"
+        )
+    with path.open(errors="replace") as log:
+        for text in _follow(log, path) if arguments.follow else log:
+            print(redact(text), end="", flush=arguments.follow)
+    return 0
+
+
+def _follow(log: TextIO, path: Path) -> Iterator[str]:
+    """Yield what is in the log and then, for ever, what is added to it (or to its successor)."""
+    while True:
+        text = log.read()
+        if text:
+            yield text
+            continue
+        time.sleep(0.3)
+        now = path.stat() if path.exists() else None
+        if now is not None and now.st_size < log.tell():
+            log.seek(0)
+        elif now is not None and now.st_ino != os.fstat(log.fileno()).st_ino:
+            with path.open(errors="replace") as successor:
+                yield from _follow(successor, path)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+import sys
+
+from sparkwap.cli import main
+
+sys.exit(main())

@@ -1,0 +1,44 @@
+"""The exceptions of sparkwap.
+
+Every message says what happened, what state things are in, and which command goes on.
+"""
+
+from sparkwap.core.redaction import redact
+
+
+class SparkwapError(Exception):
+    """Base of all errors that sparkwap raises on purpose; its text is meant for the user.
+
+    Secrets are taken out of it, as what others say of an error becomes part of it.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(str(message)))
+
+
+class ConfigError(SparkwapError):
+    """A setting has a value that is not allowed."""
+
+
+class ServerError(SparkwapError):
+    """The embedded server cannot be started, found or stopped."""
+
+
+class JavaError(ServerError):
+    """No usable Java runtime."""
+
+
+class JarError(ServerError):
+    """A jar could not be fetched, or its checksum is not the pinned one."""
+
+
+class CatalogError(SparkwapError):
+    """The catalog refused or failed an operation."""
+
+
+class GateError(SparkwapError):
+    """The gate cannot decide, so nothing is published."""
+
+
+class PublishError(GateError):
+    """A publish did not happen; ``main`` is as it was before."""

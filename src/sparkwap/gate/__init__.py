@@ -1,0 +1,1 @@
+"""The gate's decisions, pure: verdicts, placement, the guard, settings, the summary."""

@@ -1,0 +1,272 @@
+"""The guard over Spark Connect: what the session of a Python model may ask of the server.
+
+The session of a Python model speaks Spark Connect's protocol, and most of what it can ask is no
+SQL. So the requests themselves are looked at, as the protocol has them: reads pass, a few commands
+that change nothing but the session pass, SQL text passes if the guard of statements lets it, and
+all else is refused, what a later version of Spark brings included.
+
+Requests are protobuf messages of `spark.connect`, told by their descriptors alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sparkwap.core.errors import GateError
+from sparkwap.core.sqltext import quote
+from sparkwap.gate import guard
+from sparkwap.gate.session_settings import settable
+
+CheckSql = Callable[[str], None]
+Message = Any
+"""A protobuf message; its library has no types of its own for what is told by descriptors."""
+
+
+def check(request: Message, check_sql: CheckSql) -> None:
+    """Refuse a request that could change more than the session that sends it.
+
+    Args:
+        request: A request of the service `spark.connect.SparkConnectService`.
+        check_sql: Called with each SQL text in it; raises where it is refused.
+
+    Raises:
+        GateError: The request is refused; the message says what to do instead.
+    """
+    kind = request.DESCRIPTOR.name
+    if kind == "ExecutePlanRequest":
+        _check_parts(_operation(request.plan), check_sql)
+    elif kind == "AnalyzePlanRequest":
+        # Spark runs a command also where it is only asked for its columns.
+        _check_parts(request, check_sql)
+    elif kind == "ConfigRequest":
+        for key in _changed_keys(request):
+            if not settable(key):
+                _refuse_setting(key)
+            check_sql(f"set {quote(key)}=0")
+    elif kind == "AddArtifactsRequest":
+        for name in _artifacts(request):
+            if not name.startswith(_ARTIFACTS):
+                _refuse(f"the artifact {name}", "Take Python files, or create a frame of the data.")
+    elif kind not in HARMLESS_REQUESTS:
+        _refuse(f"Spark Connect's {kind}", "A model has one session, the one it is called with.")
+
+
+def changes(request: Message) -> list[str]:
+    """Return what undoes the changes that a request makes in its session.
+
+    Returns:
+        SQL statements, and `guard.END_SESSION` for what only a new session helps against.
+    """
+    kind = request.DESCRIPTOR.name
+    if kind == "ConfigRequest":
+        return [f"reset {quote(key)}" for key in _changed_keys(request)]
+    if kind in ("ReleaseSessionRequest", "CloneSessionRequest"):
+        return [guard.END_SESSION]
+    if kind == "AddArtifactsRequest":
+        kept = all(name.startswith(_DATA) for name in _artifacts(request))
+        return [] if kept else [guard.END_SESSION]
+    if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
+        return []
+    found: list[str | None] = []
+    for part in _parts(_operation(request.plan) if kind == "ExecutePlanRequest" else request):
+        match part.DESCRIPTOR.name:
+            case "SQL":
+                found.append(guard.session_changes(part.query))
+            case "SqlCommand":
+                found.append(guard.session_changes(part.sql) if part.sql else None)
+            case "CreateDataFrameViewCommand" if not part.is_global:
+                found.append(f"drop view if exists {quote(part.name)}")
+            case "Command" if part.WhichOneof("command_type") not in _STATELESS_COMMANDS:
+                found.append(guard.END_SESSION)
+            case "CacheTable":
+                found.append(f"uncache table if exists {part.table_name}")
+            case "Catalog" if part.WhichOneof("cat_type") not in _CATALOG:
+                found.append(guard.END_SESSION)
+            case "Persist":
+                found.append(guard.END_SESSION)
+    return [one for one in found if one is not None]
+
+
+# --- what is allowed ----------------------------------------------------------------------------
+
+HARMLESS_REQUESTS = frozenset(
+    {
+        "ArtifactStatusesRequest",
+        "FetchErrorDetailsRequest",
+        "InterruptRequest",
+        "ReattachExecuteRequest",
+        "ReleaseExecuteRequest",
+        "ReleaseSessionRequest",
+    }
+)
+"""What a session may be asked at any time: of what runs in it, or to end."""
+
+# Data of frames, and files for functions in Python. Not `jars/` and `classes/`, which are code of
+# the server, nor `forward_to_fs`, which writes any file.
+_DATA = ("cache/",)
+_ARTIFACTS = (*_DATA, "pyfiles/", "files/", "archives/")
+
+_RELATIONS = frozenset(
+    """
+    aggregate apply_in_pandas_with_state approx_quantile as_of_join cached_local_relation
+    cached_remote_relation catalog chunked_cached_local_relation co_group_map collect_metrics
+    common_inline_user_defined_data_source common_inline_user_defined_table_function corr cov
+    crosstab deduplicate describe drop drop_na fill_na filter freq_items group_map hint html_string
+    join lateral_join limit local_relation map_partitions ml_relation offset parse project range
+    read repartition repartition_by_expression replace sample sample_by set_op show_string sort sql
+    subquery_alias summary tail to_df to_schema transpose unpivot unresolved_table_valued_function
+    with_columns with_columns_renamed with_relations with_watermark
+    """.split()  # noqa: SIM905 - a page of one word a line
+)
+_STATELESS_COMMANDS = frozenset(
+    {
+        "checkpoint_command",
+        "create_dataframe_view",  # its change is told by its own message
+        "get_resources_command",
+        "remove_cached_remote_relation_command",
+        "sql_command",
+    }
+)
+_COMMANDS = _STATELESS_COMMANDS | {
+    "create_resource_profile_command",
+    "ml_command",
+    "register_data_source",
+    "register_function",
+    "register_table_function",
+}
+_CATALOG = frozenset(
+    """
+    cache_table current_catalog current_database database_exists drop_temp_view function_exists
+    get_database get_function get_table is_cached list_catalogs list_columns list_databases
+    list_functions list_tables refresh_by_path refresh_table table_exists uncache_table
+    """.split()  # noqa: SIM905 - a page of one word a line
+)
+
+
+def _check_parts(message: Message, check_sql: CheckSql) -> None:
+    for part in _parts(message):
+        match part.DESCRIPTOR.name:
+            case "Relation":
+                kind = part.WhichOneof("rel_type")
+                if kind is not None and kind not in _RELATIONS:
+                    _refuse(f"Spark Connect's relation `{kind}`", _RETURN)
+            case "SQL":
+                check_sql(part.query)
+            case "SqlCommand" if part.sql:
+                check_sql(part.sql)
+            case "Command":
+                _check_command(part)
+            case "Catalog":
+                kind = part.WhichOneof("cat_type")
+                if kind is not None and kind not in _CATALOG:
+                    _refuse(f"`catalog.{_camel(kind)}`", _NAME)
+            case "Any":
+                _refuse("a message of a plugin of Spark Connect", _RETURN)
+
+
+def _check_command(command: Message) -> None:
+    kind = command.WhichOneof("command_type")
+    if kind == "create_dataframe_view" and command.create_dataframe_view.is_global:
+        _refuse("a global temporary view", "Create a temporary view: the node's SQL reads it, too.")
+    if kind == "ml_command" and command.ml_command.WhichOneof("command") == "write":
+        _refuse("the write of an ML model", "Write it outside of dbt.")
+    if kind is not None and kind not in _COMMANDS:
+        _refuse(_WRITES.get(kind, lambda _: f"Spark Connect's command `{kind}`")(command), _RETURN)
+
+
+_WRITES: dict[str, Callable[[Message], str]] = {
+    "write_operation": lambda c: (
+        "DataFrame.write to "
+        + (c.write_operation.table.table_name or c.write_operation.path or "a data source")
+    ),
+    "write_operation_v2": lambda c: f"DataFrame.writeTo {c.write_operation_v2.table_name}",
+    "merge_into_table_command": lambda c: (
+        f"DataFrame.mergeInto {c.merge_into_table_command.target_table_name}"
+    ),
+    "write_stream_operation_start": lambda c: "a stream",
+}
+_RETURN = (
+    "Return the frame from model(): the materialization writes it to the audit branch, and its "
+    "tests see it before readers do. "
+)
+_NAME = "Name tables with their schema, as dbt.ref() and dbt.source() do. "
+
+
+def _refuse(what: str, instead: str) -> None:
+    raise GateError(
+        f"The guard refused {what}: a Python model reads, and changes nothing but its own session. "
+        f"It was not sent to Spark. {instead.rstrip()} To do it all the same, run it outside of a "
+        "run, or add --vars 'wap_guard: false'."
+    )
+
+
+def _refuse_setting(key: str) -> None:
+    raise GateError(
+        f"The guard refused to set {key}: it is not one of the settings that are known to change "
+        "neither where statements write nor what they read. It was not sent to Spark. A setting "
+        "for all sessions goes to `server_side_parameters` of the profile."
+    )
+
+
+def _camel(kind: str | None) -> str:
+    first, *rest = (kind or "").split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+# --- reading a request --------------------------------------------------------------------------
+
+
+def _operation(plan: Message) -> Message:
+    """The relation or command of a plan, which the client compresses where it is large."""
+    packed = plan.WhichOneof("op_type") == "compressed_operation"
+    return _unpacked(plan) if packed else plan
+
+
+def _unpacked(plan: Message) -> Message:
+    packed, opened = plan.compressed_operation, type(plan)()
+    try:
+        import zstandard  # what the client has compressed it with
+
+        # Not `decompress`: the size need not be told in the data.
+        content = zstandard.ZstdDecompressor().decompressobj().decompress(packed.data)
+        which = {1: opened.root, 2: opened.command}[packed.op_type]
+        which.MergeFromString(content)
+    except Exception as error:
+        raise GateError(
+            "The guard refused a compressed plan of Spark Connect that cannot be read "
+            f"({type(error).__name__}: {error}). It was not sent to Spark. Set "
+            "`spark.connect.session.planCompression.threshold: -1` in `server_side_parameters` of "
+            "the profile."
+        ) from error
+    return opened
+
+
+def _parts(message: Message) -> Iterator[Message]:
+    """A message and all messages within it."""
+    open_ones = [message]
+    while open_ones:
+        one = open_ones.pop()
+        yield one
+        for field, value in one.ListFields():
+            if field.message_type is None:
+                continue
+            if hasattr(value, "DESCRIPTOR"):
+                open_ones.append(value)
+            else:
+                members = value.values() if hasattr(value, "values") else value
+                open_ones += [member for member in members if hasattr(member, "DESCRIPTOR")]
+
+
+def _changed_keys(request: Message) -> list[str]:
+    operation = request.operation
+    kind = operation.WhichOneof("op_type")
+    if kind == "set":
+        return [pair.key for pair in operation.set.pairs]
+    return list(operation.unset.keys) if kind == "unset" else []
+
+
+def _artifacts(request: Message) -> list[str]:
+    """Names of the artifacts that a request begins; a further chunk of one names none."""
+    kind = request.WhichOneof("payload")
+    if kind == "batch":
+        return [artifact.name for artifact in request.batch.artifacts]
+    return [request.begin_chunk.name] if kind == "begin_chunk" else []

@@ -1,0 +1,344 @@
+"""The settings of the gate, read from dbt's vars."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.names import BRANCH_RULE, branch_problem
+from sparkwap.gate import alert_settings as alerting
+from sparkwap.gate.alert_settings import AlertSettings
+from sparkwap.gate.guard import Name, name_of
+from sparkwap.landing.entry import REPLAY, UNTIL
+
+PublishMode = Literal["run", "lineage", "never"]
+ReadsMode = Literal["warn", "ignore", "strict"]
+SweepMode = Literal["never", "end_of_run"]
+LogMode = Literal["file", "dbt", "none"]
+WarningMode = Literal["known", "publish", "hold"]
+DisabledMode = Literal["hold", "publish"]
+
+_T = TypeVar("_T")
+_PREFIX = "wap_"
+_OF_ENVIRONMENT = {
+    f"SPARKWAP_{key.upper()}": f"{_PREFIX}{key}"
+    for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
+}
+
+
+RUN_DAYS = 7
+NAMED_DAYS = 30
+FILE_DAYS = 3
+MANIFEST_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How old things must be before a sweep takes them.
+
+    Attributes:
+        run_days: Days since anything happened on an audit branch of a run's own.
+        named_days: The same for branches that users have named, such as ``pr_123``.
+        file_days: Days since a file was written that nothing refers to. It must be longer than
+            any job takes from writing its first file to its commit.
+        manifest_days: Days since a manifest that the ledger keeps was of any use.
+    """
+
+    run_days: int = RUN_DAYS
+    named_days: int = NAMED_DAYS
+    file_days: int = FILE_DAYS
+    manifest_days: int = MANIFEST_DAYS
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What the gate may publish, and how.
+
+    Attributes:
+        publish: `run`: every table of the run or none. `lineage`: the tables that are clean and
+            whose upstream tables, and those that a test reads beside them, publish too. `never`:
+            all stays on the audit branch.
+        warnings: Whether a table publishes although one of its tests warned, or is held. `known`:
+            it publishes, unless the test was stricter when the table was last published.
+        require_tests: Hold models, snapshots and seeds that no test reads.
+        branch: The user's name for the audit branch; None for a branch of the run's own.
+        tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
+            None for ever.
+        guard: Refuse statements that are not known to be harmless.
+        disabled_tests: Whether a table publishes although a test that would read it is disabled.
+        rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
+        rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
+            give or take a half.
+        rebuild_timeout: Seconds that one of these tries may take; 0 for no limit, None for a limit
+            that follows from how long the run itself has taken.
+        reads: What to do when a table that was only read has moved when the run publishes:
+            `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
+            rebuild.
+        sweep: Whether a run sweeps the lake when it has ended.
+        sweep_limits: How old things must be before a sweep takes them.
+        log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
+            log, or nowhere.
+        diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
+            `schema.table.column`, in which `*` stands for anything.
+        alerts: Who is told of what the gate did.
+        varying: Variables that may have another value in each run: a test that uses one of them is
+            not held for that.
+        writes: Tables without a gate that hooks and operations may write to and change.
+    """
+
+    publish: PublishMode = "run"
+    warnings: WarningMode = "known"
+    require_tests: bool = False
+    branch: str | None = None
+    tag_retention_days: int | None = 90
+    guard: bool = True
+    disabled_tests: DisabledMode = "hold"
+    rebuilds: int = 2
+    rebuild_wait: float = 2.0
+    rebuild_timeout: float | None = None
+    reads: ReadsMode = "warn"
+    sweep: SweepMode = "never"
+    sweep_limits: Limits = field(default_factory=Limits)
+    log: LogMode = "file"
+    diff_hide: tuple[str, ...] = ()
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    writes: tuple[Name, ...] = ()
+    varying: tuple[str, ...] = ()
+
+    @classmethod
+    def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
+        """Read the settings from dbt's vars.
+
+        The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
+        `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
+        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`,
+        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
+        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
+        `wap_diff_hide`. A key
+        that is absent takes its default, and so does one without a value (`wap_branch:`), except
+        that a `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans
+        may come as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked
+        at.
+
+        Raises:
+            ConfigError: Unknown keys or illegal values; one message that lists them all.
+        """
+        reader = _Reader(variables)
+        days = reader.read("wap_tag_retention_days", _days, "a whole number of 1 or more, or null")
+        settings = cls(
+            publish=cast(PublishMode, reader.choice("wap_publish", ("run", "lineage", "never"))),
+            warnings=cast(WarningMode, reader.choice("wap_warnings", get_args(WarningMode))),
+            disabled_tests=cast(
+                DisabledMode, reader.choice("wap_disabled_tests", get_args(DisabledMode))
+            ),
+            require_tests=bool(reader.flag("wap_require_tests", default=False)),
+            branch=reader.read("wap_branch", _branch, BRANCH_RULE),
+            tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
+            guard=bool(reader.flag("wap_guard", default=True)),
+            writes=reader.read("wap_writes", _tables, "a list of names: schema.table") or (),
+            rebuilds=_given(
+                reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"), 2
+            ),
+            rebuild_wait=_given(
+                reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
+            ),
+            rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
+            reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
+            sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
+            sweep_limits=Limits(
+                reader.days("wap_sweep_after_days", RUN_DAYS),
+                reader.days("wap_sweep_named_after_days", NAMED_DAYS),
+                reader.days("wap_sweep_files_after_days", FILE_DAYS),
+                reader.days("wap_sweep_manifests_after_days", MANIFEST_DAYS),
+            ),
+            log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
+            diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
+            varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
+            alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
+        )
+        reader.finish()
+        return settings
+
+
+def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that are settings of one call, as far as they have a value.
+
+    With other ``--vars`` than the last time dbt parses the whole project anew.
+    """
+    return {key: environment[key] for key in (*_OF_ENVIRONMENT, UNTIL, REPLAY)
+            if environment.get(key)}  # fmt: skip
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The vars that environment variables set: ``SPARKWAP_BRANCH`` is `wap_branch`, and so on.
+
+    Returns:
+        Those of `wap_branch`, `wap_publish`, `wap_warnings`, `wap_disabled_tests` and `wap_reads`
+        that have a value.
+    """
+    return {var: environment[key] for key, var in _OF_ENVIRONMENT.items() if environment.get(key)}
+
+
+def table_names(value: object) -> tuple[Name, ...]:
+    """Read what `wap_writes` says in the config of a model: a name, or a list of names.
+
+    Raises:
+        ConfigError: One of them is no name of a table with its schema.
+    """
+    try:
+        return _tables(value)
+    except ValueError as problem:
+        raise ConfigError(
+            f"wap_writes: {_said(value, problem, 'a list of names: schema.table')}. Nothing was "
+            "sent to Spark. Correct it in the config of the model, and run again."
+        ) from None
+
+
+class _Reader:
+    """Reads keys one by one and keeps the complaints until the end."""
+
+    def __init__(self, variables: Mapping[str, object]) -> None:
+        self._variables = variables
+        self._known: list[str] = []
+        self._problems: list[str] = []
+
+    def read(self, key: str, parse: Callable[[object], _T], legal: str | None) -> _T | None:
+        """Return the parsed value of `key`; None when it has none or an illegal one.
+
+        Without `legal` the parser says itself what is wrong, and the value is not told: somebody
+        may have put a secret there.
+        """
+        self._known.append(key)
+        value = self._variables.get(key)
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as problem:
+            self._problems.append(f"{key}: {_said(value, problem, legal)}")
+            return None
+
+    def choice(self, key: str, options: tuple[str, ...]) -> str:
+        """Return the value of `key`, one of `options`, of which the first is the default."""
+
+        def parse(value: object) -> str:
+            if not isinstance(value, str) or value not in options:
+                raise ValueError
+            return value
+
+        return self.read(key, parse, ", ".join(options)) or options[0]
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return the boolean of `key`."""
+        value = self.read(key, _flag, "true, false")
+        return default if value is None else value
+
+    def days(self, key: str, default: int) -> int:
+        """Return the days of `key`, 1 or more."""
+        return self.read(key, _days, "a whole number of 1 or more") or default
+
+    def finish(self) -> None:
+        """Raise one error with all complaints, those on unknown keys included."""
+        self._problems.extend(self._unknown(key) for key in self._variables)
+        problems = [problem for problem in self._problems if problem]
+        if problems:
+            raise ConfigError(
+                "The vars of sparkwap have errors; nothing was run.\n  "
+                + "\n  ".join(problems)
+                + "\nCorrect them in dbt_project.yml (vars:) or in --vars, and run again."
+            )
+
+    def _unknown(self, key: object) -> str:
+        if not isinstance(key, str) or not key.startswith(_PREFIX) or key in self._known:
+            return ""
+        close = get_close_matches(key, self._known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(sorted(self._known))}"
+        return f"{key}: there is no such setting; {hint}"
+
+
+def _said(value: object, problem: ValueError, legal: str | None) -> str:
+    if legal is None:
+        return str(problem)
+    detail = f" ({problem})" if str(problem) else ""
+    return f"{value!r} is not allowed{detail}; legal: {legal}"
+
+
+def _given(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    if not str(value).strip().isdecimal():
+        raise ValueError
+    return int(value)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ValueError from None
+    # Neither NaN nor infinity is a pause.
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+def _days(value: object) -> int:
+    # bool is an int to Python, so `wap_tag_retention_days: yes` would mean one day.
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    try:
+        days = int(value)
+    except ValueError:
+        raise ValueError from None
+    if days < 1:
+        raise ValueError
+    return days
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    if not isinstance(value, str) or value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
+
+
+def _names(value: object) -> tuple[str, ...]:
+    values = value.split(",") if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+        raise ValueError
+    return tuple(one.strip() for one in values if one.strip())
+
+
+def _tables(value: object) -> tuple[Name, ...]:
+    return tuple(name_of(one) for one in _names(value))
+
+
+def _branch(value: object) -> str | None:
+    if not isinstance(value, str):
+        raise ValueError("it is not text; put it in quotes")
+    problem = branch_problem(value) if value else None
+    if problem is not None:
+        raise ValueError(problem)
+    return value or None
+
+
+def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSettings:
+    """The gate's settings, as a run has them.
+
+    Args:
+        raw: ``dbt_project.yml`` as it is written; dbt renders no Jinja in vars either.
+        given: The vars of the command line.
+    """
+    variables = dict(raw.get("vars") or {})
+    own = variables.get(str(raw.get("name"))) or {}
+    scoped = {k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"}
+    return GateSettings.from_vars({**scoped, **own, **given})

@@ -1,0 +1,133 @@
+"""The raw models of a project, and what their tables hold: files, and rows in quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.core.dbt_cli import LakePlace
+from sparkwap.landing import Entry, parse_entry, root_of
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class RawModel:
+    """A raw model of the project: its name and table, and where its files land."""
+
+    name: str
+    table: tuple[str, str]
+    root: Path
+    entry: Entry
+
+
+def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
+    """The enabled models of dbt's manifest that have a landing entry, by name.
+
+    Raises:
+        ConfigError: a model names no landing folder.
+        LandingError: an entry cannot be used.
+    """
+    nodes = [
+        node
+        for node in manifest["nodes"].values()
+        if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
+    ]
+    return [
+        RawModel(
+            str(node["name"]),
+            (node["schema"], node["alias"]),
+            (project_dir / root_of(node["name"], node["config"]["meta"])).resolve(),
+            parse_entry(node["config"]["meta"]["landing"]),
+        )
+        for node in sorted(nodes, key=lambda node: str(node["name"]))
+    ]
+
+
+def switched_off(manifest: Mapping[str, Any]) -> list[str]:
+    """The folders of the disabled models that have a landing entry."""
+    disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
+    return sorted(
+        {
+            str(node["fqn"][-2])
+            for node in disabled
+            if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
+        }
+    )
+
+
+def published(catalog: Catalog, model: RawModel) -> Table | None:
+    """A raw table; None if no run has published it yet."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(model.table)
+    except NoSuchTableError:
+        return None
+    return None if table.current_snapshot() is None else table
+
+
+def known_files(lake: LakePlace, models: Sequence[RawModel]) -> dict[str, str]:
+    """Name to SHA-256 of the files that the published raw tables hold."""
+    catalog = lake.open()
+    if catalog is None:
+        return {}
+    return {name: digest for m in models for name, digest in _marks(catalog, m).items()}
+
+
+def _marks(catalog: Catalog, model: RawModel) -> dict[str, str]:
+    table = published(catalog, model)
+    if table is None:
+        return {}
+    marks = table.scan("_kind = 'file'", selected_fields=("_file_path", "_file_sha256")).to_arrow()
+    names, digests = marks["_file_path"].to_pylist(), marks["_file_sha256"].to_pylist()
+    return dict(zip(names, digests, strict=True))
+
+
+@dataclass(frozen=True, order=True)
+class BadRow:
+    """A row in quarantine: where it stands, its text, and why it cannot be used."""
+
+    file: str
+    line: int
+    reason: str
+    text: str
+
+
+def bad_rows(lake: LakePlace, model: RawModel) -> list[BadRow]:
+    """The published bad rows of a raw model that no replay has brought back."""
+    catalog = lake.open()
+    table = published(catalog, model) if catalog is not None else None
+    return [] if table is None else open_rows(table)
+
+
+def open_rows(table: Table) -> list[BadRow]:
+    """The bad rows of a published raw table that no replay has brought back."""
+    from pyiceberg import expressions
+
+    _ex: Any = expressions  # its classes are typed for named arguments only
+
+    place = ("_file_path", "_row", "_batch")
+    bad = table.scan("_kind = 'bad'", selected_fields=(*place, "_error", "_raw")).to_arrow()
+    rows = bad.to_pylist()
+    if not rows:
+        return []
+    files = {row["_file_path"] for row in rows}
+    good = table.scan(
+        _ex.And(_ex.EqualTo("_kind", "row"), _ex.In("_file_path", files)), selected_fields=place
+    ).to_arrow()
+    last: dict[tuple[str, int], tuple[int, BadRow | None]] = {}
+    for row in rows:
+        found = BadRow(row["_file_path"], row["_row"], row["_error"], row["_raw"] or "")
+        held = last.get((found.file, found.line))
+        if held is None or held[0] < row["_batch"]:
+            last[found.file, found.line] = row["_batch"], found
+    for row in good.to_pylist():
+        held = last.get((row["_file_path"], row["_row"]))
+        if held is not None and held[0] < row["_batch"]:
+            last[row["_file_path"], row["_row"]] = row["_batch"], None
+    return [found for _, found in last.values() if found is not None]

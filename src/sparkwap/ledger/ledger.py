@@ -1,0 +1,909 @@
+"""The ledger: the history of runs, nodes, test results and publishes, as Iceberg tables.
+
+The tables stand in the schema ``wap_ledger`` of the same catalog, so that rows about a publish are
+committed in the database transaction of the publish, and anyone can query them with Spark. They
+are only ever appended to, but for the manifests of code that is of no use any more.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
+
+import pyarrow as pa
+from pyiceberg import expressions
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
+
+from sparkwap.catalog import journal
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import write_failed
+from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.catalog.model import How, Identifier, LedgerRows, PublishedEntry, merge_rows
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.retry import TRIES, rule_of, wait_seconds
+from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
+from sparkwap.ledger.manifests import Packed
+from sparkwap.ledger.undo import Undone, undone_entries
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from sparkwap.catalog.store import Store
+
+__all__ = ["NAMESPACE", "SCHEMAS", "BranchHistory", "Ledger", "LedgerPublish", "LedgerRows"]
+
+R = TypeVar("R")
+
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+_ID = pa.int64()
+_BYTES = pa.binary()
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "runs": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "command": _TEXT,
+            "project": _TEXT,
+            "target": _TEXT,
+            "started_at": _TIME,
+            "ended_at": _TIME,
+            "outcome": _TEXT,
+            "message": _TEXT,
+            "publish_id": _TEXT,
+            "tries": _ID,
+            "waited_seconds": pa.float64(),
+            "rebuild_of": _TEXT,
+            "manifest_hash": _TEXT,
+            "as_of": _TEXT,
+            "pins": pa.map_(_TEXT, _TEXT),
+        }
+    ),
+    "nodes": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "node_id": _TEXT,
+            "resource_type": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "how": _TEXT,
+            "base_snapshot": _ID,
+            "base_metadata": _TEXT,
+            "candidate_snapshot": _ID,
+            "candidate_metadata": _TEXT,
+            "status": _TEXT,
+            "problem": _TEXT,
+            "parents": pa.list_(_TEXT),
+            "verdict": _TEXT,
+            "reason": _TEXT,
+            "built_at": _TIME,
+            "refusal": _TEXT,
+            "reads": pa.map_(_TEXT, _TEXT),
+            "seconds": pa.float64(),
+        }
+    ),
+    "tests": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "test_name": _TEXT,
+            "status": _TEXT,
+            "failures": _ID,
+            "severity": _TEXT,
+            "message": _TEXT,
+            "audited": pa.map_(_TEXT, _TEXT),
+            "executed_at": _TIME,
+            "reads": pa.map_(_TEXT, _TEXT),
+            "finding": _TEXT,
+            "seconds": pa.float64(),
+            "inputs": pa.map_(_TEXT, _TEXT),
+        }
+    ),
+    "acceptances": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "test_name": _TEXT,
+            "severity": _TEXT,
+            "failures": _ID,
+            "audited": pa.map_(_TEXT, _TEXT),
+            "accepted_by": _TEXT,
+            "reason": _TEXT,
+            "accepted_at": _TIME,
+            "until": _TIME,
+        }
+    ),
+    "metrics": pa.schema(
+        {
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "test_id": _TEXT,
+            "node_id": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "metric": _TEXT,
+            "scope": _TEXT,
+            "value": pa.float64(),
+            "candidate": _TEXT,
+            "measured_at": _TIME,
+            "state": _TEXT,
+            "samples": _ID,
+            "mean": pa.float64(),
+            "spread": pa.float64(),
+            "low": pa.float64(),
+            "high": pa.float64(),
+            "score": pa.float64(),
+        }
+    ),
+    "publishes": pa.schema(
+        {
+            "publish_id": _TEXT,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "how": _TEXT,
+            "base_snapshot": _ID,
+            "base_metadata": _TEXT,
+            "candidate_snapshot": _ID,
+            "published_metadata": _TEXT,
+            "published_at": _TIME,
+            "action": _TEXT,
+            "undone_metadata": _TEXT,
+            "undone_by": _TEXT,
+            "manifest_hash": _TEXT,
+        }
+    ),
+    "manifests": pa.schema(
+        {
+            "hash": _TEXT,
+            "project": _TEXT,
+            "run_id": _TEXT,
+            "stored_at": _TIME,
+            "content": _BYTES,
+        }
+    ),
+    "sweeps": pa.schema(
+        {
+            "run_id": _TEXT,
+            "swept_at": _TIME,
+            "what": _TEXT,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "object": _TEXT,
+            "reason": _TEXT,
+            "folder": _TEXT,
+            "uuid": _TEXT,
+            "count": _ID,
+            "bytes": _ID,
+        }
+    ),
+    "alerts": pa.schema(
+        {
+            "at": _TIME,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "route": _TEXT,
+            "kind": _TEXT,
+            "subject": _TEXT,
+            "owners": pa.list_(_TEXT),
+            "fingerprint": _TEXT,
+            "outcome": _TEXT,
+            "tries": _ID,
+            "message": _TEXT,
+        }
+    ),
+    "journal": pa.schema(
+        {
+            "publish_id": _TEXT,
+            "run_id": _TEXT,
+            "branch": _TEXT,
+            "action": _TEXT,
+            "state": _TEXT,
+            "tag": _TEXT,
+            "tag_max_age_ms": _ID,
+            "moves": _TEXT,
+            "intended_at": _TIME,
+            "at": _TIME,
+        }
+    ),
+}
+"""Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
+the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
+the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
+node's publish; ``reads`` maps tables that were only read to what they were then (see
+`sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
+under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that a replay read
+as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's id to
+the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
+``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
+undone, which is another one where a forced rollback takes later publishes with it;
+``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
+``manifests`` has once: ``content`` is what `sparkwap.ledger.manifests` packs; ``sweeps.what``
+is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
+are those of a table that went with a branch. ``tests.finding`` is what an audit
+says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
+of each variable of the command line or the environment that the test uses, ``seconds`` what a
+build or test took.
+``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
+rows: everywhere before ``until``, or on that branch until it is published or discarded.
+``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
+with what was expected of it (see `sparkwap.audits.anomaly`); ``metrics.scope`` is what else a
+metric depends on, such as a test's ``where``. Only those of published candidates are compared with.
+``alerts`` is what was sent to which route, ``alerts.fingerprint`` the same for the same trouble.
+``journal`` is kept on catalogs that cannot publish in one transaction: a publish as it was
+intended, and what came of it."""
+
+_TABLE_PROPERTIES = {
+    "format-version": "2",
+    # Each append is a commit: without these, metadata and manifests grow with every run.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.previous-versions-max": "10",
+}
+_KEPT_SNAPSHOTS = 10
+_WRITTEN = {
+    "runs": "ended_at",
+    "nodes": "built_at",
+    "tests": "executed_at",
+    "metrics": "measured_at",
+}
+# PyIceberg's expressions take a column's name and a value, but are not typed so.
+_ex: Any = expressions
+LOADED = "load."
+"""What the ids of tables begin with that another program has filled: no dbt project knows them."""
+_ID_LENGTH = 8
+_JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class BranchHistory:
+    """What the ledger says of an audit branch since it was last discarded.
+
+    Attributes:
+        nodes: The latest row of each node.
+        tests: The latest row of each test; ``audited`` is a dict.
+    """
+
+    nodes: tuple[dict[str, Any], ...]
+    tests: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPublish:
+    """A publish as the ledger has it.
+
+    Attributes:
+        publish_id: Its id.
+        run_id: The run that published.
+        branch: Its audit branch.
+        published_at: When.
+        entries: All tables and views of it.
+        left: Those that were not rolled back; what a rollback takes.
+        manifest_hash: The code that was published, if it was kept.
+    """
+
+    publish_id: str
+    run_id: str
+    branch: str
+    published_at: datetime
+    entries: tuple[PublishedEntry, ...]
+    left: tuple[PublishedEntry, ...]
+    manifest_hash: str | None = None
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether nothing of it is left."""
+        return not self.left
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What becomes of one table of the ledger; ``make`` does it in a transaction, if at all."""
+
+    table: str
+    make: Callable[[Transaction], None]
+    only_if: Callable[[Table], bool] = lambda table: True
+
+
+@dataclass(frozen=True, slots=True)
+class KeptManifest:
+    """A manifest of the ledger without its content; ``stored_at`` is UTC."""
+
+    hash: str
+    project: str
+    stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An alert that was delivered."""
+
+    route: str
+    fingerprint: str
+    at: datetime
+
+
+class Place(Protocol):
+    """What the ledger needs of the lake that it is in."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def warehouse(self) -> str: ...
+    def relations(self, schema: str) -> Mapping[str, str]: ...
+    def ensure_schema(self, schema: str) -> Any: ...
+
+
+class Ledger:
+    """The ledger of a lake; safe for use by several threads.
+
+    Args:
+        lake: The lake whose history it holds.
+    """
+
+    def __init__(self, lake: Place) -> None:
+        self._lake = lake
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def append(self, rows: LedgerRows | Sequence[LedgerRows]) -> None:
+        """Append rows, of several tables in one transaction where the catalog has them.
+
+        Raises:
+            ValueError: A table or a column is not one of the ledger's.
+            CatalogError: The catalog failed, or the disk; nothing was appended.
+        """
+        appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
+        merged = merge_rows(appends)
+        self.ensure({append.table for append in merged})
+        together = [merged] if self._lake.store.rows.atomic else [[one] for one in merged]
+        for part in together:
+            # As a series, each commits by itself: one that is tried again must not repeat another.
+            self._lake.store.commit(partial(self.stage, part), "ledger")
+
+    def open_journals(self) -> list[dict[str, Any]]:
+        """The rows of publishes and rollbacks that were begun and not brought to an end."""
+        rows = self._read("journal", None)
+        ended = {_journal_key(row) for row in rows if journal.is_closed({row["state"]})}
+        found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
+        return sorted(found, key=lambda row: _time(row["intended_at"]))
+
+    def journal_states(self, row: Mapping[str, Any]) -> list[str]:
+        """The states that a journal has had; ``row`` is any of its rows."""
+        found = self._read("journal", _of_journal(row))
+        return [one["state"] for one in found if _journal_key(one) == _journal_key(row)]
+
+    def settle(self, row: Mapping[str, Any]) -> list[str]:
+        """Write a state of a journal, unless it is closed or the other way was decided.
+
+        By compare and swap: nobody else has written of the journal between the look and the row.
+
+        Returns:
+            The states that the journal has now.
+
+        Raises:
+            CatalogError: The catalog failed, or the disk; nothing was written.
+        """
+        states: list[str] = []
+
+        def may(table: Table) -> bool:
+            rows = table.scan(_of_journal(row), selected_fields=_JOURNAL_KEY_AND_STATE).to_arrow()
+            found = [one for one in rows.to_pylist() if _journal_key(one) == _journal_key(row)]
+            states[:] = [one["state"] for one in found]
+            return journal.may_follow(states, row["state"])
+
+        change = replace(_append(LedgerRows("journal", [row])), only_if=may)
+        self._lake.store.commit(lambda: self._stage([change]), "ledger")
+        return [*states, row["state"]] if journal.may_follow(states, row["state"]) else states
+
+    def branch_history(self, branch: str) -> BranchHistory:
+        """The latest rows of an audit branch, from the last discard of that name on."""
+        since = self._last_discard(branch)
+        nodes = self._of_branch("nodes", branch, "built_at", since)
+        return BranchHistory(
+            _latest(self._without_unbegun(nodes), "node_id", "built_at"),
+            _latest(
+                self._of_branch("tests", branch, "executed_at", since), "test_id", "executed_at"
+            ),
+        )
+
+    def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Without what says "published" of a publish that has never begun.
+
+        Where each table of the ledger commits by itself, the verdicts come before the journal: a
+        process that died between the two has published nothing, and never will.
+        """
+        if self._lake.store.rows.atomic or all(row["verdict"] != "published" for row in nodes):
+            return nodes
+        begun = {row["run_id"] for table in ("journal", "publishes") for row in self.rows(table)}
+        return [row for row in nodes if row["verdict"] != "published" or row["run_id"] in begun]
+
+    def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
+        """The rows that one run has left in a table."""
+        return self._read(table, _ex.EqualTo("run_id", run_id))
+
+    def published_tests(self, test_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The row of each test when what it read was last published; absent if never."""
+        published = [row for row in self._read("runs", None) if row["publish_id"]]
+        found = self._read("tests", _ex.In("test_id", set(test_ids)))
+        counted = [
+            row
+            for row in found
+            # A test's results may be published by a later run on its branch.
+            if any(
+                run["run_id"] == row["run_id"]
+                or (run["branch"] == row["branch"] and run["ended_at"] > row["executed_at"])
+                for run in published
+            )
+        ]
+        return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
+
+    def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
+        """The acceptances that hold for an audit branch now: test id -> the latest row."""
+        rows = self._read("acceptances", None)
+        if not rows:
+            return {}
+        ended = _ex.And(
+            _ex.EqualTo("branch", branch), _ex.In("outcome", {"published", "discarded"})
+        )
+        since = max((row["ended_at"] for row in self._read("runs", ended)), default=_time(None))
+        now = datetime.now(UTC)
+        holding = [
+            row
+            for row in rows
+            if (row["branch"] == branch and row["accepted_at"] > since)
+            or (row["until"] is not None and row["until"] > now)
+        ]
+        return {row["test_id"]: row for row in _latest(holding, "test_id", "accepted_at")}
+
+    def builder(self, identifier: Identifier) -> tuple[str, str] | None:
+        """The node that was last published under a name, and its project; None for none.
+
+        Rows that another program has written (`LOADED`) have none.
+        """
+        schema, name = identifier
+        wanted = _ex.And(
+            _ex.EqualTo("schema", schema),
+            _ex.EqualTo("name", name),
+            _ex.EqualTo("verdict", "published"),
+        )
+        rows = [row for row in self._read("nodes", wanted)
+                if not row["node_id"].startswith(LOADED)]  # fmt: skip
+        if not rows:
+            return None
+        last = max(rows, key=lambda row: _time(row["built_at"]))
+        runs = self._read("runs", _ex.EqualTo("run_id", last["run_id"]))
+        return last["node_id"], next((row["project"] for row in runs), "")
+
+    def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+        """Rows of ``runs``, newest first, of one audit branch or of all."""
+        condition = _ex.EqualTo("branch", branch) if branch else None
+        found = self._read("runs", condition)
+        found.sort(key=lambda row: _time(row["started_at"]), reverse=True)
+        return found[:limit]
+
+    def publish(self, some_id: str) -> list[LedgerPublish]:
+        """The publishes with a publish id or run id, newest first.
+
+        Args:
+            some_id: Either id; its first eight digits or more will do.
+        """
+        if len(some_id) < _ID_LENGTH:
+            return []
+        ids = _ex.Or(_ex.StartsWith("publish_id", some_id), _ex.StartsWith("run_id", some_id))
+        named = {p.publish_id for p in self._publishes(self._read("publishes", ids))}
+        # Read again by publish id: the row of a rollback carries the run that rolled back.
+        return (
+            self._publishes(self._read("publishes", _ex.In("publish_id", named))) if named else []
+        )
+
+    def standing_publishes(self, run_id: str) -> list[LedgerPublish]:
+        """The publishes of a run, and of what built again for it, that were not rolled back."""
+        rebuilds = [row["run_id"] for row in self.rows("runs") if row.get("rebuild_of") == run_id]
+        found = [one for some_id in (run_id, *rebuilds) for one in self.publish(some_id)]
+        return [one for one in found if not one.rolled_back]
+
+    def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
+        """All publishes, newest first."""
+        return self._publishes(self._read("publishes", None))[:limit]
+
+    def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
+        """The rows of ``nodes`` of what a publish made live."""
+        of_run = _ex.And(
+            _ex.EqualTo("run_id", publish.run_id), _ex.EqualTo("branch", publish.branch)
+        )
+        names = {entry.identifier for entry in publish.entries}
+        return [
+            row
+            for row in self._read("nodes", of_run)
+            if row["verdict"] == "published" and (row["schema"], row["name"]) in names
+        ]
+
+    def branch_rows(self, table: str, branch: str) -> list[dict[str, Any]]:
+        """All rows of ``nodes`` or ``tests`` of an audit branch since it was last discarded."""
+        time = {"nodes": "built_at", "tests": "executed_at"}[table]
+        return self._of_branch(table, branch, time, self._last_discard(branch))
+
+    def manifest(self, some_hash: str) -> tuple[str, Packed] | None:
+        """The project and the manifest of a hash; None if it is not kept."""
+        found = self._read("manifests", _ex.EqualTo("hash", some_hash))
+        return (found[0]["project"], Packed(some_hash, found[0]["content"])) if found else None
+
+    def manifest_projects(self) -> dict[str, str]:
+        """Hash -> project of all manifests that are kept."""
+        return {one.hash: one.project for one in self.kept_manifests()}
+
+    def kept_manifests(self) -> list[KeptManifest]:
+        """All manifests that are kept, each once, by hash."""
+        found = self._read("manifests", None, ("hash", "project", "stored_at"))
+        kept = {r["hash"]: KeptManifest(r["hash"], r["project"], r["stored_at"]) for r in found}
+        return [kept[one] for one in sorted(kept)]
+
+    def forget_manifests(self, hashes: Collection[str]) -> None:
+        """Delete manifests.
+
+        Their files stay until the last snapshots of the table that have them are trimmed, and a
+        sweep finds that nothing refers to them.
+
+        Args:
+            hashes: The manifests; those that are not kept are passed over.
+
+        Raises:
+            CatalogError: The catalog failed, or the disk; nothing was deleted.
+        """
+        condition = _ex.In("hash", set(hashes))
+
+        def stage() -> Staged[None]:
+            # Somebody else may have deleted them by now.
+            if not self._read("manifests", condition, ("hash",)):
+                return Staged(None)
+            return self._stage([_Change("manifests", lambda change: change.delete(condition))])
+
+        self._lake.store.commit(stage, "ledger")
+
+    def told_since(self, since: datetime) -> list[Told]:
+        """The alerts that were delivered since then."""
+        sent = _ex.And(
+            _ex.GreaterThanOrEqual("at", since.isoformat()), _ex.EqualTo("outcome", "sent")
+        )
+        rows = self._read("alerts", sent)
+        return [Told(row["route"], row["fingerprint"], row["at"]) for row in rows]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of one of the ledger's tables; none for one that has never been written."""
+        return self._read(table, None)
+
+    def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
+        """The rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a moment.
+
+        Columns that the ledger does not have yet, as an older version wrote it, are None.
+        """
+        rows = self._read(table, _ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
+        return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
+
+    def ensure_all(self) -> None:
+        """Create all tables that each run needs: the journal where a publish is a series."""
+        unneeded = {"alerts", "acceptances"} | (
+            {"journal"} if self._lake.store.rows.atomic else set()
+        )
+        self.ensure(set(SCHEMAS) - unneeded)
+
+    def ensure(self, tables: Collection[str]) -> None:
+        """Create the ledger's schema and those tables where they lack; add columns that lack.
+
+        Raises:
+            ValueError: A table is not one of the ledger's.
+        """
+        unknown = sorted(set(tables) - set(SCHEMAS))
+        if unknown:
+            raise ValueError(f"no tables of the ledger: {unknown}; there are {sorted(SCHEMAS)}")
+        if not tables:
+            return
+        standing = self._lake.relations(NAMESPACE)
+        for name in sorted(tables):
+            if name in standing and name in self._checked:
+                continue
+            try:
+                self._ensure(name, new=name not in standing)
+            except OSError as error:
+                raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The catalog's database failed: {error.orig}. The ledger could not be made, "
+                    "so nothing was changed. Check the database (space, rights, connection), then "
+                    "run the same command again."
+                ) from error
+            with self._lock:
+                self._checked.add(name)
+
+    def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
+        """A commit with appends in its transaction; see `stage`.
+
+        The files of the commit are deleted if the appends cannot be staged.
+        """
+        try:
+            own = self.stage(appends)
+        except BaseException:
+            self._lake.store.delete(staged.files)
+            raise
+        return replace(
+            staged,
+            swaps=[*staged.swaps, *own.swaps],
+            files=[*staged.files, *own.files],
+            obsolete=[*staged.obsolete, *own.obsolete],
+        )
+
+    def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
+        """Write the files of appends and return the row changes that commit them.
+
+        The tables must exist, see `ensure`, and each be named once, see `merge_rows`. A manifest
+        that is kept already is left out.
+        """
+        return self._stage([_append(one) for one in map(self._new, appends) if one.rows])
+
+    def _stage(self, changes: Sequence[_Change]) -> Staged[None]:
+        swaps: list[Swap] = []
+        files: list[str] = []
+        obsolete: list[str] = []
+        try:
+            for change in changes:
+                self._stage_one(change, swaps, files, obsolete)
+        except OSError as error:
+            self._lake.store.delete(files)
+            raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+        except BaseException:
+            self._lake.store.delete(files)
+            raise
+        return Staged(None, swaps, files, obsolete=obsolete)
+
+    def _new(self, append: LedgerRows) -> LedgerRows:
+        """An append without the manifests that are kept already, by this run or another one."""
+        if append.table != "manifests":
+            return append
+        hashes = {row["hash"] for row in append.rows}
+        known = self._read("manifests", _ex.In("hash", hashes), ("hash",))
+        kept = {row["hash"] for row in known}
+        return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
+
+    def _stage_one(
+        self, change: _Change, swaps: list[Swap], files: list[str], obsolete: list[str]
+    ) -> None:
+        identifier = (NAMESPACE, change.table)
+        table = self._lake.catalog.load_table(identifier)
+        if not change.only_if(table):
+            return
+        transaction = table.transaction()
+        change.make(transaction)
+        grown = transaction.table_metadata
+        before_it = {snapshot.snapshot_id for snapshot in table.snapshots()}
+        for snapshot in grown.snapshots:
+            if snapshot.snapshot_id not in before_it:
+                files.extend(_new_files(table, snapshot))
+        document = md.parse(grown.model_dump_json(exclude_none=True).encode())
+        trimmed, dropped = _trim(md.Edit(document, table.metadata_location).build())
+        location = md.next_location(trimmed, table.metadata_location)
+        files.extend(self._lake.store.write({location: trimmed}))
+        before = Row(identifier, "table", table.metadata_location)
+        swaps.append(Swap(before, Row(identifier, "table", location)))
+        log = {entry["metadata-file"] for entry in trimmed["metadata-log"]}
+        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
+        obsolete.extend(dropped)
+
+    def _ensure(self, name: str, *, new: bool) -> None:
+        """Try again while another run, which begins to use the ledger too, is faster."""
+        for tried in range(1, TRIES + 1):
+            try:
+                self._ensure_one(name, new=new)
+                return
+            except Exception as error:
+                if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
+                    raise
+                time.sleep(wait_seconds(tried, random.random()))
+                new = name not in self._lake.relations(NAMESPACE)
+
+    def _ensure_one(self, name: str, *, new: bool) -> None:
+        catalog, schema = self._lake.catalog, SCHEMAS[name]
+        if new:
+            self._lake.ensure_schema(NAMESPACE)
+            reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
+            table = catalog.create_table_if_not_exists(
+                (NAMESPACE, name),
+                schema,
+                location=f"{self._lake.warehouse}/{NAMESPACE}/{name}",
+                properties=dict(_TABLE_PROPERTIES),
+            )
+            reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
+        else:
+            table = catalog.load_table((NAMESPACE, name))
+        present = {field.name for field in table.schema().fields}
+        if not set(schema.names) <= present:
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+
+    def _read(
+        self,
+        table: str,
+        condition: expressions.BooleanExpression | None,
+        columns: tuple[str, ...] = ("*",),
+    ) -> list[dict[str, Any]]:
+        if table not in self._lake.relations(NAMESPACE):
+            return []
+        loaded = self._lake.catalog.load_table((NAMESPACE, table))
+        scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=columns)
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
+        return found
+
+    def _of_branch(
+        self, table: str, branch: str, time: str, since: datetime | None
+    ) -> list[dict[str, Any]]:
+        condition: expressions.BooleanExpression = _ex.EqualTo("branch", branch)
+        if since is not None:
+            condition = _ex.And(condition, _ex.GreaterThan(time, since.isoformat()))
+        return self._read(table, condition)
+
+    def _last_discard(self, branch: str) -> datetime | None:
+        condition = _ex.And(_ex.EqualTo("branch", branch), _ex.EqualTo("outcome", "discarded"))
+        return max((row["ended_at"] for row in self._read("runs", condition)), default=None)
+
+    def _publishes(self, rows: Sequence[Mapping[str, Any]]) -> list[LedgerPublish]:
+        undone = undone_entries(rows)
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            if row["action"] == "publish":
+                groups.setdefault(row["publish_id"], []).append(row)
+        found = [_publish(group, undone) for group in groups.values()]
+        return sorted(found, key=lambda publish: publish.published_at, reverse=True)
+
+
+def ended_otherwise(
+    runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
+) -> dict[str, str]:
+    """What became of runs after they had ended, by run id.
+
+    ``discarded`` is one whose audit branch was dropped later, with all that it had not published;
+    ``rolled back`` and ``partly rolled back`` are those whose publish was undone.
+
+    Args:
+        runs: Rows of ``runs``.
+        publishes: All publishes.
+    """
+    runs = list(runs)
+    dropped: dict[str, datetime] = {}
+    for row in runs:
+        if row["outcome"] == "discarded" and row["branch"]:
+            dropped[row["branch"]] = max(
+                _time(row["ended_at"]), dropped.get(row["branch"], _time(None))
+            )
+    found = {
+        row["run_id"]: "discarded"
+        for row in runs
+        if not row["publish_id"]
+        and _time(row["ended_at"]) <= dropped.get(row["branch"], _time(None))
+    }
+    undone = [one for one in publishes if len(one.left) < len(one.entries)]
+    return found | {
+        one.run_id: "rolled back" if one.rolled_back else "partly rolled back" for one in undone
+    }
+
+
+def _arrow(append: LedgerRows) -> pa.Table:
+    schema = SCHEMAS[append.table]
+    unknown = sorted({key for row in append.rows for key in row} - set(schema.names))
+    if unknown:
+        raise ValueError(f"no columns of {append.table}: {unknown}; there are {schema.names}")
+    rows = [{key: _value(value) for key, value in row.items()} for row in append.rows]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def _append(rows: LedgerRows) -> _Change:
+    content = _arrow(rows)
+    return _Change(rows.table, lambda transaction: transaction.append(content))
+
+
+def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
+    """The files that a snapshot came with: to be deleted if it does not come to a commit."""
+    files = [snapshot.manifest_list]
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            files.append(manifest.manifest_path)
+            files.extend(
+                entry.data_file.file_path
+                for entry in manifest.fetch_manifest_entry(table.io)
+                if entry.status == ManifestEntryStatus.ADDED
+                and entry.snapshot_id == snapshot.snapshot_id
+            )
+    return files
+
+
+def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
+    """The document with the latest snapshots only, and the files that only the others needed."""
+    named = {ref.snapshot_id for ref in md.refs_of(document).values()}
+    snapshots = sorted(document["snapshots"], key=lambda entry: entry["sequence-number"])
+    old = [entry for entry in snapshots[:-_KEPT_SNAPSHOTS] if entry["snapshot-id"] not in named]
+    gone = {entry["snapshot-id"] for entry in old}
+    trimmed = {
+        **document,
+        "snapshots": [entry for entry in snapshots if entry["snapshot-id"] not in gone],
+        "snapshot-log": [
+            entry for entry in document.get("snapshot-log", ()) if entry["snapshot-id"] not in gone
+        ],
+    }
+    return trimmed, [entry["manifest-list"] for entry in old]
+
+
+def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str, datetime]:
+    # With the time, as what a rollback has left may be rolled back by another one.
+    return row["publish_id"], row["run_id"], row["action"], row["intended_at"]
+
+
+def _of_journal(row: Mapping[str, Any]) -> expressions.BooleanExpression:
+    found: expressions.BooleanExpression = _ex.EqualTo("publish_id", row["publish_id"])
+    return found
+
+
+def _latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
+    latest: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = latest.get(row[key])
+        if known is None or _time(known[time]) <= _time(row[time]):
+            latest[row[key]] = row
+    return tuple(latest[name] for name in sorted(latest))
+
+
+def _time(value: datetime | None) -> datetime:
+    return value or datetime.min.replace(tzinfo=UTC)
+
+
+def _publish(rows: Sequence[Mapping[str, Any]], undone: Collection[Undone]) -> LedgerPublish:
+    first = rows[0]
+    entries = {
+        (row["schema"], row["name"]): PublishedEntry(
+            (row["schema"], row["name"]),
+            _how(row["how"]),
+            row["base_snapshot"],
+            row["base_metadata"],
+            row["candidate_snapshot"],
+            row["published_metadata"],
+        )
+        # Two that complete one journal at once both write it down.
+        for row in rows
+    }
+    names = sorted(entries)
+    return LedgerPublish(
+        first["publish_id"],
+        first["run_id"],
+        first["branch"],
+        first["published_at"],
+        tuple(entries[name] for name in names),
+        tuple(entries[name] for name in names if (first["publish_id"], *name) not in undone),
+        first.get("manifest_hash"),
+    )
+
+
+def _how(text: str) -> How:
+    how: How = next(known for known in get_args(How) if known == text)
+    return how

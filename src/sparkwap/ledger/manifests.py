@@ -1,0 +1,146 @@
+"""dbt's manifest as the ledger keeps it: the code of a run, to compare other code with.
+
+Kept is what dbt's ``state:modified`` compares, and no more. What differs from call to call (times,
+ids, where the project lies) is left out, so that the same code has the same hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkwap.core.errors import SparkwapError
+
+Document = Mapping[str, Any]
+"""A ``manifest.json``, parsed."""
+
+Calls = Mapping[str, Sequence[str]]
+"""Node id -> ids of the macros that it calls."""
+
+_METADATA = ("dbt_schema_version", "dbt_version", "project_name", "project_id", "adapter_type")
+_PARTS = (
+    "sources",
+    "exposures",
+    "metrics",
+    "groups",
+    "selectors",
+    "saved_queries",
+    "semantic_models",
+    "functions",
+)
+# dbt does not load a manifest without these; nothing of them is compared.
+_EMPTY = ("docs", "disabled", "parent_map", "child_map", "group_map")
+_MACRO = (
+    "name",
+    "resource_type",
+    "package_name",
+    "path",
+    "original_file_path",
+    "unique_id",
+    "macro_sql",
+    "depends_on",
+)
+# Of a call, of a machine, of what was compiled; and `meta` as it was rendered with the variables of
+# a call: as it was written it stays, in `unrendered_config`.
+_VOLATILE = frozenset(
+    {
+        "created_at", "root_path", "build_path", "compiled", "compiled_code", "compiled_path",
+        "extra_ctes", "extra_ctes_injected", "_pre_injected_sql", "deferred", "defer_relation",
+        "config_call_dict", "unrendered_config_call_dict", "meta", "docs", "doc_blocks",
+        "patch_path", "index",
+    }
+)  # fmt: skip
+_LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A manifest for the ledger: its hash (SHA-256, hex) and its compressed bytes."""
+
+    hash: str
+    content: bytes
+
+
+def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
+    """The parts of a manifest that are kept; the rest of dbt's required parts is empty.
+
+    Nodes that are switched off are not: parsed in full, dbt has the tests of models that are off
+    among its nodes, and parsed in part it has not.
+
+    Args:
+        manifest: dbt's own, or one that was reduced before.
+        calls: What its nodes called when they were parsed. dbt adds to that whatever a node calls
+            when it is run, so that a manifest after a build is not that of the same code parsed.
+    """
+    metadata, calls = manifest["metadata"], calls or {}
+    return {
+        "metadata": {key: metadata.get(key) for key in _METADATA},
+        "nodes": {
+            key: _calling(_plain(node), calls.get(key))
+            for key, node in manifest["nodes"].items()
+            if (node.get("config") or {}).get("enabled", True)
+        },
+        "macros": {
+            key: {name: macro.get(name) for name in _MACRO}
+            for key, macro in manifest["macros"].items()
+        },
+        "unit_tests": {key: _unit_test(one) for key, one in manifest["unit_tests"].items()},
+        **{
+            part: {key: _plain(one) for key, one in (manifest.get(part) or {}).items()}
+            for part in _PARTS
+        },
+        **{part: {} for part in _EMPTY},
+    }
+
+
+def pack(manifest: Document, calls: Calls | None = None) -> Packed:
+    """Reduce and compress a manifest, see `reduced`; the same code gives the same hash."""
+    kept = reduced(manifest, calls)
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
+    content = text.encode()
+    return Packed(hashlib.sha256(content).hexdigest(), zlib.compress(content, _LEVEL))
+
+
+def unpack(packed: Packed) -> dict[str, Any]:
+    """The manifest, as `reduced` left it.
+
+    Raises:
+        SparkwapError: the bytes are not those that were packed.
+    """
+    try:
+        content = zlib.decompress(packed.content)
+    except zlib.error:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != packed.hash:
+        raise SparkwapError(
+            f"The manifest {packed.hash[:12]} in wap_ledger.manifests is damaged: its content does "
+            "not have that hash. Nothing was changed. Name another publish with --base; the next "
+            "publish keeps a whole manifest again."
+        )
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+def _plain(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    kept = {key: value for key, value in node.items() if key not in _VOLATILE}
+    config = kept.get("config")
+    if isinstance(config, Mapping):
+        kept["config"] = {k: v for k, v in config.items() if k not in ("meta", "docs")}
+    return kept
+
+
+def _calling(node: dict[str, Any], macros: Sequence[str] | None) -> dict[str, Any]:
+    if macros is None:
+        return node
+    return {**node, "depends_on": {**node["depends_on"], "macros": list(macros)}}
+
+
+def _unit_test(test: Mapping[str, Any]) -> dict[str, Any]:
+    # dbt compares its checksum; the rows that it gives and expects are made up, or somebody's.
+    return {**_plain(test), "given": [], "expect": {"rows": []}}

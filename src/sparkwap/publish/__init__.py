@@ -1,0 +1,1 @@
+"""Publish and rollback: in one transaction, or table by table with a journal."""

@@ -1,0 +1,299 @@
+"""Publishing: from what was audited to the metadata that readers get.
+
+Pure: a `Publisher` looks at rows and metadata documents and plans; it writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog import views
+from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
+from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
+from sparkwap.catalog.planning import (
+    Differs,
+    Load,
+    Plan,
+    require_main,
+    require_table,
+    row_words,
+    snapshot_words,
+)
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sameness import follows_compaction, same_rows
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import base_tag
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Plans the publish of each item.
+
+    Attributes:
+        load: Reads a metadata document.
+        rows: The rows of all live and side names of the publish that exist.
+        branch: The audit branch.
+        tag: The receipt on each published snapshot.
+        tag_max_age_ms: How long the tag keeps its snapshot; None for ever.
+        schemas: Side schema -> schema, for all side schemas of the audit branch.
+    """
+
+    load: Load
+    rows: Mapping[Identifier, Row]
+    branch: str
+    tag: str
+    tag_max_age_ms: int | None
+    schemas: Mapping[str, str]
+
+    def plan(self, item: Item) -> Plan:
+        """The plan for one item.
+
+        Raises:
+            Differs: The catalog does not hold what was audited.
+        """
+        if isinstance(item, BranchItem):
+            return self._branch(item)
+        side = self.rows.get((item.side_schema, item.identifier[1]))
+        if side is None or side.location != item.candidate:
+            expected = f"metadata {item.candidate}"
+            raise Differs(item.identifier, "side object", expected, row_words(side), "side")
+        document = self.load(side.location)
+        if side.kind == "view":
+            return self._view(item, side, document)
+        if is_clone(document):
+            return self._clone(item, side, document)
+        return self._table(item, side, document)
+
+    def _branch(self, item: BranchItem) -> Plan:
+        live = require_table(item.identifier, self.rows.get(item.identifier))
+        document = self.load(live.location)
+        if not follows_compaction(document, item.base, document, item.candidate):
+            require_main(item.identifier, document, item.base)
+        ref = md.refs_of(document).get(item.branch)
+        head = ref.snapshot_id if ref is not None and ref.type == "branch" else None
+        if head != item.candidate:
+            what = f"audit branch '{item.branch}'"
+            expected = snapshot_words(item.candidate)
+            found = "no such branch" if head is None else snapshot_words(head)
+            raise Differs(item.identifier, what, expected, found, "branch")
+        if not md.grew_from(document, item.candidate, item.base):
+            what = f"history of audit branch '{item.branch}'"
+            expected = f"one that starts from {snapshot_words(item.base)}"
+            raise Differs(item.identifier, what, expected, "one that does not", "history")
+        # A discard or a sweep takes the tag with the branch. Where a run has written again since,
+        # Spark has made the branch anew, without what the run had on it before.
+        tag = md.refs_of(document).get(base_tag(item.branch))
+        opened = empty_base(item.branch) in md.properties_of(document)
+        if (tag is None or tag.snapshot_id != item.base) and not (opened and item.base is None):
+            what = f"base of audit branch '{item.branch}'"
+            found = "no tag of it" if tag is None else snapshot_words(tag.snapshot_id)
+            raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
+        gated = md.properties_of(document).get(md.WAP_ENABLED)
+        if gated != "true":
+            # Without it a session's writes go to `main`, so nobody knows what is where.
+            raise Differs(
+                item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
+            )
+        edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
+        edit.remove_ref(item.branch, base_tag(item.branch))
+        edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
+        return self._table_plan(item.identifier, "branch", live, None, edit, document)
+
+    def _table(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+        live = self._expected(item)
+        edit = md.Edit(document, side.location).properties({md.WAP_ENABLED: "true"})
+        how: How = "new" if live is None else "replace"
+        base = self.load(live.location) if live is not None else None
+        return self._table_plan(item.identifier, how, live, side, edit, base)
+
+    def _clone(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+        identifier = item.identifier
+        live = require_table(identifier, self.rows.get(identifier))
+        present = self.load(live.location)
+        base_location, base_snapshot = clone_base(document)
+        if md.identity(present) != md.identity(document):
+            expected = f"table {md.identity(document)}"
+            raise Differs(identifier, "table", expected, f"table {md.identity(present)}", "table")
+        candidate = md.main_of(document)
+        if candidate is None or not follows_compaction(present, base_snapshot, document, candidate):
+            require_main(identifier, present, base_snapshot)
+        base = self.load(base_location)
+        if md.definition(base) != md.definition(present):
+            expected = f"as in {base_location}"
+            found = f"as in {live.location}"
+            raise Differs(identifier, "definition", expected, found, "definition")
+        if candidate is None and base_snapshot is not None:
+            raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
+        merged = merge_clone(document, present, base, self.branch)
+        edit = md.Edit(merged, live.location)
+        if candidate is not None:
+            edit.branch(md.MAIN, candidate)
+        return self._table_plan(identifier, "clone", live, side, edit, present)
+
+    def _view(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+        live = self._expected(item)
+        live_view = self.load(live.location) if live is not None and live.kind == "view" else None
+        published = views.publishable(document, live_view, self.schemas)
+        unaudited = views.reads_unaudited(published, self.schemas, self.branch)
+        if unaudited is not None:
+            wanted = "a text that reads published tables"
+            raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")
+        location = md.next_location(published, live.location if live else side.location)
+        how: How = "replace" if live is not None and live.kind == "table" else "view"
+        base = self.load(live.location) if live is not None else None
+        entry = PublishedEntry(
+            item.identifier,
+            how,
+            md.main_of(base) if base is not None else None,
+            live.location if live else None,
+            None,
+            location,
+        )
+        after = Row(item.identifier, "view", location)
+        return Plan(entry, _swaps(live, side, after), {location: published})
+
+    def _expected(self, item: SideItem) -> Row | None:
+        live = self.rows.get(item.identifier)
+        if (live.location if live else None) != item.expected and not self._as_good(item, live):
+            expected = f"metadata {item.expected}" if item.expected else "nothing"
+            found = row_words(live)
+            raise Differs(item.identifier, "what stands there", expected, found, "standing")
+        return live
+
+    def _as_good(self, item: SideItem, live: Row | None) -> bool:
+        """Whether the table that is to be replaced has the rows and the definition that it had.
+
+        Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
+        has not a file of it.
+        """
+        if live is None or live.kind != "table" or item.expected is None:
+            return False
+        try:
+            before = self.load(item.expected)
+        except CatalogError:
+            return False  # cleaned up: what it was cannot be proven any more
+        now = self.load(live.location)
+        return (
+            not md.is_view(before)
+            and md.identity(before) == md.identity(now)
+            and md.definition(before) == md.definition(now)
+            and same_rows(now, md.main_of(before), md.main_of(now))
+        )
+
+    def _table_plan(
+        self,
+        identifier: Identifier,
+        how: How,
+        live: Row | None,
+        side: Row | None,
+        edit: md.Edit,
+        base: md.Document | None,
+    ) -> Plan:
+        candidate = md.main_of(edit.build())
+        if candidate is not None:
+            self._receipt(identifier, edit, candidate)
+        document = edit.build()
+        grown_from = live if how in ("branch", "clone") else side
+        location = md.next_location(document, grown_from.location if grown_from else None)
+        entry = PublishedEntry(
+            identifier,
+            how,
+            md.main_of(base) if base is not None else None,
+            live.location if live else None,
+            candidate,
+            location,
+        )
+        after = Row(identifier, "table", location)
+        if how in ("branch", "clone"):
+            swaps = [Swap(live, after), *([Swap(side, None)] if side else [])]
+        else:
+            swaps = _swaps(live, side, after)
+        return Plan(entry, swaps, {location: document})
+
+    def _receipt(self, identifier: Identifier, edit: md.Edit, candidate: int) -> None:
+        present = md.refs_of(edit.build()).get(self.tag)
+        if present is not None and present.type == "branch":
+            raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
+        edit.tag(self.tag, candidate, self.tag_max_age_ms)
+
+
+def merge_clone(
+    clone: md.Document, live: md.Document, base: md.Document, branch: str
+) -> dict[str, Any]:
+    """The live table's metadata with the definition and the new snapshots of its clone.
+
+    Both grew out of ``base``. What the live table gained or lost meanwhile stays gained or lost:
+    branches and tags, snapshots (other audit branches' new ones, expired ones), properties.
+    ``main`` is still the live table's, so that the caller's step to the clone's `main` is the one
+    entry in the history that readers see.
+
+    Sequence numbers and row ids given out on both sides may coincide. They are compared only along
+    one line of snapshots, and the next ones are counted on from the higher of the two.
+    """
+    known = {entry["snapshot-id"] for entry in base.get("snapshots") or ()}
+    own = [entry for entry in clone.get("snapshots") or () if entry["snapshot-id"] not in known]
+    snapshots = md.union_by("snapshot-id", live.get("snapshots"), own)
+    present = {entry["snapshot-id"] for entry in snapshots}
+    base_refs = base.get("refs") or {}
+    gained = {name: ref for name, ref in (clone.get("refs") or {}).items() if name not in base_refs}
+    dropped = {branch, base_tag(branch)}
+    refs = {**gained, **(live.get("refs") or {})}
+    main = md.main_of(live)
+    merged: dict[str, Any] = {
+        **clone,
+        "snapshots": sorted(snapshots, key=_age),
+        "refs": {name: ref for name, ref in refs.items() if name not in dropped},
+        "snapshot-log": list(live.get("snapshot-log") or ()),
+        "metadata-log": list(live.get("metadata-log") or ()),
+        "properties": merge_properties(clone, live, base, branch),
+        "last-updated-ms": max(clone["last-updated-ms"], live["last-updated-ms"]),
+    }
+    merged.pop("current-snapshot-id", None)
+    if main is not None:
+        merged["current-snapshot-id"] = main
+    else:
+        merged["refs"].pop(md.MAIN, None)
+    for counter in ("last-sequence-number", "next-row-id"):
+        numbers = [doc[counter] for doc in (clone, live) if doc.get(counter) is not None]
+        if numbers:
+            merged[counter] = max(numbers)
+    for kind in ("statistics", "partition-statistics"):
+        both = md.union_by("snapshot-id", live.get(kind), clone.get(kind))
+        kept = [entry for entry in both if entry["snapshot-id"] in present]
+        if kept or kind in clone or kind in live:
+            merged[kind] = kept
+    return merged
+
+
+def merge_properties(
+    clone: md.Document, live: md.Document, base: md.Document, branch: str
+) -> dict[str, str]:
+    """The clone's properties, the live table's changes since the base, and no helpers of ours."""
+    ours, theirs, before = (md.properties_of(document) for document in (clone, live, base))
+    merged = dict(ours)
+    for key in {*theirs, *before}:
+        if theirs.get(key) != before.get(key) and ours.get(key) == before.get(key):
+            _take(merged, key, theirs)
+    for key in {*GUARDS, *(key for key in {*ours, *theirs} if key.startswith(HELPER_PREFIX))}:
+        _take(merged, key, theirs)
+    merged.pop(empty_base(branch), None)
+    return {**merged, md.WAP_ENABLED: "true"}
+
+
+def _take(target: dict[str, str], key: str, source: Mapping[str, str]) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def _age(snapshot: md.Document) -> tuple[int, int]:
+    return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
+
+
+def _swaps(live: Row | None, side: Row | None, after: Row) -> list[Swap]:
+    """Move the side row to the live name, whose row, if there is one, goes."""
+    return [*([Swap(live, None)] if live else []), Swap(side, after)]

@@ -1,0 +1,64 @@
+"""What came to a table after it was published: for telling why a publish cannot be undone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import PublishedEntry
+
+if TYPE_CHECKING:
+    from sparkwap.publish.lake import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A snapshot that came to `main` after a publish.
+
+    Attributes:
+        snapshot_id: The snapshot.
+        at: When it was written.
+        operation: Iceberg's word: ``append``, ``overwrite``, ``delete``, ``replace``.
+        run_id: The run that wrote it; None for a writer past the gate.
+    """
+
+    snapshot_id: int
+    at: datetime
+    operation: str
+    run_id: str | None
+
+
+def steps_since(lake: Lake, entry: PublishedEntry) -> list[Step]:
+    """The snapshots of `main` that came after a publish, newest first.
+
+    Args:
+        lake: The lake.
+        entry: The table as it was published.
+
+    Returns:
+        Nothing for views, for tables that are no more or were replaced, and where `main` was set
+        back.
+    """
+    row = lake.store.rows.get(entry.identifier)
+    if row is None or row.kind == "view" or entry.candidate is None:
+        return []
+    document = lake.store.load(row.location)
+    found: list[Step] = []
+    current = md.main_of(document)
+    while current is not None and current != entry.candidate:
+        snapshot = md.snapshot(document, current)
+        if snapshot is None:
+            return []
+        summary = snapshot.get("summary") or {}
+        found.append(
+            Step(
+                current,
+                datetime.fromtimestamp(int(snapshot["timestamp-ms"]) / 1000, UTC),
+                str(summary.get("operation", "write")),
+                summary.get("wap_run"),
+            )
+        )
+        current = snapshot.get("parent-snapshot-id")
+    return found if current == entry.candidate else []
