@@ -11,9 +11,10 @@ import pytest
 
 from sparkwap import cli
 from sparkwap.cli import build, main
+from sparkwap.core import dbt_cli
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.landing import LandingError, list_files
+from sparkwap.landing import LandingError, list_files, raw_models
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel
 
@@ -73,7 +74,7 @@ class Lake:
 
         monkeypatch.setattr(DbtCall, "run", run)
         monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
-        monkeypatch.setattr(DbtCall, "lake", lambda _: build.Lake("lake", {}))
+        monkeypatch.setattr(DbtCall, "lake", lambda _: dbt_cli.LakePlace("lake", {}))
         monkeypatch.setattr(build, "known_files", self.known)
 
     def known(self, _: object, models: Sequence[RawModel]) -> Mapping[str, str]:
@@ -161,7 +162,7 @@ def test_a_missing_landing_folder_is_one_error(
 
 
 def test_arguments_are_parted() -> None:
-    call = build.parse_call(
+    call = dbt_cli.parse_call(
         ["--select", "a+", "--target", "pr", "--vars", "{x: 1}", "--full-refresh", "-d"]
     )
     assert call.build == ("--select", "a+", "--full-refresh", "-d")
@@ -171,7 +172,7 @@ def test_arguments_are_parted() -> None:
 @pytest.mark.parametrize(("text", "message"), [("[1]", "is a YAML mapping"), ("{", "is not YAML")])
 def test_vars_must_be_a_mapping(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build.parse_call(["--vars", text])
+        dbt_cli.parse_call(["--vars", text])
 
 
 def test_dbt_gets_the_project_and_the_variables(
@@ -179,8 +180,8 @@ def test_dbt_gets_the_project_and_the_variables(
 ) -> None:
     calls: list[tuple[Sequence[str], Mapping[str, str]]] = []
 
-    monkeypatch.setattr(build, "_patiently", lambda *given: calls.append(given) or 0)
-    call = build.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
+    monkeypatch.setattr(dbt_cli, "_patiently", lambda *given: calls.append(given) or 0)
+    call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
     assert call.run("build", **{UNTIL: "2024-01-31"}) == 0
     command, environment = list(calls[0][0]), calls[0][1]
     assert command[3:5] == ["build", "--project-dir"]
@@ -194,7 +195,7 @@ def test_dbt_gets_the_project_and_the_variables(
 def test_a_project_that_dbt_cannot_parse_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DbtCall, "run", lambda *_, **__: 2)
     with pytest.raises(SparkwapError, match=r"cannot parse the project \(code 2"):
-        build.parse_call([]).manifest()
+        dbt_cli.parse_call([]).manifest()
 
 
 def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,8 +204,8 @@ def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_lake_that_is_not_there_yet_holds_no_files(tmp_path: Path) -> None:
-    lake = build.Lake("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
-    assert build.known_files(lake, []) == {}
+    lake = dbt_cli.LakePlace("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
+    assert raw_models.known_files(lake, []) == {}
     assert not (tmp_path / "catalog.db").exists()
 
 
@@ -258,13 +259,13 @@ shop:
 def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
     from dbt.cli.resolvers import default_profiles_dir, default_project_dir
 
-    assert build.find_project() == default_project_dir() == folders / "project"
+    assert dbt_cli.find_project() == default_project_dir() == folders / "project"
     (folders / "project/profiles.yml").write_text(PROFILE)
     # Where dbt finds none, the project's own.
-    assert build.find_profiles(None, build.find_project()) == folders / "project"
+    assert dbt_cli.find_profiles(None, dbt_cli.find_project()) == folders / "project"
     for place in ("home/.dbt", "project/models"):
         (folders / place / "profiles.yml").write_text(PROFILE)
-        found = build.find_profiles(None, build.find_project())
+        found = dbt_cli.find_profiles(None, dbt_cli.find_project())
         assert found == default_profiles_dir() == folders / place
 
 
@@ -274,9 +275,9 @@ def test_the_option_stands_above_the_variable(
     monkeypatch.setenv("DBT_PROFILES_DIR", str(folders / "named"))
     monkeypatch.setenv("DBT_PROJECT_DIR", str(folders / "project"))
     monkeypatch.chdir(folders)
-    call = build.parse_call([])
+    call = dbt_cli.parse_call([])
     assert (call.project_dir, call.profiles_dir) == (folders / "project", folders / "named")
-    assert build.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
+    assert dbt_cli.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
 
 
 def test_a_profile_with_variables_of_the_environment_is_read(
@@ -284,13 +285,13 @@ def test_a_profile_with_variables_of_the_environment_is_read(
 ) -> None:
     (folders / "home/.dbt/profiles.yml").write_text(PROFILE)
     monkeypatch.setenv("WHICH", "one")
-    assert build.parse_call([]).lake().target == "one"
+    assert dbt_cli.parse_call([]).lake().target == "one"
     monkeypatch.setenv("WHICH", "two")
     with pytest.raises(ConfigError, match=r"cannot be read|has type"):
-        build.parse_call([]).lake()
+        dbt_cli.parse_call([]).lake()
     monkeypatch.delenv("WHICH")
     with pytest.raises(ConfigError, match=rf"(?s)provided: 'WHICH'.*looked for in {folders}/home"):
-        build.parse_call([]).lake()
+        dbt_cli.parse_call([]).lake()
 
 
 def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -307,4 +308,4 @@ def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
     for parser in _leaves(cli._parser()):
         given = {o for action in parser._actions for o in action.option_strings}
         if "--profiles-dir" in given or "--target" in given:
-            assert {f"--{o}" for o in build._DBT_OPTIONS} <= given, parser.prog
+            assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog

@@ -14,7 +14,8 @@ from vocabulary.documents import commands
 
 from sparkwap import diff
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.cli import build, main
+from sparkwap.cli import main
+from sparkwap.core import dbt_cli
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings, from_environment
@@ -304,7 +305,7 @@ class World:
         self.commands: list[list[str]] = []
         self.numbers = iter(range(1, 99))
         properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
-        self.found = build.Lake("lake", properties)
+        self.found = dbt_cli.LakePlace("lake", properties)
         self.lake = Lake("lake", properties)
         self.lake.ensure_schema("shop")
         self.lake.catalog.create_table(ORDERS, pa.schema({"id": pa.int64()})).append(self.rows(0))
@@ -345,7 +346,7 @@ class World:
         run.close([NodeFact(KEY, ORDERS, "model", status, None, frozenset())], [], [])
         return 0 if self.ok else 1
 
-    def dbt(self, call: build.DbtCall, *command: str, **more: Any) -> int:
+    def dbt(self, call: dbt_cli.DbtCall, *command: str, **more: Any) -> int:
         variables = {**call.variables, **from_environment({**call.environment, **more})}
         self.commands.append(list(command[:2] if command[0] == "run-operation" else command))
         if command[0] == "build":
@@ -366,9 +367,11 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(build.DbtCall, "run", lambda call, *c, **more: world.dbt(call, *c, **more))
-    monkeypatch.setattr(build.DbtCall, "lake", lambda call: world.found)
-    monkeypatch.setattr(build.DbtCall, "manifest", lambda call, again: with_code(world.code))
+    monkeypatch.setattr(
+        dbt_cli.DbtCall, "run", lambda call, *c, **more: world.dbt(call, *c, **more)
+    )
+    monkeypatch.setattr(dbt_cli.DbtCall, "lake", lambda call: world.found)
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", lambda call, again: with_code(world.code))
     return world
 
 
@@ -519,7 +522,7 @@ def test_an_illegal_branch(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_data_diff_is_asked_for_in_one_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    call = build.parse_call(["--project-dir", str(tmp_path), "--target", "pr"])
+    call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "--target", "pr"])
     asked: list[tuple[Any, ...]] = []
 
     def told(branch: str, **more: Any) -> str:

@@ -8,11 +8,11 @@ import pytest
 
 from sparkwap import landing
 from sparkwap.cli import quarantine
-from sparkwap.core.dbt_cli import DbtCall, parse_call
+from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call
 from sparkwap.core.errors import ConfigError
+from sparkwap.landing import raw_models
 from sparkwap.landing.entry import REPLAY
 from sparkwap.landing.raw_models import BadRow, RawModel
-from sparkwap.publish.lake import Lake
 
 ENTRY = landing.parse_entry(
     {
@@ -84,16 +84,16 @@ def row(line: int, batch: int, error: str = "no") -> dict[str, Any]:
 
 def test_a_row_that_came_back_is_in_quarantine_no_more() -> None:
     table: Any = Table([row(1, 1), row(2, 1), row(2, 3, "still no")], [row(1, 2), row(2, 2)])
-    assert quarantine.open_rows(table) == [BadRow("f", 2, "still no", "x")]
+    assert raw_models.open_rows(table) == [BadRow("f", 2, "still no", "x")]
     empty: Any = Table([], [])
-    assert quarantine.open_rows(empty) == []
+    assert raw_models.open_rows(empty) == []
 
 
 def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, lines = [], []
     left = iter([[ROW, ROW], [ROW]])
     monkeypatch.setattr(quarantine, "bad_rows", lambda *_: next(left))
-    monkeypatch.setattr(DbtCall, "lake", lambda _: Lake("lake", {}))
+    monkeypatch.setattr(DbtCall, "lake", lambda _: LakePlace("lake", {}))
     monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or 0)
     assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
     assert calls == [(("build", "--select", "raw_shop__orders+"), {REPLAY: "true"})]
@@ -103,6 +103,6 @@ def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> 
 def test_nothing_to_replay_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(quarantine, "bad_rows", lambda *_: [])
-    monkeypatch.setattr(DbtCall, "lake", lambda _: Lake("lake", {}))
+    monkeypatch.setattr(DbtCall, "lake", lambda _: LakePlace("lake", {}))
     assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
     assert lines == ["no row is in quarantine; nothing to do"]

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from vocabulary.landing import LandingProject, make_landing_project
 
-from sparkwap.cli import quarantine
-from sparkwap.landing import formats, parse_entry
+from sparkwap.core.dbt_cli import LakePlace
+from sparkwap.landing import formats, parse_entry, raw_models
 from sparkwap.landing.raw_models import RawModel
 from sparkwap.landing.sql import text
-from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
     from vocabulary import MakeProject, Outcome, Reader, SparkReader
@@ -316,8 +315,8 @@ class TestLater:
             "columns": {**ENTRIES["orders"]["columns"], "amount": "bigint"}
         }
         model = RawModel("raw_orders", (schema, "raw_orders"), shop.landing, parse_entry(orders))
-        catalog = Lake("lake", dict(shop.reader.catalog.properties))
-        assert [row.reason for row in quarantine.bad_rows(catalog, model)] == [
+        catalog = LakePlace("lake", dict(shop.reader.catalog.properties))
+        assert [row.reason for row in raw_models.bad_rows(catalog, model)] == [
             "wrong number of fields, or broken quotes",
             "amount is not a int: 3000000000 (a bigint takes it)",
         ]
@@ -332,7 +331,7 @@ class TestLater:
         assert back["_run"] == done.run_id
         assert len(shop.rows("raw_orders", "bad")) == 2, "the log forgets nothing"
         assert [row["line"] for row in shop.rows("quarantine_orders")] == [3]
-        assert len(quarantine.bad_rows(catalog, model)) == 1
+        assert len(raw_models.bad_rows(catalog, model)) == 1
         state = {row["id"]: row["amount"] for row in shop.rows("cdc_orders")}
         assert state == {"1": "11", "2": "22", "3": "3000000000"}
         assert "column amount: 1 values are no int; its type is now bigint" in done.text

@@ -16,7 +16,7 @@ import pytest
 from dbt.adapters.factory import reset_adapters
 
 from sparkwap.catalog.model import LedgerRows
-from sparkwap.cli import build
+from sparkwap.core import dbt_cli
 from sparkwap.page import access, act, shown
 from sparkwap.page.access import SETTINGS, Settings
 from sparkwap.publish.lake import Lake
@@ -63,7 +63,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def lake(project: Path) -> Iterator[Lake]:
     """A lake with one published table, and a rejected candidate of it."""
-    described = build.parse_call(access.read(project / "settings.json").arguments).lake()
+    described = dbt_cli.parse_call(access.read(project / "settings.json").arguments).lake()
     (project / ".lake").mkdir()
     lake = Lake(described.name, dict(described.properties))
     lake.ensure_schema("s")

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sparkwap.cli import build, main
+from sparkwap.cli import main
+from sparkwap.core import dbt_cli
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError
 from sparkwap.page import access, command
@@ -79,7 +80,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, **more: Any) -> int:
-    names = [option.replace("-", "_") for option in build._DBT_OPTIONS]
+    names = [option.replace("-", "_") for option in dbt_cli._DBT_OPTIONS]
     given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), **more}
     return command.page(argparse.Namespace(**given))
 

@@ -12,8 +12,9 @@ import pytest
 
 from sparkwap import landing
 from sparkwap.catalog.model import LedgerRows
-from sparkwap.cli import build
+from sparkwap.core import dbt_cli
 from sparkwap.core.errors import ConfigError
+from sparkwap.landing import raw_models
 from sparkwap.page import look
 from sparkwap.publish.lake import Lake
 
@@ -26,13 +27,15 @@ def ids(*values: int, **more: Any) -> pa.Table:
 
 
 @pytest.fixture
-def described(tmp_path: Path) -> build.Lake:
+def described(tmp_path: Path) -> dbt_cli.LakePlace:
     uri = f"sqlite:///{tmp_path}/catalog.db"
-    return build.Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    return dbt_cli.LakePlace(
+        "lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"}
+    )
 
 
 @pytest.fixture
-def lake(described: build.Lake) -> Iterator[Lake]:
+def lake(described: dbt_cli.LakePlace) -> Iterator[Lake]:
     lake = Lake("lake", dict(described.properties))
     lake.ensure_schema("s")
     yield lake
@@ -43,7 +46,7 @@ def table(lake: Lake, name: str, rows: pa.Table, schema: str = "s") -> None:
     lake.catalog.create_table((schema, name), rows.schema).append(rows)
 
 
-def test_a_look_makes_no_lake(described: build.Lake, tmp_path: Path) -> None:
+def test_a_look_makes_no_lake(described: dbt_cli.LakePlace, tmp_path: Path) -> None:
     with look.opened(described) as lake:
         assert lake is None
     assert list(tmp_path.iterdir()) == []
@@ -175,8 +178,8 @@ def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path
             "columns": {"id": "bigint"},
         }
     )
-    model = build.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
-    never = build.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
+    model = raw_models.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
+    never = raw_models.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
     table(lake, "orders", pa.table({"id": [1]}))
     (found,) = look.quarantines(lake, [model, never])
     assert look.quarantines(lake, []) == [found], "of no model that was parsed last"
