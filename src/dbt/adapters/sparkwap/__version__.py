@@ -1,1 +1,3 @@
-version = "0.1.0"
+from sparkwap import __version__ as version
+
+__all__ = ["version"]
