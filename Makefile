@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check-all lint unit functional suite catalogs dist report page stop bench soak clean
+.PHONY: help build test check-all lint unit functional suite catalogs dist docs report page stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
 
 catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
 	@scripts/catalogs
+
+docs: .venv/.ready ## docs/ as a site: target/site/index.html
+	@scripts/docs
 
 dist: ## wheel and sdist in dist/, checked (scripts/dist --install: tried in an empty environment)
 	@scripts/dist

@@ -146,7 +146,7 @@ class Bench:
 
 
 def lines(figures: dict[int, Figures], keys: int) -> Iterator[str]:
-    """The table, as the README has it."""
+    """The table, as docs/benchmarks.md has it."""
     yield "| log of | scd2 | dbt snapshot | built anew | scd2 against the shortest log |"
     yield "|---|---|---|---|---|"
     shortest = statistics.median(figures[GROWTH[0]].seconds["scd2"])

@@ -135,8 +135,8 @@ def test_the_operations_of_the_docs_are_all_that_there_are() -> None:
         assert name in told or f"`{name}`" in text, f"no page tells of {name}"
 
 
-def test_the_walk_through_types_what_the_readme_shows_of_the_customers() -> None:
-    (shown,) = (b for b in blocks(ROOT / "README.md", "sh") if "SOURCES=customers" in b)
+def test_the_walk_through_types_what_the_demo_shows_of_the_customers() -> None:
+    (shown,) = (b for b in blocks(ROOT / "docs/demo.md", "sh") if "SOURCES=customers" in b)
     typed = (ROOT / "scripts/walkthrough").read_text().splitlines()
     lines = [line.removeprefix("run ") for line in typed if not line.startswith("has ")]
     after = iter(lines[lines.index("export SOURCES=customers,sensors") :])
