@@ -1,17 +1,18 @@
-"""A hook of mkdocs: links to files outside of docs/ become their paths, as a site has no such files."""
+"""A hook of mkdocs: a link out of docs/ becomes the path, as a site has no such file."""
 
 import re
 from typing import Any
 
-_OUTSIDE = re.compile(r"\[`?([^\]`]+)`?\]\((?:\.\./)+(?!(?:[\w-]+/)?[\w-]+\.md)([^)]+)\)|"
-                      r"\[([^\]]+)\]\(\.\./((?:CONTRIBUTING|CHANGELOG|README)\.md[^)]*)\)")  # fmt: skip
+_OUTSIDE = re.compile(r"\[`?([^\]`]+)`?\]\(\.\./((?!catalogs/)[^)]+)\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace the links of a page."""
+    if "/" in page.file.src_uri:  # `../` is docs/ itself there
+        return markdown
 
     def plain(match: re.Match[str]) -> str:
-        text, path = match[1] or match[3], match[2] or match[4]
+        text, path = match.groups()
         return f"`{path}`" if text in path else f"{text} (`{path}`)"
 
     return _OUTSIDE.sub(plain, markdown)
