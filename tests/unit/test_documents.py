@@ -26,7 +26,7 @@ from sparkwap.alerts import render
 from sparkwap.core.dbt_cli import parse_call
 from sparkwap.diff import comment
 from sparkwap.gate.settings import GateSettings
-from sparkwap.ledger import ledger
+from sparkwap.ledger import schemas
 from sparkwap.runs import replay
 
 OPERATIONS = ROOT / "macros/wap/operations/wap_operations.sql"
@@ -165,7 +165,7 @@ def test_the_ledger_is_described_table_by_table() -> None:
         part.split("\n", 1)[0]: set(re.findall(r"`(\w+)`", "".join(_first_cells(part))))
         for part in text.split("\n## ")[1:]
     }
-    assert told == {name: set(schema.names) for name, schema in ledger.SCHEMAS.items()}
+    assert told == {name: set(schema.names) for name, schema in schemas.SCHEMAS.items()}
 
 
 def _first_cells(text: str) -> list[str]:

@@ -13,7 +13,8 @@ import pytest
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.model import LedgerRows
-from sparkwap.ledger.ledger import SCHEMAS, Ledger, LedgerPublish, ended_otherwise
+from sparkwap.ledger.ledger import Ledger, LedgerPublish, ended_otherwise
+from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.cli import main
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.ledger.ledger import SCHEMAS
+from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
 from sparkwap.report.answers import Facts, answers, as_they_stand, ours, with_disabled

@@ -17,7 +17,7 @@ from sparkwap.diff.model import (
     SchemaChange,
 )
 from sparkwap.landing.raw_models import BadRow
-from sparkwap.ledger.ledger import SCHEMAS
+from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.page import charts, shown
 from sparkwap.page.shown import Compared, Side
 
