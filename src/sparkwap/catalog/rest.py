@@ -21,7 +21,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import updates
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
+from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered, require_side_schema
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 
@@ -139,7 +139,11 @@ class RestTables:
         return {schema: owner for schema, owner in zip(named, owners, strict=True) if owner}
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
+        """Create a schema if it is not there, as the side schema of ``branch`` if one is given.
+
+        Raises:
+            ConfigError: It is there, and is no side schema of that branch.
+        """
         properties = {_SIDE_OF: branch} if branch else {}
         body = {"namespace": [schema], "properties": properties}
         answer = self._send("POST", "namespaces", json=body)
@@ -150,9 +154,8 @@ class RestTables:
             time.sleep(retry.wait_seconds(tried, random.random()))
             answer = self._send("POST", "namespaces", json=body)
         if answer.status_code == 409:
-            if branch and self._schema_properties(schema).get(_SIDE_OF) != branch:
-                path = f"namespaces/{_part(schema)}/properties"
-                self._must(self._send("POST", path, json={"updates": properties, "removals": []}))
+            if branch is not None:
+                require_side_schema(schema, branch, self._schema_properties(schema).get(_SIDE_OF))
             return
         self._must(answer)
 

@@ -37,7 +37,7 @@ from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.core.retry import rule_of
 from sparkwap.core.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 
@@ -126,6 +126,29 @@ class Unanswered(Exception):
         self.lost = lost
 
 
+def require_side_schema(schema: str, branch: str | None, marked: str | None) -> None:
+    """Refuse a schema that stands already, unless it is the side schema that is asked for.
+
+    A schema of the user's may be called like one (``shop__staging``, and a branch ``staging``):
+    what is built there would be live, and a discard would drop it with all that the user has in it.
+
+    Args:
+        schema: Its name.
+        branch: The audit branch; None if it is to be no side schema.
+        marked: The branch whose side schema it is; None if it is none.
+
+    Raises:
+        ConfigError: It is another one's.
+    """
+    if branch is None or marked == branch:
+        return
+    raise ConfigError(
+        f"The branch {branch} would build in the schema {schema}, which is there already and is "
+        f"{f'that of the branch {marked}' if marked else 'no schema of sparkwap'}. Nothing was "
+        "changed. Give the branch another name (wap_branch or SPARKWAP_BRANCH)."
+    )
+
+
 class Rows:
     """The catalog's database; safe for use by several threads.
 
@@ -212,12 +235,16 @@ class Rows:
             return _pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
+        """Create a schema if it is not there, as the side schema of ``branch`` if one is given.
+
+        Raises:
+            ConfigError: It is there, and is no side schema of that branch.
+        """
         wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
-        for _ in wanted:
+        for _ in range(2):
             present = self.schema_properties(schema)
-            lacking = {key: value for key, value in wanted.items() if key not in present}
-            if not lacking:
+            if present:
+                require_side_schema(schema, branch, present.get(_SIDE_OF))
                 return
             reached(SCHEMA_CREATING, schema=schema, branch=branch)
             # Another process may create it at the same time; then look again. The mark comes with
@@ -226,7 +253,7 @@ class Rows:
                 with self.transaction() as connection:
                     connection.execute(
                         insert(_namespaces).values(catalog_name=self.name, namespace=schema),
-                        [{"property_key": k, "property_value": v} for k, v in lacking.items()],
+                        [{"property_key": k, "property_value": v} for k, v in wanted.items()],
                     )
             except IntegrityError:
                 continue

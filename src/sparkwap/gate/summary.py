@@ -337,6 +337,8 @@ def _ways_from_held(kept: Sequence[_Row], branch: str) -> Iterable[tuple[str, st
     if reasons & set(PARTIAL.values()):
         nodes = [node for _, node, _ in kept if node.status in PARTIAL]
         yield "build it whole", _build(nodes, branch)
+    elif any(node.stale for _, node, _ in kept):
+        yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
         # `dbt test` does nothing, hooks included, where no other test is left.
         publish = next_command.operation("wap_publish", branch, disabled_tests="publish")

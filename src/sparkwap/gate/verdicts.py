@@ -23,6 +23,9 @@ HELD_WARNING = "and wap_warnings is hold"
 CHANGED_RULE = "when main was last published (wap_warnings: publish accepts it)"
 """Reasons, or their ends, that call for a command of their own."""
 
+STALE = "it was built on rows that are not there any more: build it again, on those of"
+"""The beginning of a reason: an upstream table was built anew after it."""
+
 PARTIAL = {
     "empty": "it was built with --empty, without its rows",
     "sample": "it was built with --sample, on a part of its rows",
@@ -61,6 +64,8 @@ class BuiltNode:
             an ephemeral model or of a view that was not built.
         known: The caller knows all tests that read it. Those of another project on the same branch
             it does not: the tests that it expects are then not all there are.
+        stale: Names of upstream tables of which it has read other candidates than those that are
+            there now, such as ones that were rejected since.
     """
 
     node_id: str
@@ -71,6 +76,7 @@ class BuiltNode:
     problem: str | None = None
     parents: frozenset[str] = frozenset()
     known: bool = True
+    stale: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +293,8 @@ def _own_verdict(node: BuiltNode, audits: Sequence["_Audit"], settings: GateSett
             verdict, outcome="rejected", reasons=_unique(reasons), failed=_unique(failed)
         )
     reasons = [PARTIAL[node.status]] if node.status in PARTIAL else _missing(audits)
+    if node.stale:
+        reasons.append(f"{STALE} {', '.join(node.stale)}")
     if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.warnings == "known":

@@ -238,19 +238,23 @@ class Ledger:
         return self._read(table, _ex.EqualTo("run_id", run_id))
 
     def published_tests(self, test_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The row of each test when what it read was last published; absent if never."""
-        published = [row for row in self._read("runs", None) if row["publish_id"]]
+        """The row of each test when rows that it saw were last published; absent if never.
+
+        A publish that was rolled back since is none.
+        """
         found = self._read("tests", _ex.In("test_id", set(test_ids)))
-        counted = [
-            row
-            for row in found
-            # A test's results may be published by a later run on its branch.
-            if any(
-                run["run_id"] == row["run_id"]
-                or (run["branch"] == row["branch"] and run["ended_at"] > row["executed_at"])
-                for run in published
-            )
-        ]
+        saw = {node for row in found for node in dict(row["audited"] or ())}
+        if not saw:
+            return {}
+        published = _ex.And(_ex.In("node_id", saw), _ex.EqualTo("verdict", "published"))
+        ids = {row["run_id"]: row["publish_id"] for row in self._read("runs", None)}
+        undone = undone_entries(self.rows("publishes"))
+        live = {
+            (row["node_id"], token_of(row))
+            for row in self._read("nodes", published)
+            if (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
+        }
+        counted = [row for row in found if not live.isdisjoint(dict(row["audited"] or ()).items())]
         return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
 
     def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
@@ -568,6 +572,12 @@ class Ledger:
                 groups.setdefault(row["publish_id"], []).append(row)
         found = [_publish(group, undone) for group in groups.values()]
         return sorted(found, key=lambda publish: publish.published_at, reverse=True)
+
+
+def token_of(node: Mapping[str, Any]) -> str | None:
+    """The token of a candidate, as ``tests.audited`` has it, of a row of ``nodes``."""
+    snapshot = node["candidate_snapshot"]
+    return str(snapshot) if snapshot is not None else node["candidate_metadata"]
 
 
 def ended_otherwise(

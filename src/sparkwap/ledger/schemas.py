@@ -48,6 +48,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "status": _TEXT,
             "problem": _TEXT,
             "parents": pa.list_(_TEXT),
+            "built_on": pa.map_(_TEXT, _TEXT),
             "verdict": _TEXT,
             "reason": _TEXT,
             "built_at": _TIME,
@@ -186,7 +187,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 }
 """Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
-the nodes it reads; ``refusal`` names, by kinds, what stood on main when the catalog refused the
+the nodes it reads, ``nodes.built_on`` the candidates of the branch that it was built on, by
+node, itself where it has added to what was there;
+``refusal`` names, by kinds, what stood on main when the catalog refused the
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
 under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that a replay read

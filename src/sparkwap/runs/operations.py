@@ -566,7 +566,8 @@ class Operations:
         rows = self._lake.ledger.published_nodes(done)
 
         def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
-            return [LedgerRows("nodes", [self._held_row(row, found) for row in rows])]
+            tokens = {row["node_id"]: _token(found[row["schema"], row["name"]]) for row in rows}
+            return [LedgerRows("nodes", [self._held_row(row, found, tokens) for row in rows])]
 
         found = self._lake.reopen(done.entries, branch=done.branch, record=record)
         yield (
@@ -578,7 +579,10 @@ class Operations:
         yield f"        drop it                {next_command.operation('wap_discard', done.branch)}"
 
     def _held_row(
-        self, row: Mapping[str, Any], found: Mapping[Identifier, Candidate]
+        self,
+        row: Mapping[str, Any],
+        found: Mapping[Identifier, Candidate],
+        tokens: Mapping[str, str],
     ) -> dict[str, Any]:
         candidate = found[row["schema"], row["name"]]
         return {
@@ -589,6 +593,9 @@ class Operations:
             "base_metadata": candidate.base_metadata,
             "candidate_snapshot": candidate.snapshot,
             "candidate_metadata": candidate.metadata,
+            "built_on": {
+                key: tokens.get(key, token) for key, token in dict(row["built_on"] or ()).items()
+            },
             "verdict": "held",
             "reason": "its publish was rolled back",
             "built_at": datetime.now(UTC),
@@ -742,3 +749,7 @@ def _age(since: datetime | None) -> str:
     if since is None:
         return "of unknown age"
     return f"{age((datetime.now(UTC) - since).total_seconds())} old"
+
+
+def _token(candidate: Candidate) -> str:
+    return str(candidate.metadata if candidate.snapshot is None else candidate.snapshot)

@@ -34,6 +34,7 @@ from sparkwap.catalog import (
     SideItem,
     TableState,
 )
+from sparkwap.catalog.rows import require_side_schema
 from sparkwap.core import names, steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate
@@ -55,7 +56,7 @@ from sparkwap.gate.verdicts import (
     nearest_upstream,
     rejects,
 )
-from sparkwap.ledger.ledger import LOADED, BranchHistory, Ledger
+from sparkwap.ledger.ledger import LOADED, BranchHistory, Ledger, token_of
 from sparkwap.ledger.manifests import Packed
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import overlay, rebuild
@@ -71,6 +72,8 @@ REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
 
 
+_SEVERAL = "several"
+"""In the place of a candidate: batches of a node were built on different ones."""
 _READ_TOO_EARLY = (
     "it read {} before this run had built that, as dbt does not know that it does; name it by "
     "ref(), which gives the order, or build this one again"
@@ -243,8 +246,8 @@ class Closing:
 def overlay_of(lake: Lake, branch: str) -> overlay.Overlay:
     """The names that stand in the side schemas of an audit branch now."""
     found = overlay.Overlay()
-    for side in lake.schemas():
-        schema = names.split_side_schema(side, branch)
+    for side, owner in lake.side_schemas().items():
+        schema = names.split_side_schema(side, branch) if owner == branch else None
         if schema is not None:
             for name in lake.relations(side):
                 found.add((schema, name), side)
@@ -308,6 +311,9 @@ class Run:
         self._done: dict[str, int] = {}
         self._named: dict[str, _Named] = {}
         self._continued: set[str] = set()
+        self._stood: dict[str, dict[str, str]] = {}
+        self._read_early: dict[str, set[str]] = {}
+        self._built_on: dict[str, dict[str, str]] = {}
         self._notices: dict[str, list[str]] = {}
         self._measured: dict[str, Measured] = {}
         self._findings: dict[str, str] = {}
@@ -354,7 +360,14 @@ class Run:
             self.lake.ledger.ensure_all()
 
     def load_side_schemas(self) -> None:
-        """Find what earlier runs on this branch have left in side schemas."""
+        """Find what earlier runs on this branch have left in side schemas.
+
+        :raises ConfigError: a schema of the user's has the name of a side schema of the branch.
+        """
+        marked = self.lake.side_schemas()
+        for schema in sorted(self.lake.schemas()):
+            if names.split_side_schema(schema, self.branch) is not None:
+                require_side_schema(schema, self.branch, marked.get(schema))
         self.overlay = overlay_of(self.lake, self.branch)
 
     def find_candidates(self) -> None:
@@ -369,6 +382,26 @@ class Run:
                 for row in self.lake.ledger.branch_history(self.branch).nodes
             }
             self._found = {n: t.candidate for n, t in targets.items() if t.candidate is not None}
+
+    def _standing(self) -> dict[str, str]:
+        """The candidates that are on the branch now, by node."""
+        built = {n: self._targets[key].candidate for n, key in self._built.items()}
+        return self._found | {n: token for n, token in built.items() if token is not None}
+
+    def has_added(self, node_id: str) -> bool:
+        """Whether an earlier run has added to what another had built of a node on the branch.
+
+        To build it anew from `main` would keep what the last one adds, and no more.
+        """
+        if self._is_own:
+            return False
+        rows = self.lake.ledger.branch_history(self.branch).nodes
+        return any(
+            row["node_id"] == node_id
+            and row["verdict"] != "published"
+            and node_id in dict(row["built_on"] or ())
+            for row in rows
+        )
 
     @property
     def _is_own(self) -> bool:
@@ -386,6 +419,9 @@ class Run:
         with self._lock:
             first = node_id not in self._begun
             self._begun.setdefault(node_id, next(self._steps))
+            if first:
+                self._stood[node_id] = self._standing()
+                self._stood[node_id].pop(node_id, None)
         if not first:
             return False
         with self._place(identifier):
@@ -411,6 +447,7 @@ class Run:
             if node_id not in self._begun and self._earlier_stands(node_id, identifier):
                 self._begun[node_id] = next(self._steps)
                 self._continued.add(node_id)
+                self._stood[node_id] = self._standing()
             return node_id in self._continued
 
     def _earlier_stands(self, node_id: str, identifier: Identifier) -> bool:
@@ -870,6 +907,8 @@ class Run:
             # Which nodes have read them is not known.
             settings = replace(settings, publish="run")
         present = {n.node_id: n.candidate for n in built if n.candidate is not None}
+        self._built_on = self._all_built_on(built, earlier.nodes)
+        built = self._with_stale(built, earlier.nodes, present)
         # What another run has put there since this one was opened, no test of this one has audited.
         saw = self._found | {n: token for n, token in present.items() if n in mine}
         tokens = {n: saw[n] for n in present.keys() & saw.keys()}
@@ -994,7 +1033,7 @@ class Run:
             told = self._named.get(node.node_id)
             if told is None:
                 return node
-            found = read_by(node.node_id) - node.parents
+            found = read_by(node.node_id)
             # One that was begun later, and had left nothing here before, was read from main.
             found = {
                 one for one in found if one in self._found or self._begun.get(one, 0) < told.last
@@ -1011,7 +1050,13 @@ class Run:
             told = self._named.get(test.test_id)
             if told is None:
                 return test
-            found = {one for one in read_by(test.test_id) if self._finished(one) < told.first}
+            named = read_by(test.test_id)
+            found = {one for one in named if self._finished(one) < told.first}
+            if ANY_RELATION not in told.relations:
+                # It has read what was there before, and nothing of what is to be published.
+                early = {one for one in named - found if one in self._begun}
+                self._read_early[test.test_id] = early
+                found |= early
             return replace(test, reads=test.reads | found)
 
         return [with_parents(node) for node in nodes], [with_reads(test) for test in tests]
@@ -1122,6 +1167,66 @@ class Run:
             return self.lake.ledger.builder((row["schema"], row["name"])) is None
         return row["resource_type"] == "failures" or node_id in known
 
+    def _all_built_on(
+        self, nodes: Sequence[BuiltNode], history: Iterable[Mapping[str, Any]]
+    ) -> dict[str, dict[str, str]]:
+        """The candidates of the branch that each node was built on: its own of before, if it added.
+
+        Batches that were built on different ones were built on none that is there as a whole.
+        """
+        parents = {node.node_id: node.parents for node in nodes}
+        before = {row["node_id"]: dict(row["built_on"] or ()) for row in history}
+
+        def upstream(node_id: str) -> set[str]:
+            found: set[str] = set()
+            todo = [node_id]
+            while todo:
+                new = parents.get(todo.pop(), frozenset()) - found
+                found |= new
+                todo += new
+            return found
+
+        def of(node_id: str) -> dict[str, str]:
+            stood = self._stood.get(node_id)
+            if stood is None:
+                return before.get(node_id, {})
+            wanted = upstream(node_id) | {node_id}
+            on = {key: token for key, token in stood.items() if key in wanted}
+            if node_id not in self._continued:
+                return on
+            old = before.get(node_id, {})
+            return {
+                key: token if old.get(key, token) == token or key == node_id else _SEVERAL
+                for key, token in (old | on).items()
+            }
+
+        return {node.node_id: of(node.node_id) for node in nodes}
+
+    def _with_stale(
+        self,
+        nodes: Sequence[BuiltNode],
+        history: Iterable[Mapping[str, Any]],
+        present: Mapping[str, str],
+    ) -> list[BuiltNode]:
+        """The nodes, with the upstream tables that were built anew after them."""
+        # What was published since is not on the branch any more.
+        now = {row["node_id"]: token_of(row) for row in history} | dict(present)
+        name_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in history}
+        name_of |= {node.node_id: node.name for node in nodes}
+        return [
+            replace(
+                node,
+                stale=tuple(
+                    sorted(
+                        name_of[key]
+                        for key, token in self._built_on[node.node_id].items()
+                        if key != node.node_id and key in now and now[key] != token
+                    )
+                ),
+            )
+            for node in nodes
+        ]
+
     def _still_there(self, target: Target) -> Target | None:
         """A target of an earlier run as it is now; None if it was discarded meanwhile."""
         if target.candidate is None:
@@ -1189,7 +1294,11 @@ class Run:
                 self._status_of(one, by_id.get(one.test_id)),
                 one.failures,
                 one.message,
-                {n: tokens[n] for n in _reads(by_id.get(one.test_id)) if n in tokens},
+                {
+                    n: tokens[n]
+                    for n in _reads(by_id.get(one.test_id))
+                    if n in tokens and n not in self._read_early.get(one.test_id, ())
+                },
                 self._findings.get(one.test_id),
                 _rule_of(by_id.get(one.test_id)),
             )
@@ -1456,6 +1565,7 @@ class Run:
             "status": node.status,
             "problem": node.problem,
             "parents": sorted(node.parents),
+            "built_on": self._built_on.get(node.node_id, {}),
             "verdict": verdict.outcome,
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,

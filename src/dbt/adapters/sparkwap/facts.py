@@ -77,6 +77,11 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
     return {(source.schema, source.identifier) for source in sources.values()}
 
 
+_OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
+_CONFIG = re.compile(r"\{\{-?\s*config\s*\((.*?)\)\s*-?\}\}", re.DOTALL)
+_INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
+
+
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 
@@ -106,6 +111,11 @@ class Manifest:
         self._known = {node.name for node in self._nodes.values()}
         self._disabled_nodes = [node for nodes in disabled.values() for node in nodes]
         self._disabled = {node.name for node in self._disabled_nodes}
+        self._built = {
+            (node.schema, node.alias): key
+            for key, node in self._nodes.items()
+            if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
+        }
         self._reads = cache(self._reads_of)
         self._used_by_macro = cache(lambda key: _used(self._macros[key].macro_sql))
 
@@ -123,7 +133,7 @@ class Manifest:
         """Tables and views that a node or test reads, those behind views included."""
         return [
             name
-            for node_id in sorted(self._closure(_depends_on(node)))
+            for node_id in sorted(self._closure(self._above(node)))
             if (name := self.table(node_id)) is not None
         ]
 
@@ -207,7 +217,14 @@ class Manifest:
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
         ]
         unit = [
-            TestFact(test.unique_id, test.name, "unit", frozenset({_tested(test)}), "error")
+            TestFact(
+                test.unique_id,
+                test.name,
+                "unit",
+                frozenset({_tested(test)}),
+                "error",
+                inputs=self._tokens(_used(self._written(test, "unit_tests", test.name))),
+            )
             for test in self._unit_tests.values()
         ]
         return [*data, *unit, *self._disabled_tests()]
@@ -216,19 +233,67 @@ class Manifest:
         """What a test uses that came from outside of the project -> a token of its value.
 
         By the text of the test, of the YAML that its config may come from, and of the macros that
-        it calls: dbt keeps no config as it was before it was rendered.
+        it calls: dbt keeps no config as it was before it was rendered. So also of the views and
+        ephemeral models that it reads through, as these say which rows it sees, and of where the
+        tables are that it reads.
         """
         if not self._outside:
             return {}
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
-        used |= self._used_by_macros(frozenset(test.depends_on.macros))
+        used |= self._used_by_macros(frozenset(test.depends_on.macros) | self._overrides)
+        for key in self._tested(test):
+            used |= self._used_by_parent(key)
+        return self._tokens(used)
+
+    def _tokens(self, used: Collection[str]) -> dict[str, str]:
         return {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
             for name, value in sorted(self._outside.items())
             # A name that is made at run time may be any.
             if name in used or name.split(" ")[0] in used
         }
+
+    def _used_by_parent(self, key: str) -> set[str]:
+        """What the place of a table, or the rows of a view, that a test reads depends on."""
+        source = self._sources.get(key)
+        if source is not None:
+            return _used(self._written(source, "sources", source.source_name))
+        node = self._nodes.get(key)
+        if node is None:
+            return set()
+        code = getattr(node, "raw_code", "") or ""
+        kind = _OWNER_OF.get(str(node.resource_type), "models")
+        used = _used(getattr(node, "unrendered_config", None))
+        used |= _used(self._written(node, kind, node.name))
+        if _materialized(node) not in SEE_THROUGH:
+            return used | _used(_CONFIG.findall(code))
+        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
+
+    def _written(self, node: Any, of: str, name: str) -> Any:
+        """The entry of the YAML of a node, as it is written."""
+        patch = getattr(node, "patch_path", None)
+        where = patch or f"{node.package_name}://{node.original_file_path}"
+        written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
+        found = [one for one in written.get(of) or () if one.get("name") == name]
+        # Of a model's entry the tests are not its own config, and are looked at by themselves.
+        return (
+            [{k: v for k, v in one.items() if k in ("name", "config")} for one in found]
+            if (of in _OWNER_OF.values())
+            else found
+        )
+
+    @cached_property
+    def _overrides(self) -> frozenset[str]:
+        """The project's macros that stand in the place of dbt's or the adapter's own."""
+        internal = {
+            macro.name for macro in self._macros.values() if macro.package_name in _INTERNAL
+        }
+        return frozenset(
+            key
+            for key, macro in self._macros.items()
+            if macro.package_name not in _INTERNAL and macro.name in internal
+        )
 
     def _yaml_of(self, test: Any) -> Any:
         """The entry of the model, seed, ... in whose YAML a test stands, as it is written."""
@@ -306,14 +371,14 @@ class Manifest:
 
     def _status(self, result: Any, deferred: Collection[str]) -> str:
         passed = str(result.status) in PASSED and str(result.node.resource_type) == "test"
-        if passed and deferred and self._closure(_depends_on(result.node)) & set(deferred):
+        if passed and deferred and self._closure(self._above(result.node)) & set(deferred):
             return "deferred"
         return str(result.status)
 
     def _tested(self, node: Any) -> frozenset[str]:
         # What dbt has dropped it may not have looked up as a whole.
         named = set() if node.config.enabled else self._named(node)
-        return self._closure({*_depends_on(node), *named})
+        return self._closure({*self._above(node), *named})
 
     def dropped(self) -> str | None:
         """A line on the tests that dbt has dropped and that count against no table.
@@ -350,17 +415,28 @@ class Manifest:
         of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
         return of not in _OWNERS or owner in self._known
 
+    def _above(self, node: Any) -> set[str]:
+        """What a node depends on; a source that names a table of the project is that table, too."""
+        direct = set(_depends_on(node))
+        named = {self.table(key) for key in direct if key in self._sources}
+        same = {self._built[name] for name in named if name is not None and name in self._built}
+        return direct | (same - {node.unique_id})
+
     def _parents(self, node: Any) -> frozenset[str]:
         parents: set[str] = set()
-        for parent in _depends_on(node):
-            above = self._nodes.get(parent)
+        seen: set[str] = set()
+        todo = self._above(node)
+        while todo:
+            key = todo.pop()
+            seen.add(key)
+            above = self._nodes.get(key)
             kind = _materialized(above) if above is not None else ""
             # A view that this run does not build has the rows of what it reads, on the branch.
             if above is not None and kind in SEE_THROUGH:
-                parents |= self._parents(above)
+                todo |= self._above(above) - seen
             if kind != "ephemeral":
-                parents.add(parent)
-        return frozenset(parents)
+                parents.add(key)
+        return frozenset(parents - {node.unique_id})
 
     def _inlined(self, node: Any) -> frozenset[str]:
         """What a node's SQL names: its parents, ephemeral ones replaced by theirs."""
@@ -377,10 +453,19 @@ class Manifest:
         return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
 
     def _reads_of(self, node_id: str) -> frozenset[str]:
-        node = self._nodes.get(node_id)
-        if node is None or _materialized(node) not in SEE_THROUGH:
-            return frozenset({node_id})
-        return self._closure(_depends_on(node)) | {node_id}
+        """The node, and what it reads if its rows are those of what it reads."""
+        seen: set[str] = set()
+        todo = {node_id}
+        while todo:
+            key = todo.pop()
+            seen.add(key)
+            node = self._nodes.get(key)
+            if key in self._sources:
+                same = self._built.get((self._sources[key].schema, self._sources[key].identifier))
+                todo |= ({same} if same else set()) - seen
+            elif node is not None and _materialized(node) in SEE_THROUGH:
+                todo |= self._above(node) - seen
+        return frozenset(seen)
 
 
 def one_line(message: str | None) -> str | None:

@@ -159,6 +159,7 @@ class SparkWapAdapter(SparkAdapter):
         self._calls: manifests.Calls | None = None
         # To its adapter a retry looks like the command that it repeats.
         context = click.get_current_context(silent=True)
+        self._went_on = False
         self._is_retry = context is not None and context.info_name == "retry"
         self._retry_record = (
             None if self._command in RUN_COMMANDS else RetryRecord(self._target_path)
@@ -373,6 +374,7 @@ class SparkWapAdapter(SparkAdapter):
             self._lease.release()
             going_on, branch = GoingOn(gone=going_on.gone), self._branch(settings)
             self._lease = self._hold(branch)
+        self._went_on = going_on.run is not None
         run = Run(
             self.lake,
             run_id=get_invocation_id(),
@@ -669,6 +671,17 @@ class SparkWapAdapter(SparkAdapter):
             if not run.has_begun(node.unique_id):
                 # What did not fail is not on the branch any more, or was rejected with the rest.
                 node.previous_batch_results = all_batches(self._retried_results, node.unique_id)
+        if _adds(node):
+            if self._went_on and run.goes_on(node.unique_id, (node.schema, node.alias)):
+                return
+            if run.has_added(node.unique_id):
+                raise SparkwapError(
+                    f"{node.schema}.{node.alias} has rows of several commands on the branch "
+                    f"{run.branch}, which nobody has published yet. Built anew from main it would "
+                    "have those of this command alone, so it is not built. Drop the branch and "
+                    "give the commands again, one by one: "
+                    f"{next_command.operation('wap_discard', run.branch)}"
+                )
         if run.begin(node.unique_id, (node.schema, node.alias)):
             relation = self.Relation.create(schema=node.schema, identifier=node.alias)
             self.cache.drop(relation)
@@ -1355,6 +1368,16 @@ def _width() -> int | None:
 def _tells_next() -> bool:
     """Whether the summary says what comes next; else the command does so that has called dbt."""
     return os.environ.get(next_command.VARIABLE) != next_command.OFF
+
+
+def _adds(node: Any) -> bool:
+    """Whether a build of the node adds to what is there."""
+    if str(node.resource_type) == "snapshot":
+        return True
+    anew = node.config.full_refresh
+    if anew is None:
+        anew = get_flags().FULL_REFRESH
+    return node.config.materialized == "incremental" and not anew
 
 
 def _tell(lines: Iterable[str]) -> None:
