@@ -17,6 +17,7 @@ from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import lines
+from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished, Operations
 from sparkwap.runs.replay import Moment, Outside, Replay
@@ -893,3 +894,99 @@ def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
     run.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
     closing = run.close([NODE], [replace(TEST, reads=frozenset())], [FAILED])
     assert set(closing.rejected()) == {NODE.node_id}
+
+
+class TestCandidatesOfOthers:
+    """What was built on a candidate that is not there any more is not published."""
+
+    CHILD = replace(OTHER, parents=frozenset({NODE.node_id}))
+
+    def held(self, lake: Lake) -> None:
+        run = a_run(lake)
+        build(run, 9)
+        another_table(run, 9)
+        closing = run.close([NODE, self.CHILD], [TEST], [])
+        assert closing.published == 0
+
+    @pytest.mark.parametrize("mode", ["run", "lineage"])
+    def test_a_child_of_what_was_built_anew_is_held(self, lake: Lake, mode: str) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND, publish=mode)
+        build(run, 2)
+        closing = run.close([NODE], [TEST], [PASSED], {OTHER.node_id})
+        verdict = closing.decision.verdicts[OTHER.node_id]
+        assert (verdict.outcome, verdict.reasons[0]) == ("held", f"{STALE} shop.orders")
+        assert live(lake, OTHER.identifier) == [1]
+        assert live(lake) == ([1, 2] if mode == "lineage" else [1])
+        # The same for whoever comes later, also where its parent is published by then.
+        again = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN | {OTHER.node_id})
+        assert again.decision.verdicts[OTHER.node_id].reasons[0] == f"{STALE} shop.orders"
+        assert live(lake, OTHER.identifier) == [1]
+
+    def test_built_again_it_is_published(self, lake: Lake) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND)
+        build(run, 2)
+        run.begin(OTHER.node_id, OTHER.identifier)
+        run.place_table(OTHER.identifier, KEPT)
+        lake.catalog.load_table(OTHER.identifier).append(rows(2), branch=run.branch)
+        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+        closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
+        assert (closing.published, live(lake, OTHER.identifier)) == (2, [1, 2])
+
+    def test_batches_of_different_parents_are_none_of_either(self, lake: Lake) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND)
+        build(run, 2)
+        assert run.goes_on(OTHER.node_id, OTHER.identifier)
+        run.place_table(OTHER.identifier, KEPT)
+        lake.catalog.load_table(OTHER.identifier).append(rows(2), branch=run.branch)
+        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+        closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
+        assert (closing.published, live(lake, OTHER.identifier)) == (0, [1])
+
+    def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
+        first = a_run(lake)
+        build(first, 2)
+        first.close([NODE], [TEST], [])
+        second = a_run(lake, SECOND)
+        assert not second.has_added(NODE.node_id)
+        assert second.goes_on(NODE.node_id, ORDERS)
+        second.place_table(ORDERS, KEPT)
+        lake.catalog.load_table(ORDERS).append(rows(3), branch=second.branch)
+        second.built(NODE.node_id, ORDERS, must_write=True)
+        second.close([NODE], [TEST], [])
+        assert a_run(lake, THIRD).has_added(NODE.node_id)
+        published = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN)
+        assert (published.published, live(lake)) == (1, [1, 2, 3])
+
+
+def test_a_schema_of_the_users_is_no_side_schema(lake: Lake) -> None:
+    lake.ensure_schema("shop__dev")
+    lake.catalog.create_table(("shop__dev", "orders"), rows(1).schema).append(rows(7))
+    for refused in (a_run, lambda lake: lake.ensure_schema("shop__dev", "dev")):
+        with pytest.raises(ConfigError, match="no schema of sparkwap"):
+            refused(lake)
+    assert live(lake, ("shop__dev", "orders")) == [7]
+    assert lake.side_schemas() == {}
+
+
+@pytest.mark.parametrize("varied", [True, False])
+def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> None:
+    run = a_run(lake, branch="wap_1")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    run = a_run(lake, SECOND, branch="wap_2")
+    build(run, 3)
+    closing = run.close([NODE], [], [], varied=varied)
+    assert closing.published == (0 if varied else 1)
+    assert ("is not there with the --vars" in str(closing.decision.verdicts)) == varied
+
+
+def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
+    run = a_run(lake, branch="wap_1")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    assert lake.ledger.published_tests([TEST.test_id])
+    operations(lake).call("wap_rollback", {"run": run.run_id})
+    assert not lake.ledger.published_tests([TEST.test_id])

@@ -243,19 +243,34 @@ class Ledger:
         A publish that was rolled back since is none.
         """
         found = self._read("tests", _ex.In("test_id", set(test_ids)))
-        saw = {node for row in found for node in dict(row["audited"] or ())}
-        if not saw:
+        live = self._published({node for row in found for node in dict(row["audited"] or ())})
+        counted = [
+            row for row in found if not live.keys().isdisjoint(dict(row["audited"] or ()).items())
+        ]
+        return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
+
+    def tests_of(self, nodes: Collection[str]) -> list[dict[str, Any]]:
+        """The rows of the tests that saw what was last published of some nodes."""
+        last: dict[str, tuple[Any, str]] = {}
+        for (node, token), at in self._published(nodes).items():
+            last[node] = max(last.get(node, (at, token)), (at, token))
+        now = {(node, token) for node, (_, token) in last.items()}
+        rows = self._read("tests", None) if now else []
+        saw = [row for row in rows if not now.isdisjoint(dict(row["audited"] or ()).items())]
+        return list(_latest(saw, "test_id", "executed_at"))
+
+    def _published(self, nodes: Collection[str]) -> dict[tuple[str, str], datetime]:
+        """The candidates of some nodes that were published and not rolled back -> when."""
+        if not nodes:
             return {}
-        published = _ex.And(_ex.In("node_id", saw), _ex.EqualTo("verdict", "published"))
+        published = _ex.And(_ex.In("node_id", set(nodes)), _ex.EqualTo("verdict", "published"))
         ids = {row["run_id"]: row["publish_id"] for row in self._read("runs", None)}
         undone = undone_entries(self.rows("publishes"))
-        live = {
-            (row["node_id"], token_of(row))
+        return {
+            (row["node_id"], str(token_of(row))): row["built_at"]
             for row in self._read("nodes", published)
             if (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
-        counted = [row for row in found if not live.isdisjoint(dict(row["audited"] or ()).items())]
-        return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
 
     def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
         """The acceptances that hold for an audit branch now: test id -> the latest row."""

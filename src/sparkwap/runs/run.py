@@ -877,6 +877,7 @@ class Run:
         tests: Sequence[TestFact],
         seen: Sequence[TestSeen],
         known: Collection[str] = frozenset(),
+        varied: bool = False,
     ) -> Closing:
         """Let the gate decide, publish what it lets through, and write the ledger.
 
@@ -885,6 +886,8 @@ class Run:
         :param seen: the results of this run.
         :param known: ids of the nodes whose tests are all among ``tests``; besides ``nodes``. What
             earlier runs have left of others on the branch holds it up.
+        :param varied: whether vars of the command line may have made another project of it: a test
+            that is gone then is none that its authors have taken away.
         :raises CommitUnknown: nobody can say whether the publish was made; the ledger will, as its
             rows are part of it. It says nothing of this run if it was not.
         :raises PublishUnverified: it was made, and what stands there now is something else.
@@ -915,6 +918,7 @@ class Run:
         # Failures that an earlier run on the branch has stored are among its nodes already.
         there = {node.node_id for node in built}
         failures = [node for node in self._failures_nodes(tests) if node.node_id not in there]
+        ids = {t.test_id for t in tests}
         accepted = self.settings.disabled_tests == "publish"
         tests = [t for t in tests if not (t.disabled and accepted)]
         read = [t for t in tests if t.reads & {n.node_id for n in built}]
@@ -934,6 +938,10 @@ class Run:
             )
             for t in read
         ]
+        if varied and settings.warnings != "publish":
+            lost = self._gone_tests({n.node_id for n in built}, ids)
+            expected += lost
+            results += [TestResult(one.test_id, "gone") for one in lost]
         # A build that adds nothing leaves the candidate that was there, and is a new one even so.
         standing = {n: token for n, token in present.items() if n not in mine}
         expected += _failed_before(earlier.tests, tests, standing)
@@ -957,6 +965,19 @@ class Run:
             continued=frozenset(self._continued),
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
+
+    def _gone_tests(self, built: set[str], there: set[str]) -> list[AuditTest]:
+        """The tests that saw what was last published of these nodes, and are not there now."""
+        return [
+            AuditTest(
+                row["test_id"],
+                row["test_name"],
+                frozenset(dict(row["audited"])) & built,
+                "data",
+            )
+            for row in self.lake.ledger.tests_of(built)
+            if row["test_id"] not in there
+        ]
 
     def _former_rules(self, results: Sequence[TestResult]) -> dict[str, Rule]:
         """The rule at the last publish of those tests that may let rows through by another now."""

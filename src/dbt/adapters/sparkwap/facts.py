@@ -79,6 +79,7 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
 
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _CONFIG = re.compile(r"\{\{-?\s*config\s*\((.*?)\)\s*-?\}\}", re.DOTALL)
+_OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
 
@@ -97,6 +98,7 @@ class Manifest:
         varying: Collection[str] = (),
     ) -> None:
         self._outside = {f"var {name}": value for name, value in (given or {}).items()}
+        self._ours = {f"var {name}" for name in given or {} if name.startswith(_OUR_VARS)}
         of_environment = getattr(manifest, "env_vars", {}).keys() & os.environ.keys()
         self._outside |= {f"env_var {name}": os.environ[name] for name in of_environment}
         for name in varying:
@@ -118,6 +120,11 @@ class Manifest:
         }
         self._reads = cache(self._reads_of)
         self._used_by_macro = cache(lambda key: _used(self._macros[key].macro_sql))
+
+    @property
+    def varied(self) -> bool:
+        """Whether the command line has vars by which a model or test may be another, or off."""
+        return any(one.startswith("var ") for one in self._outside.keys() - self._ours)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""

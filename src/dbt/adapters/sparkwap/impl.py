@@ -945,7 +945,9 @@ class SparkWapAdapter(SparkAdapter):
             selected = {result.node.unique_id for result in results}
             deferred = facts.deferred(self.get_macro_resolver(), self.config.args, selected)
             seen = manifest.seen(results, deferred)
-            closing = run.close(nodes, manifest.tests(), seen, manifest.known())
+            closing = run.close(
+                nodes, manifest.tests(), seen, manifest.known(), varied=manifest.varied
+            )
         except Exception as error:
             # dbt knows of nothing wrong with them, and a retry would pass them by.
             facts.mark_rejected(results, {n.node_id: UNFINISHED for n in nodes}, manifest)
