@@ -264,7 +264,7 @@ def test_the_messages_say_what_happened_and_what_to_do() -> None:
         "publishes it with the rows."
     )
     stray = str(refusal("insert into s.Big values (1)"))
-    assert "does not build it now" in stray
+    assert "has not begun" in stray
     assert "without an audit" in str(refusal("insert into s.Big values (1)", "closed"))
     branch = str(refusal("insert into s.t.branch_main values (1)"))
     assert "it names a branch of s.t past the gate" in branch

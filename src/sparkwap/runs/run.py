@@ -859,17 +859,19 @@ class Run:
 
     # -- closing ---------------------------------------------------------------------------------
 
-    def close_copies(self) -> Closing:
-        """Publish what this run has copied. Copies of published rows have no audits to wait for.
+    def close_copies(
+        self, tests: Sequence[TestFact] = (), known: Collection[str] = frozenset()
+    ) -> Closing:
+        """Close a run that has copied tables: those that have no test are published.
 
-        What else is on the branch has, and is not for a command to publish that knows none.
+        The tests of others have to look at the copies: they may be of another target, or older than
+        the tests.
         """
-        self.settings = replace(self.settings, require_tests=False)
         nodes = [
             NodeFact(node_id, self._targets[key].identifier, "model", "success", None, frozenset())
             for node_id, key in self._built.items()
         ]
-        return self.close(nodes, [], [])
+        return self.close(nodes, tests, [], known)
 
     def close(
         self,

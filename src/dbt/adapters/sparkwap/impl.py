@@ -1246,7 +1246,8 @@ class SparkWapAdapter(SparkAdapter):
     def _publish_copies(self, run: Run) -> None:
         """Close the run of `dbt clone`, which calls no on-run-end hooks."""
         with _as_dbt_error():
-            closing = run.close_copies()
+            manifest = self._manifest_facts()
+            closing = run.close_copies(manifest.tests(), manifest.known())
         self._on_record(run, closing.left)
         _tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=_width()))
         if closing.refused:
