@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
@@ -26,7 +27,6 @@ from dbt.tests.adapter.caching.test_caching import (
 )
 from dbt.tests.adapter.catalog import files
 from dbt.tests.adapter.catalog.relation_types import CatalogRelationTypes
-from dbt.tests.adapter.dbt_clone import fixtures as clone_fixtures
 from dbt.tests.adapter.dbt_clone.test_dbt_clone import (
     BaseClonePossible,
     BaseCloneSameSourceAndTarget,
@@ -89,11 +89,27 @@ class TestDropSchemaNamed(BaseDropSchemaNamed):
 
 
 class TestClonePossible(BaseClonePossible):
-    # The base class attaches tests and runs none of them, so the gate would hold the copies.
-    @pytest.fixture(scope="class")
-    def models(self):
-        names = ("table_model", "view_model", "ephemeral_model")
-        return {f"{name}.sql": getattr(clone_fixtures, f"{name}_sql") for name in names}
+    def test_can_clone_true(self, project, unique_schema, other_schema):
+        # As in the base class, with the tests that copies wait for.
+        project.create_test_schema(other_schema)
+        self.run_and_save_state(project.project_root, with_snapshot=True)
+        target = ["--target", "otherschema"]
+        clone = ["clone", "--state", "state", *target]
+        assert len(run_dbt(clone)) == 4
+        run_dbt(["test", *target])
+        found = project.adapter.list_relations(database=project.database, schema=other_schema)
+        assert Counter(one.type for one in found) == Counter({"table": 3, "view": 1})
+
+        results = run_dbt(clone)
+        assert len(results) == 4
+        assert all("no-op" in one.message.lower() for one in results)
+
+        assert len(run_dbt([*clone, "--full-refresh"])) == 4
+        run_dbt(["test", *target])
+
+        results = run_dbt([*clone, "--resource-type", "model"])
+        assert len(results) == 2
+        assert all("no-op" in one.message.lower() for one in results)
 
 
 class TestCloneSameTargetAndState(BaseCloneSameTargetAndState):
