@@ -990,3 +990,26 @@ def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
     assert lake.ledger.published_tests([TEST.test_id])
     operations(lake).call("wap_rollback", {"run": run.run_id})
     assert not lake.ledger.published_tests([TEST.test_id])
+
+
+def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> None:
+    ours = replace(NODE, node_id="model.shop.orders")
+    test = replace(TEST, reads=frozenset({ours.node_id}))
+
+    def built_by(node: NodeFact, run_id: str, *ids: int, **settings: object) -> Run:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}", **settings)
+        run.begin(node.node_id, ORDERS)
+        run.place_table(ORDERS, KEPT)
+        lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
+        run.built(node.node_id, ORDERS, must_write=True)
+        return run
+
+    assert built_by(ours, FIRST, 2).close([ours], [test], [PASSED]).published == 1
+    theirs = replace(NODE, node_id="model.guest.orders")
+    closing = built_by(theirs, SECOND, 9).close([theirs], [], [])
+    assert closing.published == 0
+    assert "is of the project that built it last" in str(closing.decision.verdicts)
+    later = a_run(lake, THIRD, branch=f"wap_{SECOND[:8]}")
+    assert later.close([], [], [], {theirs.node_id}).published == 0
+    closing = built_by(theirs, THIRD, 9, warnings="publish").close([theirs], [], [])
+    assert (closing.published, live(lake)) == (1, [1, 2, 9])

@@ -38,6 +38,7 @@ NOT_RUN = {
     "empty": "ran with --empty, on no rows",
     "sample": "ran with --sample, on a part of the rows",
     "gone": "is not there with the --vars of this call (wap_warnings: publish accepts it)",
+    "elsewhere": "is of the project that built it last (wap_warnings: publish accepts it)",
     "deferred": "read the tables of another state (--favor-state)",
 }
 """Statuses of tests that saw nothing, or not what is to be published, in words."""

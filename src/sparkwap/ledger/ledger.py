@@ -259,6 +259,33 @@ class Ledger:
         saw = [row for row in rows if not now.isdisjoint(dict(row["audited"] or ()).items())]
         return list(_latest(saw, "test_id", "executed_at"))
 
+    def tests_of_others(
+        self, nodes: Mapping[Identifier, str]
+    ) -> dict[Identifier, list[dict[str, Any]]]:
+        """The rows of the tests that other projects have of some tables which they built last.
+
+        Args:
+            nodes: Schema and name of each table -> the node that builds it now.
+        """
+        if not nodes:
+            return {}
+        wanted = _ex.And(
+            _ex.In("name", {name for _, name in nodes}), _ex.EqualTo("verdict", "published")
+        )
+        last: dict[Identifier, dict[str, Any]] = {}
+        for row in sorted(self._read("nodes", wanted), key=lambda row: _time(row["built_at"])):
+            last[row["schema"], row["name"]] = row
+        strange = {
+            str(row["node_id"]): key
+            for key, row in last.items()
+            if key in nodes and not _same_project(row["node_id"], nodes[key])
+        }
+        found: dict[Identifier, list[dict[str, Any]]] = {}
+        for row in self.tests_of(strange) if strange else ():
+            for node in strange.keys() & dict(row["audited"]).keys():
+                found.setdefault(strange[node], []).append(row)
+        return found
+
     def _published(self, nodes: Collection[str]) -> dict[tuple[str, str], datetime]:
         """The candidates of some nodes that were published and not rolled back -> when."""
         if not nodes:
@@ -587,6 +614,11 @@ class Ledger:
                 groups.setdefault(row["publish_id"], []).append(row)
         found = [_publish(group, undone) for group in groups.values()]
         return sorted(found, key=lambda publish: publish.published_at, reverse=True)
+
+
+def _same_project(one: str, other: str) -> bool:
+    """Whether two nodes are of one project; what another program has written is of none."""
+    return one.startswith(LOADED) or one.split(".")[1:2] == other.split(".")[1:2]
 
 
 def token_of(node: Mapping[str, Any]) -> str | None:

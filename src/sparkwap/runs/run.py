@@ -944,6 +944,10 @@ class Run:
             lost = self._gone_tests({n.node_id for n in built}, ids)
             expected += lost
             results += [TestResult(one.test_id, "gone") for one in lost]
+        if settings.warnings != "publish":
+            theirs = self._tests_of_others([n for n in built if n.node_id in self._built])
+            expected += theirs
+            results += [TestResult(one.test_id, "elsewhere") for one in theirs]
         # A build that adds nothing leaves the candidate that was there, and is a new one even so.
         standing = {n: token for n, token in present.items() if n not in mine}
         expected += _failed_before(earlier.tests, tests, standing)
@@ -979,6 +983,21 @@ class Run:
             )
             for row in self.lake.ledger.tests_of(built)
             if row["test_id"] not in there
+        ]
+
+    def _tests_of_others(self, nodes: Sequence[BuiltNode]) -> list[AuditTest]:
+        """The tests that another project has of tables which it has published, and we build."""
+        identifiers = {self._built[node.node_id]: node.node_id for node in nodes}
+        standing = {
+            key: node_id
+            for key, node_id in identifiers.items()
+            if self._targets[key].base_metadata is not None
+        }
+        found = self.lake.ledger.tests_of_others(standing)
+        return [
+            AuditTest(row["test_id"], row["test_name"], frozenset({standing[key]}), "data")
+            for key, rows in found.items()
+            for row in rows
         ]
 
     def _former_rules(self, results: Sequence[TestResult]) -> dict[str, Rule]:

@@ -6,11 +6,13 @@
 - a test reads a table by another way than ref(), before the run has built it;
 - a variable weakens a test from outside of the test;
 - a publish that was rolled back is what later tests are compared with;
-- a clone takes the place of a table that has tests.
+- a clone takes the place of a table that has tests;
+- another project builds the table and has none of its tests.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -425,3 +427,17 @@ def test_a_clone_over_a_table_with_tests(make_project: MakeProject, reader: Read
     state = ("--state", str(dev.folder / "target"))
     done = prod.dbt("clone", *state, "--full-refresh", wap_require_tests=True)
     assert ids(reader, prod, "t") == [1], done.text
+
+
+# Another project builds the table, and has none of its tests.
+def test_another_project_builds_the_table(make_project: MakeProject, reader: Reader) -> None:
+    files = {"models/t.sql": TABLE + "select 1 as id", "models/m.yml": props_of("t")}
+    owner = make_project("owner", files)
+    owner.dbt("build").succeeded()
+    bad = {"models/t.sql": TABLE + "select cast(null as int) as id"}
+    other = make_project("guest", bad, settings={"name": "guest"})
+    profile = json.loads((other.folder / "profiles.yml").read_text())
+    profile["shop"]["outputs"]["test"]["schema"] = owner.schema
+    other.write({"profiles.yml": json.dumps(profile)})
+    other.dbt("build")
+    assert ids(reader, owner, "t") == [1]
