@@ -20,7 +20,11 @@ NAME = "wap_volume_anomaly"
 
 def manifest(materialized: str = "table") -> Manifest:
     node = SimpleNamespace(
-        name="a", schema="s", alias="a", config=SimpleNamespace(materialized=materialized)
+        resource_type="model",
+        name="a",
+        schema="s",
+        alias="a",
+        config=SimpleNamespace(materialized=materialized),
     )
     return Manifest(SimpleNamespace(nodes={"model.p.a": node}, unit_tests={}))
 

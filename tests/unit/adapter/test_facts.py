@@ -20,6 +20,7 @@ def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
         alias=name,
         package_name="p",
         resource_type=kind,
+        original_file_path=f"models/{name}.sql",
         refs=[SimpleNamespace(name=ref) for ref in more.pop("refs", ())],
         sources=[],
         depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above]),
@@ -244,6 +245,11 @@ VARIED = {
 }
 
 
+def macro(sql: str, *calls: str, name: str = "", package: str = "p") -> SimpleNamespace:
+    called = SimpleNamespace(macros=list(calls))
+    return SimpleNamespace(macro_sql=sql, depends_on=called, name=name, package_name=package)
+
+
 @pytest.mark.parametrize("name", VARIED)
 def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -255,9 +261,6 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     test.test_metadata = SimpleNamespace(kwargs=kwargs)
     test.original_file_path, test.file_key_name = "models/o.yml", "models.orders"
     test.depends_on.macros = ["macro.p.outer"] if name == "macro" else []
-
-    def macro(sql: str, *calls: str) -> SimpleNamespace:
-        return SimpleNamespace(macro_sql=sql, depends_on=SimpleNamespace(macros=list(calls)))
 
     column = {"name": "id", "data_tests": [{"unique": {"config": {"where": "{{ var('most') }}"}}}]}
     written = {"name": "orders" if name == "yaml" else "others", "columns": [column]}
@@ -281,6 +284,76 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     assert inputs(7) == inputs(7)
     assert (inputs(7) == inputs(8)) == (name in ("environment", "none"))
     assert not {"var most", "env_var MOST"} & set(inputs(7, "most", "MOST"))
+
+
+@pytest.mark.parametrize(
+    "of", ["ephemeral", "view", "view yaml", "place", "source", "override", "unit", "table"]
+)
+def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_test_sees(
+    of: str,
+) -> None:
+    var = "{{ var('most') }}"
+    kind = of.split()[0] if of.split()[0] in ("ephemeral", "view") else "table"
+    between = node("model", "between", materialized=kind)
+    between.raw_code = f"select {var}" if of in ("ephemeral", "view", "table") else ""
+    if of == "place":
+        between.raw_code = f"{{{{ config(alias={var}) }}}} select 1"
+    between.depends_on.macros, between.original_file_path = [], "models/o.yml"
+    test = node("test", "t", "between")
+    test.raw_code, test.unrendered_config, test.test_metadata = "", {}, None
+    test.original_file_path, test.depends_on.macros = "models/o.yml", []
+    unit = SimpleNamespace(
+        unique_id="unit_test.p.u", name="u", package_name="p", original_file_path="models/o.yml",
+        depends_on=SimpleNamespace(nodes=["model.p.between"]), model="between",
+    )  # fmt: skip
+    source = SimpleNamespace(
+        schema="raw", identifier="x", source_name="src", name="x", package_name="p",
+        original_file_path="models/o.yml",
+    )  # fmt: skip
+    if of == "source":
+        test.depends_on.nodes.append("source.p.src.x")
+    written = {
+        "models": [{"name": "between", "config": {"enabled": var if of == "view yaml" else True}}],
+        "sources": [{"name": "src", "tables": [{"identifier": var if of == "source" else "x"}]}],
+        "unit_tests": [{"name": "u", "expect": {"rows": [var if of == "unit" else 1]}}],
+    }
+    text = var if of == "override" else ""
+    parsed = SimpleNamespace(
+        nodes={between.unique_id: between, test.unique_id: test},
+        unit_tests={unit.unique_id: unit},
+        sources={"source.p.src.x": source},
+        macros={
+            "macro.p.get_test_sql": macro(text, name="get_test_sql"),
+            "macro.dbt.get_test_sql": macro(var, name="get_test_sql", package="dbt"),
+        },
+        files={"p://models/o.yml": SimpleNamespace(dict_from_yaml=written)},
+    )
+    tests = {fact.name: set(fact.inputs) for fact in Manifest(parsed, {"most": 7}).tests()}
+    # What a table was made of is in its rows, which the test sees.
+    assert bool(tests["t"]) == (of not in ("unit", "table"))
+    assert bool(tests["u"]) == (of == "unit")
+
+
+def test_a_source_that_names_a_table_of_the_project_is_that_table() -> None:
+    same = SimpleNamespace(schema="s", identifier="orders")
+    view = node("model", "v", materialized="view")
+    view.depends_on.nodes = ["source.p.same.orders"]
+    test = node("test", "t")
+    test.depends_on.nodes = ["model.p.v"]
+    looped = node("model", "orders")
+    looped.depends_on.nodes = ["source.p.same.orders"]
+    parsed = SimpleNamespace(
+        nodes={n.unique_id: n for n in (looped, view, test)},
+        unit_tests={},
+        sources={"source.p.same.orders": same},
+    )
+    found = Manifest(parsed)
+    (fact,) = found.tests()
+    assert fact.reads == {"model.p.v", "model.p.orders", "source.p.same.orders"}
+    parents = {f.node_id: f.parents for f in found.nodes([result(view, "success"),
+                                                          result(looped, "success")])}  # fmt: skip
+    assert parents["model.p.v"] == {"model.p.orders", "source.p.same.orders"}
+    assert parents["model.p.orders"] == {"source.p.same.orders"}
 
 
 def test_a_test_with_limit_0_cannot_fail() -> None:
