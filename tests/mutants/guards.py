@@ -14,6 +14,13 @@ GUARDS: tuple[Guard, ...] = (
     *guards_of(
         "sparkwap/gate/verdicts.py",
         (
+            "what was built on rows that are gone is held",
+            "_own_verdict",
+            "if node.stale:",
+            "if False:",
+            "test_run.py::TestCandidatesOfOthers::test_a_child_of_what_was_built_anew_is_held",
+        ),
+        (
             "a node is told of once",
             "_index",
             "if node.node_id in by_id:",
@@ -262,6 +269,27 @@ GUARDS: tuple[Guard, ...] = (
     ),
     *guards_of(
         "sparkwap/runs/run.py",
+        (
+            "what was built on a candidate that is gone is known",
+            "Run._with_stale",
+            "and now.get(key, token) != token",
+            "and False",
+            "test_run.py::TestCandidatesOfOthers::test_a_child_of_what_was_built_anew_is_held",
+        ),
+        (
+            "nothing is added to what was made of rows that are gone",
+            "Run._earlier_stands",
+            "if any(now.get(key, token) != token for key, token in on.items() if key != node_id):",
+            "if False:",
+            "test_run.py::TestCandidatesOfOthers::test_nothing_is_added_to_what_was_made_of_rows_that_are_gone",
+        ),
+        (
+            "a test that is gone by a variable counts",
+            "Run.close",
+            'if varied and settings.warnings != "publish":',
+            "if False:",
+            "test_run.py::test_a_test_that_is_gone_by_a_variable_holds",
+        ),
         (
             "a run that has moved main publishes nothing",
             "_with_caught",
@@ -549,11 +577,25 @@ GUARDS: tuple[Guard, ...] = (
             "test_run.py::test_it_ends_with_the_branch_or_the_day",
         ),
         (
-            "a run that published nothing sets no rule",
+            "a publish that was rolled back sets no rule",
+            "Ledger._published",
+            'if (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone',
+            "",
+            "test_run.py::test_a_publish_that_was_rolled_back_is_no_measure",
+        ),
+        (
+            "rows that were not published set no rule",
             "Ledger.published_tests",
-            'if row["publish_id"]]',
-            "]",
+            'if not live.keys().isdisjoint(dict(row["audited"] or ()).items())',
+            "",
             "test_run.py::test_a_severity_that_was_lowered_holds_until_somebody_accepts_it",
+        ),
+        (
+            "a table of another project is known by its last builder",
+            "Ledger.tests_of_others",
+            "if key in nodes and not _same_project",
+            "if False and _same_project",
+            "test_run.py::test_the_tests_of_the_project_that_built_a_table_last_count",
         ),
     ),
     *guards_of(
@@ -701,6 +743,13 @@ GUARDS: tuple[Guard, ...] = (
     ),
     *guards_of(
         "sparkwap/catalog/rows.py",
+        (
+            "a schema of the user's is no side schema",
+            "require_side_schema",
+            "if branch is None or marked == branch:",
+            "if True:",
+            "test_run.py::test_a_schema_of_the_users_is_no_side_schema",
+        ),
         (
             "a row is swapped only if it is as it was read",
             "Rows._apply_one",
@@ -1019,8 +1068,8 @@ GUARDS: tuple[Guard, ...] = (
         (
             "a test reads through views",
             "Manifest._reads_of",
-            "return self._closure(_depends_on(node)) | {node_id}",
-            "return frozenset({node_id})",
+            "elif node is not None and _materialized(node) in SEE_THROUGH:",
+            "elif False:",
             "adapter/test_facts.py::test_a_test_reads_through_views_and_ephemeral_models",
         ),
         (

@@ -168,9 +168,9 @@ KEEPING: tuple[Guard, ...] = (
         ),
         (
             "a named branch stays for longer",
-            "Limits.of",
-            "self.run_days if branch.of_run else self.named_days",
-            "self.run_days",
+            "_limit",
+            "limits.run_days if branch.of_run else limits.named_days",
+            "limits.run_days",
             "test_sweep.py::test_a_named_branch_has_an_age_of_its_own",
         ),
         (

@@ -934,16 +934,13 @@ class TestCandidatesOfOthers:
         closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
         assert (closing.published, live(lake, OTHER.identifier)) == (2, [1, 2])
 
-    def test_batches_of_different_parents_are_none_of_either(self, lake: Lake) -> None:
+    def test_nothing_is_added_to_what_was_made_of_rows_that_are_gone(self, lake: Lake) -> None:
         self.held(lake)
         run = a_run(lake, SECOND)
         build(run, 2)
-        assert run.goes_on(OTHER.node_id, OTHER.identifier)
-        run.place_table(OTHER.identifier, KEPT)
-        lake.catalog.load_table(OTHER.identifier).append(rows(2), branch=run.branch)
-        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
-        closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
-        assert (closing.published, live(lake, OTHER.identifier)) == (0, [1])
+        assert not run.goes_on(OTHER.node_id, OTHER.identifier)
+        assert run.has_earlier(OTHER.node_id)
+        assert a_run(lake, THIRD).goes_on(NODE.node_id, ORDERS)
 
     def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
         first = a_run(lake)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
@@ -139,6 +141,14 @@ def reopened(
         for version in published["versions"]
     ]
     return {**published, "versions": versions, "location": location, "view-uuid": identity}
+
+
+def content(document: Document) -> str:
+    """What the text of a view is, and nothing of when or where it was made: SHA-256, hex."""
+    current = document["current-version-id"]
+    (version,) = [one for one in document["versions"] if one["version-id"] == current]
+    text = json.dumps(version["representations"], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def publishable(side: Document, live: Document | None, schemas: Mapping[str, str]) -> Document:

@@ -304,6 +304,13 @@ class Lake:
             return frozenset()
         return views.reads(self._store.load(row.location))
 
+    def view_content(self, identifier: Identifier) -> str | None:
+        """What the text of a view is, see `views.content`; None if no view stands there."""
+        row = self._store.rows.get(identifier)
+        if row is None or row.kind != "view":
+            return None
+        return views.content(self._store.load(row.location))
+
     def view_problem(self, identifier: Identifier, branch: str) -> str | None:
         """How a view in a side schema would lead readers past the gate once it is published.
 

@@ -72,8 +72,7 @@ REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands that may build again what main moved away under."""
 
 
-_SEVERAL = "several"
-"""In the place of a candidate: batches of a node were built on different ones."""
+_VIEW = "view "
 _READ_TOO_EARLY = (
     "it read {} before this run had built that, as dbt does not know that it does; name it by "
     "ref(), which gives the order, or build this one again"
@@ -313,6 +312,8 @@ class Run:
         self._continued: set[str] = set()
         self._stood: dict[str, dict[str, str]] = {}
         self._read_early: dict[str, set[str]] = {}
+        self._earlier: dict[str, Target] = {}
+        self._marks: dict[str, str] = {}
         self._built_on: dict[str, dict[str, str]] = {}
         self._notices: dict[str, list[str]] = {}
         self._measured: dict[str, Measured] = {}
@@ -382,11 +383,28 @@ class Run:
                 for row in self.lake.ledger.branch_history(self.branch).nodes
             }
             self._found = {n: t.candidate for n, t in targets.items() if t.candidate is not None}
+            self._earlier = targets
 
     def _standing(self) -> dict[str, str]:
         """The candidates that are on the branch now, by node."""
-        built = {n: self._targets[key].candidate for n, key in self._built.items()}
-        return self._found | {n: token for n, token in built.items() if token is not None}
+        built = {n: self._targets[key] for n, key in list(self._built.items())}
+        targets = (self._earlier | built).items()
+        return {n: self._mark(t) for n, t in targets if t.candidate is not None}
+
+    def _mark(self, target: Target) -> str:
+        """What tells a candidate from others; of a view its text, as its rows are not its own."""
+        token = str(target.candidate)
+        if target.how != "side":
+            return token
+        if token not in self._marks:
+            beside = (str(target.side_schema), target.identifier[1])
+            text = self.lake.view_content(beside)
+            self._marks[token] = token if text is None else f"{_VIEW}{text}"
+        return self._marks[token]
+
+    def has_earlier(self, node_id: str) -> bool:
+        """Whether an earlier run has left rows of a node on the branch."""
+        return node_id in self._found
 
     def has_added(self, node_id: str) -> bool:
         """Whether an earlier run has added to what another had built of a node on the branch.
@@ -454,6 +472,11 @@ class Run:
         rows = self.lake.ledger.branch_history(self.branch).nodes
         targets = [_target_of(row) for row in rows if row["node_id"] == node_id]
         if not targets or targets[0].candidate is None or targets[0].identifier != identifier:
+            return False
+        # What has been added was made of rows that are to be there still.
+        on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
+        now = self._standing()
+        if any(now.get(key, token) != token for key, token in on.items() if key != node_id):
             return False
         target = targets[0]
         if target.how == "branch":
@@ -1212,10 +1235,7 @@ class Run:
     def _all_built_on(
         self, nodes: Sequence[BuiltNode], history: Iterable[Mapping[str, Any]]
     ) -> dict[str, dict[str, str]]:
-        """The candidates of the branch that each node was built on: its own of before, if it added.
-
-        Batches that were built on different ones were built on none that is there as a whole.
-        """
+        """The candidates of the branch that each node was built on; its own one if it has added."""
         parents = {node.node_id: node.parents for node in nodes}
         before = {row["node_id"]: dict(row["built_on"] or ()) for row in history}
 
@@ -1234,13 +1254,7 @@ class Run:
                 return before.get(node_id, {})
             wanted = upstream(node_id) | {node_id}
             on = {key: token for key, token in stood.items() if key in wanted}
-            if node_id not in self._continued:
-                return on
-            old = before.get(node_id, {})
-            return {
-                key: token if old.get(key, token) == token or key == node_id else _SEVERAL
-                for key, token in (old | on).items()
-            }
+            return before.get(node_id, {}) | on if node_id in self._continued else on
 
         return {node.node_id: of(node.node_id) for node in nodes}
 
@@ -1248,11 +1262,12 @@ class Run:
         self,
         nodes: Sequence[BuiltNode],
         history: Iterable[Mapping[str, Any]],
-        present: Mapping[str, str],
+        present: Collection[str],
     ) -> list[BuiltNode]:
         """The nodes, with the upstream tables that were built anew after them."""
         # What was published since is not on the branch any more.
-        now = {row["node_id"]: token_of(row) for row in history} | dict(present)
+        now = {row["node_id"]: token_of(row) for row in history}
+        now |= {key: self._mark(self._targets[self._built[key]]) for key in present}
         name_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in history}
         name_of |= {node.node_id: node.name for node in nodes}
         return [
@@ -1262,7 +1277,9 @@ class Run:
                     sorted(
                         name_of[key]
                         for key, token in self._built_on[node.node_id].items()
-                        if key != node.node_id and key in now and now[key] != token
+                        if key != node.node_id
+                        and now.get(key, token) != token
+                        and (key in present or not token.startswith(_VIEW))
                     )
                 ),
             )

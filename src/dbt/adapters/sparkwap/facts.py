@@ -78,7 +78,8 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
 
 
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
-_CONFIG = re.compile(r"\{\{-?\s*config\s*\((.*?)\)\s*-?\}\}", re.DOTALL)
+_PLACING = ("alias", "schema", "database", "enabled")
+_PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
@@ -270,12 +271,14 @@ class Manifest:
         if node is None:
             return set()
         code = getattr(node, "raw_code", "") or ""
-        kind = _OWNER_OF.get(str(node.resource_type), "models")
-        used = _used(getattr(node, "unrendered_config", None))
-        used |= _used(self._written(node, kind, node.name))
+        written = self._written(node, _OWNER_OF.get(str(node.resource_type), "models"), node.name)
+        configs = [getattr(node, "unrendered_config", None) or {}]
+        configs += [one.get("config") or {} for one in written]
         if _materialized(node) not in SEE_THROUGH:
-            return used | _used(_CONFIG.findall(code))
-        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
+            # The rows of a table are what the test looks at, however they came about.
+            placing = [{k: v for k, v in one.items() if k in _PLACING} for one in configs]
+            return _used(placing) | _used(_PLACED.findall(code))
+        return _used((configs, code)) | self._used_by_macros(frozenset(node.depends_on.macros))
 
     def _written(self, node: Any, of: str, name: str) -> Any:
         """The entry of the YAML of a node, as it is written."""

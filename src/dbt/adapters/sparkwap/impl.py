@@ -682,6 +682,8 @@ class SparkWapAdapter(SparkAdapter):
                     "give the commands again, one by one: "
                     f"{next_command.operation('wap_discard', run.branch)}"
                 )
+            if self._went_on and run.has_earlier(node.unique_id):
+                run.tell(node.unique_id, _BEGUN_ANEW)
         if run.begin(node.unique_id, (node.schema, node.alias)):
             relation = self.Relation.create(schema=node.schema, identifier=node.alias)
             self.cache.drop(relation)
@@ -1371,6 +1373,12 @@ def _width() -> int | None:
 def _tells_next() -> bool:
     """Whether the summary says what comes next; else the command does so that has called dbt."""
     return os.environ.get(next_command.VARIABLE) != next_command.OFF
+
+
+_BEGUN_ANEW = (
+    "built anew from main: what it reads was built anew on the branch, so what earlier commands "
+    "have added to it there is not kept"
+)
 
 
 def _adds(node: Any) -> bool:
