@@ -940,7 +940,6 @@ class TestCandidatesOfOthers:
         build(run, 2)
         assert not run.goes_on(OTHER.node_id, OTHER.identifier)
         assert run.has_earlier(OTHER.node_id)
-        assert a_run(lake, THIRD).goes_on(NODE.node_id, ORDERS)
 
     def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
         first = a_run(lake)

@@ -437,9 +437,6 @@ class Run:
         with self._lock:
             first = node_id not in self._begun
             self._begun.setdefault(node_id, next(self._steps))
-            if first:
-                self._stood[node_id] = self._standing()
-                self._stood[node_id].pop(node_id, None)
         if not first:
             return False
         with self._place(identifier):
@@ -465,7 +462,6 @@ class Run:
             if node_id not in self._begun and self._earlier_stands(node_id, identifier):
                 self._begun[node_id] = next(self._steps)
                 self._continued.add(node_id)
-                self._stood[node_id] = self._standing()
             return node_id in self._continued
 
     def _earlier_stands(self, node_id: str, identifier: Identifier) -> bool:
@@ -797,7 +793,12 @@ class Run:
                 self._gone[node_id] = target.name
             return target
         done = self._checked(target, must_write=must_write)
+        # Now, as what is read by its name may be built beside this node; read too early it shows.
+        stood = self._standing()
         with self._lock:
+            if node_id not in self._continued:
+                stood.pop(node_id, None)
+            self._stood.setdefault(node_id, stood)
             self._built[node_id] = identifier
             self._done[node_id] = next(self._steps)
         self._keep(done)
