@@ -312,6 +312,7 @@ class Run:
         self._continued: set[str] = set()
         self._stood: dict[str, dict[str, str]] = {}
         self._read_early: dict[str, set[str]] = {}
+        self._read_first: dict[str, frozenset[str]] = {}
         self._earlier: dict[str, Target] = {}
         self._marks: dict[str, str] = {}
         self._built_on: dict[str, dict[str, str]] = {}
@@ -1107,6 +1108,9 @@ class Run:
             # What only Spark knows may be any of them, and is most likely none.
             named = found if ANY_RELATION not in told.relations else set()
             early = sorted(one for one in named if self._finished(one) > told.first)
+            # What only Spark knows may be one that was built later, and has read nothing of it then.
+            before = {one for one in found if self._finished(one) <= told.first}
+            self._read_first[node.node_id] = node.parents | before
             problem = node.problem
             if early and problem is None and node.status == "built":
                 problem = _READ_TOO_EARLY.format(", ".join(name_of[one] for one in early))
@@ -1237,7 +1241,7 @@ class Run:
         self, nodes: Sequence[BuiltNode], history: Iterable[Mapping[str, Any]]
     ) -> dict[str, dict[str, str]]:
         """The candidates of the branch that each node was built on; its own one if it has added."""
-        parents = {node.node_id: node.parents for node in nodes}
+        parents = {node.node_id: node.parents for node in nodes} | self._read_first
         before = {row["node_id"]: dict(row["built_on"] or ()) for row in history}
 
         def upstream(node_id: str) -> set[str]:
@@ -1252,7 +1256,9 @@ class Run:
         def of(node_id: str) -> dict[str, str]:
             stood = self._stood.get(node_id)
             if stood is None:
-                return before.get(node_id, {})
+                # One that failed while it added to its rows of before has them no more.
+                lost = {node_id: self._found[node_id]} if node_id in self._continued else {}
+                return before.get(node_id, {}) | lost
             wanted = upstream(node_id) | {node_id}
             on = {key: token for key, token in stood.items() if key in wanted}
             return before.get(node_id, {}) | on if node_id in self._continued else on

@@ -674,7 +674,10 @@ class SparkWapAdapter(SparkAdapter):
         if _adds(node):
             if self._went_on and run.goes_on(node.unique_id, (node.schema, node.alias)):
                 return
-            if run.has_added(node.unique_id):
+            if self._went_on:
+                if run.has_earlier(node.unique_id):
+                    run.tell(node.unique_id, _BEGUN_ANEW)
+            elif run.has_added(node.unique_id):
                 raise SparkwapError(
                     f"{node.schema}.{node.alias} has rows of several commands on the branch "
                     f"{run.branch}, which nobody has published yet. Built anew from main it would "
@@ -682,8 +685,6 @@ class SparkWapAdapter(SparkAdapter):
                     "give the commands again, one by one: "
                     f"{next_command.operation('wap_discard', run.branch)}"
                 )
-            if self._went_on and run.has_earlier(node.unique_id):
-                run.tell(node.unique_id, _BEGUN_ANEW)
         if run.begin(node.unique_id, (node.schema, node.alias)):
             relation = self.Relation.create(schema=node.schema, identifier=node.alias)
             self.cache.drop(relation)
