@@ -1108,7 +1108,7 @@ class Run:
             # What only Spark knows may be any of them, and is most likely none.
             named = found if ANY_RELATION not in told.relations else set()
             early = sorted(one for one in named if self._finished(one) > told.first)
-            # What only Spark knows may be one that was built later, and has read nothing of it then.
+            # What only Spark knows may be one that was built later: nothing of it was read.
             before = {one for one in found if self._finished(one) <= told.first}
             self._read_first[node.node_id] = node.parents | before
             problem = node.problem

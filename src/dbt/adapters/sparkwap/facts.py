@@ -81,6 +81,7 @@ _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
+"""Beginnings of vars that are the gate's and the pipeline's own: they say what to build and read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
 
@@ -98,8 +99,11 @@ class Manifest:
         given: Mapping[str, Any] | None = None,
         varying: Collection[str] = (),
     ) -> None:
-        self._outside = {f"var {name}": value for name, value in (given or {}).items()}
-        self._ours = {f"var {name}" for name in given or {} if name.startswith(_OUR_VARS)}
+        self._outside = {
+            f"var {name}": value
+            for name, value in (given or {}).items()
+            if not name.startswith(_OUR_VARS)
+        }
         of_environment = getattr(manifest, "env_vars", {}).keys() & os.environ.keys()
         self._outside |= {f"env_var {name}": os.environ[name] for name in of_environment}
         for name in varying:
@@ -125,7 +129,7 @@ class Manifest:
     @property
     def varied(self) -> bool:
         """Whether the command line has vars by which a model or test may be another, or off."""
-        return any(one.startswith("var ") for one in self._outside.keys() - self._ours)
+        return any(one.startswith("var ") for one in self._outside)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""
@@ -274,11 +278,11 @@ class Manifest:
         written = self._written(node, _OWNER_OF.get(str(node.resource_type), "models"), node.name)
         configs = [getattr(node, "unrendered_config", None) or {}]
         configs += [one.get("config") or {} for one in written]
+        used = _used([{k: v for k, v in one.items() if k in _PLACING} for one in configs])
         if _materialized(node) not in SEE_THROUGH:
             # The rows of a table are what the test looks at, however they came about.
-            placing = [{k: v for k, v in one.items() if k in _PLACING} for one in configs]
-            return _used(placing) | _used(_PLACED.findall(code))
-        return _used((configs, code)) | self._used_by_macros(frozenset(node.depends_on.macros))
+            return used | _used(_PLACED.findall(code))
+        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
 
     def _written(self, node: Any, of: str, name: str) -> Any:
         """The entry of the YAML of a node, as it is written."""
