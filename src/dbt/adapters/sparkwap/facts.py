@@ -81,7 +81,7 @@ _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
-"""Beginnings of vars that are the gate's and the pipeline's own: they say what to build and read."""
+"""What the vars of the gate and the pipeline begin with: they say what to build and to read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
 
