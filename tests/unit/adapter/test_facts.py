@@ -329,8 +329,8 @@ def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_tes
         files={"p://models/o.yml": SimpleNamespace(dict_from_yaml=written)},
     )
     tests = {fact.name: set(fact.inputs) for fact in Manifest(parsed, {"most": 7}).tests()}
-    # What a table was made of is in its rows, which the test sees.
-    assert bool(tests["t"]) == (of not in ("unit", "table"))
+    # What a table or view was made of is in its rows, which the test sees.
+    assert bool(tests["t"]) == (of not in ("unit", "table", "view"))
     assert bool(tests["u"]) == (of == "unit")
 
 

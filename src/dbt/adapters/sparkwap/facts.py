@@ -245,9 +245,9 @@ class Manifest:
         """What a test uses that came from outside of the project -> a token of its value.
 
         By the text of the test, of the YAML that its config may come from, and of the macros that
-        it calls: dbt keeps no config as it was before it was rendered. So also of the views and
-        ephemeral models that it reads through, as these say which rows it sees, and of where the
-        tables are that it reads.
+        it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
+        models that it reads, which are a part of its query, and of where the tables and views are
+        that it reads.
         """
         if not self._outside:
             return {}
@@ -267,7 +267,7 @@ class Manifest:
         }
 
     def _used_by_parent(self, key: str) -> set[str]:
-        """What the place of a table, or the rows of a view, that a test reads depends on."""
+        """What the place of a table that a test reads, or an ephemeral model's text, uses."""
         source = self._sources.get(key)
         if source is not None:
             return _used(self._written(source, "sources", source.source_name))
@@ -279,8 +279,8 @@ class Manifest:
         configs = [getattr(node, "unrendered_config", None) or {}]
         configs += [one.get("config") or {} for one in written]
         used = _used([{k: v for k, v in one.items() if k in _PLACING} for one in configs])
-        if _materialized(node) not in SEE_THROUGH:
-            # The rows of a table are what the test looks at, however they came about.
+        if _materialized(node) != "ephemeral":
+            # The rows of a table or view are what the test looks at, however they came about.
             return used | _used(_PLACED.findall(code))
         return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
 
