@@ -24,6 +24,7 @@ LOCK_TIMEOUT_SECONDS = 300
 
 # A process id is not used again so soon, and a clock that is set moves the start of all processes.
 _CLOCK_SECONDS = 60
+_EXEC_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,11 @@ def server_process(layout: Layout, state: State) -> psutil.Process | None:
     # By its command line, not by its start time, which moves when the machine's clock is set.
     try:
         process = psutil.Process(state.pid)
-        return process if marker(layout.lake) in process.cmdline() else None
+        begun = time.monotonic()
+        # None is there to be read while the process is being started: exec clears it first.
+        while not (line := process.cmdline()) and time.monotonic() - begun < _EXEC_SECONDS:
+            time.sleep(0.01)
+        return process if marker(layout.lake) in line else None
     except psutil.Error:  # among them a zombie, which has no command line
         return None
 

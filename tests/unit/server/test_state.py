@@ -64,6 +64,18 @@ def test_the_server_is_known_by_its_command_line(
     assert state.server_process(Layout(layout.lake / "other"), state_of(driver.pid)) is None
 
 
+def test_a_server_is_known_while_its_process_is_being_started(
+    layout: Layout, driver: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cmdline = psutil.Process.cmdline
+    lines: list[list[str]] = [[], []]  # what is there to be read while exec is at work
+    monkeypatch.setattr(
+        psutil.Process, "cmdline", lambda self: lines.pop() if lines else cmdline(self)
+    )
+    found = state.server_process(layout, state_of(driver.pid))
+    assert found is not None and not lines
+
+
 def test_a_dead_server_is_cleaned_up(layout: Layout, driver: subprocess.Popen[bytes]) -> None:
     state.write(layout, state_of(driver.pid))
     driver.kill()  # and not waited for: a zombie is dead as well
