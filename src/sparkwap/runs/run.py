@@ -314,6 +314,7 @@ class Run:
         self._read_early: dict[str, set[str]] = {}
         self._read_first: dict[str, frozenset[str]] = {}
         self._earlier: dict[str, Target] = {}
+        self._added: set[str] = set()
         self._marks: dict[str, str] = {}
         self._built_on: dict[str, dict[str, str]] = {}
         self._notices: dict[str, list[str]] = {}
@@ -379,12 +380,15 @@ class Run:
         their place, and what a test has read by then nobody knows.
         """
         if not self._is_own:
-            targets = {
-                row["node_id"]: _target_of(row)
-                for row in self.lake.ledger.branch_history(self.branch).nodes
-            }
+            rows = self.lake.ledger.branch_history(self.branch).nodes
+            targets = {row["node_id"]: _target_of(row) for row in rows}
             self._found = {n: t.candidate for n, t in targets.items() if t.candidate is not None}
             self._earlier = targets
+            self._added = {
+                row["node_id"]
+                for row in rows
+                if row["verdict"] != "published" and row["node_id"] in dict(row["built_on"] or ())
+            }
 
     def _standing(self) -> dict[str, str]:
         """The candidates that are on the branch now, by node."""
@@ -412,15 +416,7 @@ class Run:
 
         To build it anew from `main` would keep what the last one adds, and no more.
         """
-        if self._is_own:
-            return False
-        rows = self.lake.ledger.branch_history(self.branch).nodes
-        return any(
-            row["node_id"] == node_id
-            and row["verdict"] != "published"
-            and node_id in dict(row["built_on"] or ())
-            for row in rows
-        )
+        return node_id in self._added
 
     @property
     def _is_own(self) -> bool:

@@ -145,7 +145,7 @@ class Manifest:
         """Tables and views that a node or test reads, those behind views included."""
         return [
             name
-            for node_id in sorted(self._closure(self._above(node)))
+            for node_id in sorted(self._closure(_depends_on(node)))
             if (name := self.table(node_id)) is not None
         ]
 
@@ -285,17 +285,11 @@ class Manifest:
         return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
 
     def _written(self, node: Any, of: str, name: str) -> Any:
-        """The entry of the YAML of a node, as it is written."""
+        """The entries of a node in the YAML that tells of it, as they are written."""
         patch = getattr(node, "patch_path", None)
         where = patch or f"{node.package_name}://{node.original_file_path}"
         written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
-        found = [one for one in written.get(of) or () if one.get("name") == name]
-        # Of a model's entry the tests are not its own config, and are looked at by themselves.
-        return (
-            [{k: v for k, v in one.items() if k in ("name", "config")} for one in found]
-            if (of in _OWNER_OF.values())
-            else found
-        )
+        return [one for one in written.get(of) or () if one.get("name") == name]
 
     @cached_property
     def _overrides(self) -> frozenset[str]:
@@ -385,14 +379,14 @@ class Manifest:
 
     def _status(self, result: Any, deferred: Collection[str]) -> str:
         passed = str(result.status) in PASSED and str(result.node.resource_type) == "test"
-        if passed and deferred and self._closure(self._above(result.node)) & set(deferred):
+        if passed and deferred and self._closure(_depends_on(result.node)) & set(deferred):
             return "deferred"
         return str(result.status)
 
     def _tested(self, node: Any) -> frozenset[str]:
         # What dbt has dropped it may not have looked up as a whole.
         named = set() if node.config.enabled else self._named(node)
-        return self._closure({*self._above(node), *named})
+        return self._closure({*_depends_on(node), *named})
 
     def dropped(self) -> str | None:
         """A line on the tests that dbt has dropped and that count against no table.
@@ -429,28 +423,13 @@ class Manifest:
         of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
         return of not in _OWNERS or owner in self._known
 
-    def _above(self, node: Any) -> set[str]:
-        """What a node depends on; a source that names a table of the project is that table, too."""
-        direct = set(_depends_on(node))
-        named = {self.table(key) for key in direct if key in self._sources}
-        same = {self._built[name] for name in named if name is not None and name in self._built}
-        return direct | (same - {node.unique_id})
-
     def _parents(self, node: Any) -> frozenset[str]:
-        parents: set[str] = set()
-        seen: set[str] = set()
-        todo = self._above(node)
-        while todo:
-            key = todo.pop()
-            seen.add(key)
-            above = self._nodes.get(key)
-            kind = _materialized(above) if above is not None else ""
-            # A view that this run does not build has the rows of what it reads, on the branch.
-            if above is not None and kind in SEE_THROUGH:
-                todo |= self._above(above) - seen
-            if kind != "ephemeral":
-                parents.add(key)
-        return frozenset(parents - {node.unique_id})
+        """What a node reads; a view that this run does not build has the rows of what it reads."""
+        found = self._closure(_depends_on(node)) - {node.unique_id}
+        above = {key: self._nodes.get(key) for key in found}
+        return frozenset(
+            key for key, one in above.items() if one is None or _materialized(one) != "ephemeral"
+        )
 
     def _inlined(self, node: Any) -> frozenset[str]:
         """What a node's SQL names: its parents, ephemeral ones replaced by theirs."""
@@ -467,7 +446,10 @@ class Manifest:
         return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
 
     def _reads_of(self, node_id: str) -> frozenset[str]:
-        """The node, and what it reads if its rows are those of what it reads."""
+        """The node, and what it reads if its rows are those of what it reads.
+
+        A source that names a table of the project is that table, too.
+        """
         seen: set[str] = set()
         todo = {node_id}
         while todo:
@@ -478,7 +460,7 @@ class Manifest:
                 same = self._built.get((self._sources[key].schema, self._sources[key].identifier))
                 todo |= ({same} if same else set()) - seen
             elif node is not None and _materialized(node) in SEE_THROUGH:
-                todo |= self._above(node) - seen
+                todo |= set(_depends_on(node)) - seen
         return frozenset(seen)
 
 
