@@ -89,7 +89,7 @@ def test_nuls_are_text_where_they_are_few(tmp_path: Path) -> None:
     assert look(written(tmp_path, HEADER + b"1,a\x00b\n\x00\n2,c\n")).rows == 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="a,\r\n \x0b\x85\u2028\u00e9", max_size=40), st.integers(1, 7))
 def test_lines_end_where_they_do_for_python_and_spark(text: str, chunk: int) -> None:
     from sparkwap.landing import contents

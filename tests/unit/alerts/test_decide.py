@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.alerts.decide import messages
@@ -88,7 +88,6 @@ class TestGroups:
         assert subjects(found) == {"all": [["y", "z", "a"]]}
         assert found[0].severity == "error"
 
-    @settings(deadline=None)
     @given(
         st.lists(
             st.builds(

@@ -118,7 +118,8 @@ def test_a_dead_endpoint_costs_no_more_than_the_timeout(
     bounded = AlertSettings(settings.routes, timeout=0.5)
     began = time.monotonic()
     (line, _) = safely(lake.ledger, [now()], bounded, target="")
-    assert "not delivered within 0.5 s" in line
+    # Whichever bound is met first: that of the endpoint, or that of the event.
+    assert "did not answer in time" in line or "not delivered within 0.5 s" in line
     assert time.monotonic() - began < 30
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.alerts.project import Project, of_manifest, trouble
@@ -135,7 +135,6 @@ class TestSamples:
         known = project(node("raw", columns=of), generic("unique", "_RAW", "raw"))
         assert known.sample("test.shop.unique", ["unique_field"], [("secret",)]).rows == ()
 
-    @settings(deadline=None)
     @given(
         personal=st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
         tested=st.sampled_from(["a", "b", "c", "d", ""]),
