@@ -776,7 +776,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
         (
             "a name is published once",
-            "_require_distinct",
+            "_require_own",
             "if twice:",
             "if False:",
             "catalog/test_publish.py::test_one_name_twice",

@@ -101,8 +101,8 @@ KEEPING: tuple[Guard, ...] = (
         (
             "a lease that was taken away stays away",
             "SqlLeases.renew",
-            "if not self._rows.change_property(connection, NAMESPACE, key, _dump(renewed)):",
-            "if self._rows.put_property(connection, NAMESPACE, key, _dump(renewed)):",
+            "if not self._rows.change_property(connection, LEDGER_SCHEMA, key, _dump(renewed)):",
+            "if self._rows.put_property(connection, LEDGER_SCHEMA, key, _dump(renewed)):",
             "test_lease.py::test_a_lease_that_was_taken_away_does_not_come_back",
         ),
         (

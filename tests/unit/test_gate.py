@@ -630,7 +630,7 @@ def changed(test: AuditTest, res: TestResult) -> bool:
     return before is not None and now is not None and not now.items() <= before.items()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(graphs(), AUDITS, RESULTS, GATES)
 def test_the_gate_keeps_its_promises(
     graph: list[BuiltNode],
@@ -679,7 +679,7 @@ def test_the_gate_keeps_its_promises(
         assert not published
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), AUDITS, RESULTS, GATES, st.randoms(use_true_random=False))
 def test_the_order_of_the_facts_does_not_matter(
     graph: list[BuiltNode],

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import PublishedEntry
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.model import LedgerRows
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.ledger.ledger import Ledger, LedgerPublish, ended_otherwise
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
@@ -147,9 +147,9 @@ def test_first_use_by_many_at_once(lake: Lake) -> None:
 
 
 def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
-    lake.ensure_schema(NAMESPACE)
+    lake.ensure_schema(LEDGER_SCHEMA)
     schema = SCHEMAS["nodes"].remove(SCHEMAS["nodes"].get_field_index("base_metadata"))
-    lake.catalog.create_table((NAMESPACE, "nodes"), schema)
+    lake.catalog.create_table((LEDGER_SCHEMA, "nodes"), schema)
     lake.ledger.append(LedgerRows("nodes", [node("a", base_metadata="/x")]))
     assert lake.ledger.branch_history("b").nodes[0]["base_metadata"] == "/x"
 
@@ -159,7 +159,7 @@ def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPa
     for number in range(30):
         lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
     assert len(lake.ledger.runs()) == 30
-    table = lake.catalog.load_table((NAMESPACE, "runs"))
+    table = lake.catalog.load_table((LEDGER_SCHEMA, "runs"))
     assert len(table.metadata.snapshots) == 5
     folder = Path(table.location()) / "metadata"
     assert len(list(folder.glob("*.metadata.json"))) <= 12

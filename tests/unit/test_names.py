@@ -93,12 +93,17 @@ def test_names_are_known_again(run: uuid.UUID, branch: str) -> None:
 
 
 def test_names_that_differ_in_case_only_are_refused() -> None:
-    names.require_distinct([("shop", "twin"), ("shop2", "Twin"), ("shop", "other")])
+    names.require_own([("shop", "twin"), ("shop2", "Twin"), ("shop", "other")])
     with pytest.raises(ConfigError, match=r"in case only: shop\.Twin and shop\.twin\."):
-        names.require_distinct([("shop", "twin"), ("shop", "Twin"), ("shop", "other")])
+        names.require_own([("shop", "twin"), ("shop", "Twin"), ("shop", "other")])
     with pytest.raises(ConfigError, match=r"Shop\.twin and shop\.twin"):
-        names.require_distinct([("shop", "twin"), ("Shop", "twin")])
+        names.require_own([("shop", "twin"), ("Shop", "twin")])
     with pytest.raises(
         ConfigError, match=r"shop\.Twin \(which stands in the lake\) and shop\.twin"
     ):
-        names.require_distinct([("shop", "twin")], [("shop", "Twin")])
+        names.require_own([("shop", "twin")], [("shop", "Twin")])
+
+
+def test_the_schema_of_the_ledger_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^Wap_Ledger\.b, wap_ledger\.a would stand in"):
+        names.require_own([("wap_ledger", "a"), ("Wap_Ledger", "b"), ("shop", "c")])

@@ -601,7 +601,10 @@ def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
         closing = run.close([other], [], [], KNOWN)
         assert closing.published == 0
         (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
-        assert "left by a run that did not come to its end" in reason[0]
+        assert "left on the branch by an earlier run" in reason[0]
+        # By the name of its table dbt would select nothing.
+        told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
+        assert "dbt build" in told and "--select" not in told
     # Built again, it holds up nothing.
     build(third := a_run(lake, THIRD), 2)
     assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2

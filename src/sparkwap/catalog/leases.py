@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from sparkwap.core.names import LEDGER_SCHEMA
+
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
     from sparkwap.catalog.rows import Rows
 
-NAMESPACE = "wap_ledger"
 TTL_SECONDS = 15 * 60
 """How long a lease lives that nobody renews: many times the pause between two renewals."""
 
@@ -136,31 +137,31 @@ class SqlLeases(Leases):
             return self._rows.clock(connection)
 
     def take(self, lease: Lease) -> Lease:
-        self._rows.ensure_schema(NAMESPACE)
+        self._rows.ensure_schema(LEDGER_SCHEMA)
         with self._rows.transaction() as connection:
             now = self._rows.clock(connection)
             taken = replace(lease, since=now, renewed=now)
-            self._rows.put_property(connection, NAMESPACE, _key(lease.run_id), _dump(taken))
+            self._rows.put_property(connection, LEDGER_SCHEMA, _key(lease.run_id), _dump(taken))
         return taken
 
     def renew(self, lease: Lease) -> Lease | None:
         with self._rows.transaction() as connection:
             renewed = replace(lease, renewed=self._rows.clock(connection))
             key = _key(lease.run_id)
-            if not self._rows.change_property(connection, NAMESPACE, key, _dump(renewed)):
+            if not self._rows.change_property(connection, LEDGER_SCHEMA, key, _dump(renewed)):
                 return None
         return renewed
 
     def release(self, run_id: str) -> None:
         with self._rows.transaction() as connection:
-            self._rows.drop_property(connection, NAMESPACE, _key(run_id))
+            self._rows.drop_property(connection, LEDGER_SCHEMA, _key(run_id))
 
     def all(self) -> list[Lease]:
-        return _leases(self._rows.schema_properties(NAMESPACE))
+        return _leases(self._rows.schema_properties(LEDGER_SCHEMA))
 
     def guard(self, check: Check) -> Guard:
         def guard(connection: Connection | None) -> None:
-            properties = self._rows.schema_properties(NAMESPACE, connection)
+            properties = self._rows.schema_properties(LEDGER_SCHEMA, connection)
             check(_leases(properties), self._rows.clock(connection) if connection else self.now())
 
         return guard
@@ -182,7 +183,7 @@ class CatalogLeases(Leases):
     def take(self, lease: Lease) -> Lease:
         now = self.now()
         taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
-        self._catalog().create_namespace_if_not_exists(NAMESPACE)
+        self._catalog().create_namespace_if_not_exists(LEDGER_SCHEMA)
         self._put(taken)
         return taken
 
@@ -195,7 +196,7 @@ class CatalogLeases(Leases):
 
     def release(self, run_id: str) -> None:
         if _key(run_id) in self._properties():
-            self._catalog().update_namespace_properties(NAMESPACE, removals={_key(run_id)})
+            self._catalog().update_namespace_properties(LEDGER_SCHEMA, removals={_key(run_id)})
 
     def all(self) -> list[Lease]:
         return _leases(self._properties())
@@ -208,13 +209,13 @@ class CatalogLeases(Leases):
 
     def _put(self, lease: Lease) -> None:
         updates = {_key(lease.run_id): _dump(lease)}
-        self._catalog().update_namespace_properties(NAMESPACE, updates=updates)
+        self._catalog().update_namespace_properties(LEDGER_SCHEMA, updates=updates)
 
     def _properties(self) -> Mapping[str, str]:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         try:
-            found: Mapping[str, str] = self._catalog().load_namespace_properties(NAMESPACE)
+            found: Mapping[str, str] = self._catalog().load_namespace_properties(LEDGER_SCHEMA)
         except NoSuchNamespaceError:
             return {}
         return found

@@ -19,6 +19,9 @@ _BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
 SIDE_SEPARATOR = "__"
 """What stands between schema and audit branch in the name of a side schema."""
 
+LEDGER_SCHEMA = "wap_ledger"
+"""The schema of the ledger's tables; leases are properties of it."""
+
 _PUBLISH_TAG_PREFIX = "wap_pub_"
 _BASE_TAG_PREFIX = "wap_base_"
 _FENCE_TAG_PREFIX = "wap_undone_"
@@ -96,12 +99,13 @@ def split_side_schema(name: str, branch: str) -> str | None:
     return schema if schema and schema != name else None
 
 
-def require_distinct(
+def require_own(
     tables: Iterable[tuple[str, str]], standing: Iterable[tuple[str, str]] = ()
 ) -> None:
-    """Refuse names of a project's tables and views that some reader could take for another.
+    """Refuse names of a project's tables and views that are not, or not clearly, its own.
 
-    The catalog keeps names to the letter, while SQL of some readers folds their case, so that rows
+    The schema of the ledger is sparkwap's. And a reader must not take one name for another: the
+    catalog keeps names to the letter, while SQL of some readers folds their case, so that rows
     audited under one of two names would be read under the other.
 
     Args:
@@ -109,8 +113,16 @@ def require_distinct(
         standing: Those of other tables and views of the lake.
 
     Raises:
-        ConfigError: Two differ in case only, in the schema or the name.
+        ConfigError: One is in the ledger's schema, or two differ in case only.
     """
+    tables = set(tables)
+    taken = [f"{schema}.{name}" for schema, name in tables if schema.lower() == LEDGER_SCHEMA]
+    if taken:
+        raise ConfigError(
+            f"{', '.join(sorted(taken))} would stand in {LEDGER_SCHEMA}, the schema of sparkwap's "
+            "own tables. Nothing was built, and readers of main see no change. Give each another "
+            "`schema`."
+        )
     folded: dict[tuple[str, str], set[str]] = {}
     told_as = {name: ".".join(name) for name in tables}
     told_as |= {name: f"{'.'.join(name)} (which stands in the lake)" for name in standing}

@@ -9,9 +9,9 @@ from typing import Any
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
 from sparkwap.erasure.files import LakeFiles
 from sparkwap.erasure.journal import Journal
@@ -293,7 +293,7 @@ class Look:
         told: dict[Identifier, set[str]] = {}
         for file in found.proof.holding:
             for identifier in found.reach.get(plain_location(file.path), ()):
-                if identifier not in known and identifier[0] != NAMESPACE:
+                if identifier not in known and identifier[0] != LEDGER_SCHEMA:
                     told.setdefault(identifier, set()).update(file.found)
         for identifier, where in sorted(told.items()):
             name = ".".join(identifier)

@@ -22,9 +22,9 @@ import pyarrow as pa
 from sparkwap.catalog import BranchItem, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
 from sparkwap.erasure.files import LakeFiles
 from sparkwap.erasure.journal import Journal
@@ -283,7 +283,7 @@ class Erasure:
     # -- the ledger ------------------------------------------------------------------------------
 
     def _ledger_tables(self) -> set[Identifier]:
-        return {(NAMESPACE, name) for name in self._lake.relations(NAMESPACE)}
+        return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}
 
     def _clean_ledger(self, found: Found) -> None:
         """Put a word in the place of messages that name the subject."""

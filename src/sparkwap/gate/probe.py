@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from sparkwap.catalog import Identifier, TableState
-from sparkwap.catalog.leases import NAMESPACE
+from sparkwap.core.names import LEDGER_SCHEMA
 
 DAYS = 1
 """A server may be set up anew under the same address, so a probe is believed for so long."""
@@ -39,7 +39,7 @@ class Probe:
     @property
     def table(self) -> Identifier:
         """The probe's table."""
-        return NAMESPACE, f"probe_{self.run_id.replace('-', '')[:8]}"
+        return LEDGER_SCHEMA, f"probe_{self.run_id.replace('-', '')[:8]}"
 
     @property
     def statements(self) -> tuple[str, ...]:

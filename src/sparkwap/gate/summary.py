@@ -20,6 +20,9 @@ from sparkwap.gate.verdicts import (
     Verdict,
 )
 
+LEFTOVER = "leftover"
+"""The kind of what an earlier run has left on the branch, and nobody has audited."""
+
 LOAD = "load"
 """The kind of rows that another program than dbt has written (`examples/load`)."""
 
@@ -325,7 +328,8 @@ def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -
     """Return the command that builds these nodes, and what is downstream, once more."""
     names = [node.node_id.split(".", 2)[-1] for node in nodes]
     before = "+" if upstream else ""
-    few = len(names) <= _SELECTED
+    # What is left over has the name of its table, by which dbt selects nothing.
+    few = len(names) <= _SELECTED and all(node.kind != LEFTOVER for node in nodes)
     selected = "".join(f" {before}{name}+" for name in names) if few else ""
     return next_command.dbt(f"build{' --select' if selected else ''}{selected}", branch=branch)
 

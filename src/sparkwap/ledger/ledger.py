@@ -26,11 +26,11 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import journal
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import write_failed
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.model import How, Identifier, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import TRIES, rule_of, wait_seconds
 from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.ledger.manifests import Packed
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from sparkwap.catalog.store import Store
 
-__all__ = ["NAMESPACE", "BranchHistory", "Ledger", "LedgerPublish", "LedgerRows"]
+__all__ = ["LEDGER_SCHEMA", "BranchHistory", "Ledger", "LedgerPublish", "LedgerRows"]
 
 R = TypeVar("R")
 
@@ -460,14 +460,14 @@ class Ledger:
             raise ValueError(f"no tables of the ledger: {unknown}; there are {sorted(SCHEMAS)}")
         if not tables:
             return
-        standing = self._lake.relations(NAMESPACE)
+        standing = self._lake.relations(LEDGER_SCHEMA)
         for name in sorted(tables):
             if name in standing and name in self._checked:
                 continue
             try:
                 self._ensure(name, new=name not in standing)
             except OSError as error:
-                raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+                raise write_failed(f"The ledger ({LEDGER_SCHEMA})", error) from error
             except DBAPIError as error:
                 raise CatalogError(
                     f"The catalog's database failed: {error.orig}. The ledger could not be made, "
@@ -511,7 +511,7 @@ class Ledger:
                 self._stage_one(change, swaps, files, obsolete)
         except OSError as error:
             self._lake.store.delete(files)
-            raise write_failed(f"The ledger ({NAMESPACE})", error) from error
+            raise write_failed(f"The ledger ({LEDGER_SCHEMA})", error) from error
         except BaseException:
             self._lake.store.delete(files)
             raise
@@ -529,7 +529,7 @@ class Ledger:
     def _stage_one(
         self, change: _Change, swaps: list[Swap], files: list[str], obsolete: list[str]
     ) -> None:
-        identifier = (NAMESPACE, change.table)
+        identifier = (LEDGER_SCHEMA, change.table)
         table = self._lake.catalog.load_table(identifier)
         if not change.only_if(table):
             return
@@ -560,22 +560,22 @@ class Ledger:
                 if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
                     raise
                 time.sleep(wait_seconds(tried, random.random()))
-                new = name not in self._lake.relations(NAMESPACE)
+                new = name not in self._lake.relations(LEDGER_SCHEMA)
 
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
         if new:
-            self._lake.ensure_schema(NAMESPACE)
-            reached(LEDGER_CREATING, table=f"{NAMESPACE}.{name}")
+            self._lake.ensure_schema(LEDGER_SCHEMA)
+            reached(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
             table = catalog.create_table_if_not_exists(
-                (NAMESPACE, name),
+                (LEDGER_SCHEMA, name),
                 schema,
-                location=f"{self._lake.warehouse}/{NAMESPACE}/{name}",
+                location=f"{self._lake.warehouse}/{LEDGER_SCHEMA}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
-            reached(LEDGER_CREATED, table=f"{NAMESPACE}.{name}")
+            reached(LEDGER_CREATED, table=f"{LEDGER_SCHEMA}.{name}")
         else:
-            table = catalog.load_table((NAMESPACE, name))
+            table = catalog.load_table((LEDGER_SCHEMA, name))
         present = {field.name for field in table.schema().fields}
         if not set(schema.names) <= present:
             with table.update_schema() as update:
@@ -587,9 +587,9 @@ class Ledger:
         condition: expressions.BooleanExpression | None,
         columns: tuple[str, ...] = ("*",),
     ) -> list[dict[str, Any]]:
-        if table not in self._lake.relations(NAMESPACE):
+        if table not in self._lake.relations(LEDGER_SCHEMA):
             return []
-        loaded = self._lake.catalog.load_table((NAMESPACE, table))
+        loaded = self._lake.catalog.load_table((LEDGER_SCHEMA, table))
         scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=columns)
         found: list[dict[str, Any]] = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
         return found

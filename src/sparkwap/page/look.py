@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import Identifier, OpenBranch, TableState, sameness
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.core import names
 from sparkwap.core.dbt_cli import LakePlace
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import State
@@ -268,7 +268,7 @@ def _live(lake: Lake) -> Mapping[Identifier, TableState]:
             for row in lake.store.rows.all()
             if row.kind == "table"
             and row.identifier[0] not in marked
-            and row.identifier[0] != NAMESPACE
+            and row.identifier[0] != LEDGER_SCHEMA
         ]
     )
 

@@ -505,7 +505,7 @@ class Lake:
             CatalogError: Other writers were faster each time, or the database failed; nothing has
                 changed.
         """
-        _require_distinct([item.identifier for item in items])
+        _require_own([item.identifier for item in items])
         publish_id = publish_id or str(uuid.uuid4())
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(items))
@@ -590,7 +590,7 @@ class Lake:
             RollbackTorn: The same of a journalled series, after others were moved back.
             CatalogError: Other writers were faster each time, or the database failed.
         """
-        _require_distinct([entry.identifier for entry in entries])
+        _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
         self._prepare_ledger(appends, bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
@@ -919,7 +919,7 @@ class Lake:
             rows, marked = self._store.rows.all(), self._store.rows.side_schemas()
             schemas = {schema for schema, owner in marked.items() if owner == branch}
             side = [row for row in rows if row.identifier[0] in schemas]
-            live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
+            live = self._readable(rows, marked)
             folders.clear()
             folders.update(self._own_folders(side))
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
@@ -1005,11 +1005,12 @@ class Lake:
         """All audit branches that were neither published nor discarded, by name.
 
         One that has nothing but an empty side schema is among them, so that it can be discarded.
+        What a table that cannot be read has of them is not: see `unreadable`.
         """
         marked = self._store.rows.side_schemas()
         rows = self._store.rows.all()
         known = frozenset(marked.values())
-        live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
+        live = self._readable(rows, marked)
         tables: dict[str, list[OpenTable]] = {branch: [] for branch in known}
         for found in self._store.map(lambda row: self._open_tables(row, known), live):
             for branch, table in found:
@@ -1023,7 +1024,26 @@ class Lake:
             for branch in sorted(tables)
         ]
 
+    def unreadable(self) -> dict[Identifier, str]:
+        """The tables and views whose metadata cannot be read, and what is wrong with each."""
+        rows = self._store.rows.all()
+        found = zip(rows, self._store.map(self._fault, rows), strict=True)
+        return {row.identifier: fault for row, fault in found if fault is not None}
+
     # Inner parts
+
+    def _fault(self, row: Row) -> str | None:
+        try:
+            self._store.load(row.location)
+        except CatalogError as error:
+            return str(error)
+        return None
+
+    def _readable(self, rows: Sequence[Row], marked: Collection[str]) -> list[Row]:
+        """The live tables, without those whose metadata is damaged: they must not stop the rest."""
+        live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
+        faults = self._store.map(self._fault, live)
+        return [row for row, fault in zip(live, faults, strict=True) if fault is None]
 
     def _state(self, row: Row) -> TableState:
         document = self._store.load(row.location)
@@ -1178,6 +1198,8 @@ class Lake:
         """The folders of tables and views that were made new, which no other object uses."""
         folders: set[str] = set()
         for row in rows:
+            if self._fault(row) is not None:
+                continue  # whose folder it is nobody knows; a sweep finds files without a use
             document = self._store.load(row.location)
             if not branches.is_clone(document):
                 folders.add(str(document["location"]).rstrip("/"))
@@ -1261,7 +1283,7 @@ def _folded(identifier: Identifier) -> Identifier:
     return identifier[0].lower(), identifier[1].lower()
 
 
-def _require_distinct(identifiers: Sequence[Identifier]) -> None:
+def _require_own(identifiers: Sequence[Identifier]) -> None:
     twice = {".".join(name) for name in identifiers if identifiers.count(name) > 1}
     if twice:
         raise ValueError(f"named twice in one publish or rollback: {', '.join(sorted(twice))}")

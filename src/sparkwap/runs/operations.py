@@ -35,7 +35,7 @@ from sparkwap.ledger.manifests import Packed
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.rollback import Candidate
 from sparkwap.runs import moved
-from sparkwap.runs.run import DAY, LEFTOVER, Run, TestFact
+from sparkwap.runs.run import DAY, Run, TestFact
 from sparkwap.runs.state import LastRun, age, published_and_died
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
@@ -154,6 +154,8 @@ class Operations:
                 "its end: some of its tables may be moved and others not. The next dbt build, "
                 "wap_publish, wap_discard or wap_rollback completes or undoes it."
             )
+        for table, fault in self._lake.unreadable().items():
+            yield f"{'.'.join(table)} cannot be read, and is left out here: {fault}"
         found = self._lake.open_branches()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
@@ -267,7 +269,7 @@ class Operations:
         run.watch_main()
         with self._held(one.branch, "wap_publish"):
             closing = run.close([], self._tests(), [], self._known())
-        if all(node.kind == LEFTOVER for node in closing.nodes):
+        if all(node.kind == summary.LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
                 "did not come to an end. Nothing has changed. Build it again: "

@@ -42,7 +42,7 @@ from sparkwap.core.sqllex import ANY_RELATION
 from sparkwap.core.steps import reached
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import MOVED
+from sparkwap.gate.summary import LEFTOVER, MOVED
 from sparkwap.gate.thresholds import accepting
 from sparkwap.gate.verdicts import (
     NOT_RUN,
@@ -64,8 +64,10 @@ from sparkwap.runs.replay import Outside, Replay
 from sparkwap.runs.watched import Caught, MainWatch
 from sparkwap.runs.watching import Watch
 
-LEFTOVER = "leftover"
-LEFT = "left by a run that did not come to its end; build it again, or drop the branch"
+LEFT = (
+    "left on the branch by an earlier run, and not audited as it is now; build it again, or drop "
+    "the branch"
+)
 DAY = timedelta(days=1)
 DAY_MS = DAY // timedelta(milliseconds=1)
 REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
@@ -1142,7 +1144,7 @@ class Run:
         return self.main.caught
 
     def _leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
-        """What a run that did not come to its end has left on the branch, and nobody built since.
+        """What earlier runs have left on the branch, and no run that ended has told the ledger of.
 
         Reads of the branch have seen it, so nothing may be published beside it.
         """

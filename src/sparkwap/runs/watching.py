@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import is_publish_tag, publish_of_fence_tag
+from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_fence_tag
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, Change, Writer
 from sparkwap.publish.rollback import restore, with_helpers_of
 
@@ -245,7 +244,7 @@ class Watch:
         )
 
     def _counts(self, name: Identifier, was: Face, after: Row | None) -> bool:
-        ledger = name[0] == NAMESPACE
+        ledger = name[0] == LEDGER_SCHEMA
         gone = after is None and not was.identity
         return was.gated or ledger or gone or name in self._project
 

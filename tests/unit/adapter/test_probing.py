@@ -13,13 +13,13 @@ import pytest
 from dbt.adapters.sparkwap import probing
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.publish.lake import Lake
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
-TABLE = (NAMESPACE, "probe_1a2b3c4d")
+TABLE = (LEDGER_SCHEMA, "probe_1a2b3c4d")
 
 
 class Server:

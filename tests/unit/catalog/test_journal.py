@@ -128,7 +128,7 @@ others = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(others, st.lists(st.integers(0, 40), max_size=5, unique=True), st.booleans())
 def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
     found: list[Other], kill_at: list[int], together: bool
@@ -156,7 +156,7 @@ def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
     assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(others, st.integers(0, 12), st.lists(st.integers(0, 40), max_size=2), st.booleans())
 def test_two_at_once_come_to_one_end(
     found: list[Other], at: int, kill_at: list[int], together: bool
@@ -209,7 +209,7 @@ def test_a_journal_is_closed_once() -> None:
     assert not jn.may_follow({"intended", "completing"}, "undone")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 40), st.booleans())
 def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> None:
     tables = Tables([], [kill_at], together)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -294,6 +295,20 @@ def test_discard_drops_what_exists_only_on_the_branch(bench: Bench) -> None:
     assert not any("n-1a2b3c4d" in file or "s__pr_1" in file for file in bench.files())
     assert (bench.read("a"), bench.read("c")) == ([1], [1, 2])
     assert bench.lake.discard(BRANCH).tables == ()
+
+
+def test_a_damaged_table_does_not_stop_the_branches_of_others(bench: Bench) -> None:
+    bench.table("a", 1)
+    bench.candidate("a", 2)
+    bench.table("damaged", 1)
+    bench.new("n", 4)
+    for name in (("s", "damaged"), (SIDE, "n")):
+        Path(bench.state(name).metadata_location.removeprefix("file://")).unlink()
+    lake = Lake("lake", bench.properties)  # that has read nothing yet
+    assert [table.identifier for table in lake.open_branches()[0].tables] == [("s", "a")]
+    assert list(lake.unreadable()) == [("s", "damaged"), (SIDE, "n")]
+    assert lake.discard(BRANCH).tables == (("s", "a"),)
+    assert lake.open_branches() == [] and bench.read("a") == [1]
 
 
 def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench: Bench) -> None:

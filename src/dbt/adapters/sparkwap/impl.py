@@ -44,10 +44,10 @@ from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap.audits.anomaly import column_metrics
 from sparkwap.catalog import Kind, TableState, lease
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.metadata import WAP_ENABLED
 from sparkwap.core import names, next_command, sqllex, sqltext, steplog, steps
 from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.node import Node, building
 from sparkwap.core.redaction import redact
 from sparkwap.core.retry import Fate
@@ -358,7 +358,7 @@ class SparkWapAdapter(SparkAdapter):
     def _open_run(self) -> Run:
         settings = self._settings()
         tables = facts.tables(self.get_macro_resolver())
-        names.require_distinct(tables, self.lake.alike(tables))
+        names.require_own(tables, self.lake.alike(tables))
         self._start_log(settings)
         # First of all: what follows asks the ledger what is published.
         for line in self.lake.recover():
@@ -513,7 +513,7 @@ class SparkWapAdapter(SparkAdapter):
         if target is not None and target.identifier == identifier and target.how == "branch":
             return "placed"
         state = self.lake.state(identifier)
-        if schema == NAMESPACE:
+        if schema == LEDGER_SCHEMA:
             return "own"
         if state is not None and state.properties.get(WAP_ENABLED, "").lower() == "true":
             return "gated"

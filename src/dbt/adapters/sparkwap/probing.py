@@ -16,9 +16,9 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import LedgerRows
-from sparkwap.catalog.leases import NAMESPACE
 from sparkwap.catalog.rest import RestTables
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.gate.doctor import Atomicity, Facts
 from sparkwap.gate.probe import DAYS, Probe, problem, refusal
 from sparkwap.publish.lake import Lake
@@ -71,7 +71,7 @@ def run_probe(
     while_it_stands: Callable[[], None] = lambda: None,
 ) -> str:
     """Run the probe's statements and tell what is wrong; empty for nothing. Its table goes."""
-    lake.ensure_schema(NAMESPACE)
+    lake.ensure_schema(LEDGER_SCHEMA)
     try:
         for statement in probe.statements:
             execute(statement)
@@ -80,7 +80,7 @@ def run_probe(
         return found
     finally:
         with suppress(Exception):
-            execute(f"drop table if exists `{probe.catalog}`.`{NAMESPACE}`.`{probe.table[1]}`")
+            execute(f"drop table if exists `{probe.catalog}`.`{LEDGER_SCHEMA}`.`{probe.table[1]}`")
 
 
 def look(profile: Any, project_dir: Path) -> Facts:
@@ -125,7 +125,7 @@ def _look_at_catalog(
         return None, replace(facts, catalog_error=_words(error))
     try:
         facts = replace(facts, warehouse=lake.warehouse)
-        path = f"{lake.warehouse}/{NAMESPACE}/doctor-{uuid.uuid4()}"
+        path = f"{lake.warehouse}/{LEDGER_SCHEMA}/doctor-{uuid.uuid4()}"
         lake.store.files.write(path, b"sparkwap doctor")
         lake.store.files.read(path)
         lake.store.files.delete(path)
