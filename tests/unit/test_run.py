@@ -35,6 +35,7 @@ TEST = TestFact("test.ids", "ids", "data", frozenset({"model.orders"}), "error")
 PASSED = TestSeen("test.ids", "pass", 0, None)
 FAILED = TestSeen("test.ids", "fail", 1, None)
 OTHER = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
+STANDS = {node.node_id: node.identifier for node in (NODE, OTHER)}.get
 KNOWN = frozenset({NODE.node_id, OTHER.node_id})
 """What the project has: a command of it knows the tests of what earlier ones have built."""
 
@@ -69,6 +70,7 @@ def a_run(
         project="shop",
         target_name="dev",
         part=part,
+        stands=STANDS,
     )
     run.load_side_schemas()
     run.find_candidates()
@@ -970,6 +972,32 @@ def test_a_schema_of_the_users_is_no_side_schema(lake: Lake) -> None:
     assert lake.side_schemas() == {}
 
 
+def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lake) -> None:
+    def close(run_id: str, schema: str, now: list[TestFact], seen: list[TestSeen]) -> int:
+        key = (schema, "orders")
+        node = replace(NODE, identifier=key)
+        run = a_run(lake, run_id, branch=f"wap_{schema}_{run_id[:1]}")
+        run.begin(node.node_id, key)
+        place = run.place_table(key, KEPT)
+        if place.side_schema is not None:
+            lake.catalog.create_table((place.side_schema, "orders"), rows(1).schema).append(rows(2))
+        else:
+            lake.catalog.load_table(key).append(rows(2), branch=run.branch)
+        run.built(node.node_id, key, must_write=True)
+        return run.close([node], now, seen, varied=True).published
+
+    warned = [TestSeen(TEST.test_id, "warn", 3, None)]
+    assert close(FIRST, "shop", [TEST], [PASSED]) == 1
+    # A rule of `shop` is none of another target, where the table is new.
+    assert close(SECOND, "dev", [replace(TEST, severity="warn")], warned) == 1
+    assert close(SECOND, "other", [], []) == 1
+    assert close(SECOND, "shop", [], []) == 0
+    assert close(THIRD, "dev", [TEST], [FAILED]) == 0
+    accept(lake, branch=f"wap_dev_{THIRD[:1]}", until="2999-12-31")
+    assert close(THIRD, "shop", [TEST], [FAILED]) == 0
+    assert close(FIRST, "dev", [TEST], [FAILED]) == 1
+
+
 @pytest.mark.parametrize("varied", [True, False])
 def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> None:
     run = a_run(lake, branch="wap_1")
@@ -986,9 +1014,9 @@ def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
     run = a_run(lake, branch="wap_1")
     build(run, 2)
     run.close([NODE], [TEST], [PASSED])
-    assert lake.ledger.published_tests([TEST.test_id])
+    assert lake.ledger.published_tests([TEST.test_id], STANDS)
     operations(lake).call("wap_rollback", {"run": run.run_id})
-    assert not lake.ledger.published_tests([TEST.test_id])
+    assert not lake.ledger.published_tests([TEST.test_id], STANDS)
 
 
 def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> None:

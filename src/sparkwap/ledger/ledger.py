@@ -237,20 +237,32 @@ class Ledger:
         """The rows that one run has left in a table."""
         return self._read(table, _ex.EqualTo("run_id", run_id))
 
-    def published_tests(self, test_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def published_tests(
+        self, test_ids: Iterable[str], stands: Callable[[str], Identifier | None]
+    ) -> dict[str, dict[str, Any]]:
         """The row of each test when rows that it saw were last published; absent if never.
 
-        A publish that was rolled back since is none.
+        A publish that was rolled back since is none, and no more is one of another target, whose
+        tables are others.
+
+        Args:
+            test_ids: The tests.
+            stands: Tells schema and name of the table that a node is now.
         """
         found = self._read("tests", _ex.In("test_id", set(test_ids)))
-        live = self._published({node for row in found for node in dict(row["audited"] or ())})
+        saw = {node for row in found for node in dict(row["audited"] or ())}
+        live = self._published({node: key for node in saw if (key := stands(node)) is not None})
         counted = [
             row for row in found if not live.keys().isdisjoint(dict(row["audited"] or ()).items())
         ]
         return {row["test_id"]: row for row in _latest(counted, "test_id", "executed_at")}
 
-    def tests_of(self, nodes: Collection[str]) -> list[dict[str, Any]]:
-        """The rows of the tests that saw what was last published of some nodes."""
+    def tests_of(self, nodes: Mapping[str, Identifier]) -> list[dict[str, Any]]:
+        """The rows of the tests that saw what was last published of some nodes.
+
+        Args:
+            nodes: Node -> schema and name of its table.
+        """
         last: dict[str, tuple[Any, str]] = {}
         for (node, token), at in self._published(nodes).items():
             last[node] = max(last.get(node, (at, token)), (at, token))
@@ -286,8 +298,11 @@ class Ledger:
                 found.setdefault(strange[node], []).append(row)
         return found
 
-    def _published(self, nodes: Collection[str]) -> dict[tuple[str, str], datetime]:
-        """The candidates of some nodes that were published and not rolled back -> when."""
+    def _published(self, nodes: Mapping[str, Identifier]) -> dict[tuple[str, str], datetime]:
+        """The candidates of some nodes that were published and not rolled back -> when.
+
+        One node stands at another place in each target of its project.
+        """
         if not nodes:
             return {}
         published = _ex.And(_ex.In("node_id", set(nodes)), _ex.EqualTo("verdict", "published"))
@@ -296,11 +311,20 @@ class Ledger:
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
             for row in self._read("nodes", published)
-            if (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
+            if (row["schema"], row["name"]) == nodes[row["node_id"]]
+            and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
 
-    def acceptances(self, branch: str) -> dict[str, dict[str, Any]]:
-        """The acceptances that hold for an audit branch now: test id -> the latest row."""
+    def acceptances(
+        self, branch: str, stands: Callable[[str], Identifier | None]
+    ) -> dict[str, dict[str, Any]]:
+        """The acceptances that hold for an audit branch now: test id -> the latest row.
+
+        Args:
+            branch: The audit branch.
+            stands: Tells schema and name of the table that a node is now: what was accepted of the
+                tables of one target is not accepted of those of another.
+        """
         rows = self._read("acceptances", None)
         if not rows:
             return {}
@@ -312,8 +336,14 @@ class Ledger:
         holding = [
             row
             for row in rows
-            if (row["branch"] == branch and row["accepted_at"] > since)
-            or (row["until"] is not None and row["until"] > now)
+            if (
+                (row["branch"] == branch and row["accepted_at"] > since)
+                or (row["until"] is not None and row["until"] > now)
+            )
+            and all(
+                ".".join(stands(node) or ()) == table
+                for node, table in dict(row["tables"] or ()).items()
+            )
         ]
         return {row["test_id"]: row for row in _latest(holding, "test_id", "accepted_at")}
 

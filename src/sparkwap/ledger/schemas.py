@@ -88,6 +88,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "reason": _TEXT,
             "accepted_at": _TIME,
             "until": _TIME,
+            "tables": pa.map_(_TEXT, _TEXT),
         }
     ),
     "metrics": pa.schema(
@@ -205,7 +206,8 @@ says of what it found, where it does not only count rows, ``tests.inputs`` has a
 of each variable of the command line or the environment that the test uses, ``seconds`` what a
 build or test took.
 ``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
-rows: everywhere before ``until``, or on that branch until it is published or discarded.
+rows: on any branch before ``until``, or on that branch until it is published or discarded, and only
+where the nodes of ``tables`` are these tables.
 ``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
 with what was expected of it (see `sparkwap.audits.anomaly`); ``metrics.scope`` is what else a
 metric depends on, such as a test's ``where``. Only those of published candidates are compared with.

@@ -92,6 +92,7 @@ class Operations:
 
     :param tests: all tests of the project, which a publish needs to know what was expected.
     :param known: ids of what is in the project: the tests of all else are not among ``tests``.
+    :param stands: tells schema and name of the table that a node is; None for none.
     :param manifest: tells the project's code, which a publish puts on record.
     :param unfinished: the last run of this working copy, if it has not come to its end.
     :param width: columns that a line of a summary may have; None for no limit.
@@ -110,6 +111,7 @@ class Operations:
         known: Callable[[], Collection[str]],
         unfinished: LastRun | None = None,
         manifest: Callable[[], Packed] | None = None,
+        stands: Callable[[str], Identifier | None] = lambda node_id: None,
         width: int | None = None,
         next_steps: bool = True,
     ) -> None:
@@ -120,6 +122,7 @@ class Operations:
         self._target_name = target_name
         self._tests = tests
         self._known = known
+        self._table_of = stands
         self._unfinished = unfinished
         self._manifest = manifest
         self._width = width
@@ -264,6 +267,7 @@ class Operations:
             project=self._project,
             target_name=self._target_name,
             manifest=self._manifest,
+            stands=self._table_of,
         )
         run.load_side_schemas()
         run.watch_main()
@@ -323,6 +327,11 @@ class Operations:
             "reason": reason,
             "accepted_at": now,
             "until": _end_of(until, now),
+            "tables": {
+                node["node_id"]: f"{node['schema']}.{node['name']}"
+                for node in history.nodes
+                if node["node_id"] in dict(row["audited"] or ())
+            },
         }
         self._lake.ledger.append(LedgerRows("acceptances", [accepted]))
         rows = f"{row['failures']:,} failing row{'s' if row['failures'] != 1 else ''}"

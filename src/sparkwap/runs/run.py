@@ -267,6 +267,7 @@ class Run:
     :param rebuild_of: the run that this one builds again for; None for a run of its own.
     :param repeats: this invocation has the vars and flags of those that filled the branch.
     :param manifest: tells the project's code, for the ledger; asked once, when the run is closed.
+    :param stands: tells schema and name of the table that a node of the project is; None for none.
     :param replay: the moment that it reads as of; None for the present.
     :param part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
         built or tested so is no reason to publish anything, and is not published itself.
@@ -287,6 +288,7 @@ class Run:
         part: Literal["empty", "sample"] | None = None,
         manifest: Callable[[], Packed] | None = None,
         replay: Replay | None = None,
+        stands: Callable[[str], Identifier | None] = lambda node_id: None,
     ) -> None:
         self.lake = lake
         self.part = part
@@ -299,6 +301,7 @@ class Run:
         self.target_name = target_name
         self.rebuild_of = rebuild_of
         self._manifest = manifest
+        self._stands_by_code = stands
         self._code: Packed | None = None
         self.repeats = repeats
         self.started_at = datetime.now(UTC)
@@ -964,7 +967,7 @@ class Run:
             for t in read
         ]
         if varied and settings.warnings != "publish":
-            lost = self._gone_tests({n.node_id for n in built}, ids)
+            lost = self._gone_tests(built, ids)
             expected += lost
             results += [TestResult(one.test_id, "gone") for one in lost]
         if settings.warnings != "publish":
@@ -995,16 +998,21 @@ class Run:
             notices={node_id: tuple(told) for node_id, told in self._notices.items()},
         )
 
-    def _gone_tests(self, built: set[str], there: set[str]) -> list[AuditTest]:
+    def _stands(self, node_id: str) -> Identifier | None:
+        """The table that a node is, by what was built or by the code; None where neither knows."""
+        return self._built.get(node_id) or self._stands_by_code(node_id)
+
+    def _gone_tests(self, built: Sequence[BuiltNode], there: set[str]) -> list[AuditTest]:
         """The tests that saw what was last published of these nodes, and are not there now."""
+        nodes = {n.node_id: key for n in built if (key := self._stands(n.node_id)) is not None}
         return [
             AuditTest(
                 row["test_id"],
                 row["test_name"],
-                frozenset(dict(row["audited"])) & built,
+                frozenset(dict(row["audited"]).keys() & nodes.keys()),
                 "data",
             )
-            for row in self.lake.ledger.tests_of(built)
+            for row in self.lake.ledger.tests_of(nodes)
             if row["test_id"] not in there
         ]
 
@@ -1032,7 +1040,7 @@ class Run:
             and (one.status == "warn" or "_if " in one.rule.severity or one.rule.inputs)
         }
         # Most runs have none, and read nothing here.
-        before = self.lake.ledger.published_tests(asked) if asked else {}
+        before = self.lake.ledger.published_tests(asked, self._stands) if asked else {}
         return {key: _rule(row) for key, row in before.items()}
 
     def error_if(self, test_id: str, severity: str) -> str | None:
@@ -1055,7 +1063,7 @@ class Run:
 
     @cached_property
     def _acceptances(self) -> Mapping[str, Mapping[str, Any]]:
-        return self.lake.ledger.acceptances(self.branch)
+        return self.lake.ledger.acceptances(self.branch, self._stands)
 
     def _by_name(
         self, nodes: Sequence[BuiltNode], tests: Sequence[TestFact]

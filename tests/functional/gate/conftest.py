@@ -61,9 +61,13 @@ class Shop:
         return self.project.dbt(*arguments, **variables)
 
     def restore(self) -> None:
-        """Put the project's files back, with no run to go on with; what dbt has parsed stays."""
+        """Put the project's files back, with no run to go on with.
+
+        What dbt has parsed goes: where a variable of the environment and a properties file change
+        at once, a partial parse brings tests back that are in no file any more.
+        """
         self.project.clear("models", "macros", "tests").write(SHOP)
-        for left in ("run_results.json", "sparkwap_run.json"):
+        for left in ("run_results.json", "sparkwap_run.json", "partial_parse.msgpack"):
             (self.project.folder / "target" / left).unlink(missing_ok=True)
 
     def restore_models(self) -> None:

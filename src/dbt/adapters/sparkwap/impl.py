@@ -390,6 +390,7 @@ class SparkWapAdapter(SparkAdapter):
             # A clone copies tables, whatever code has made them.
             manifest=None if self._command == "clone" else self._packed_manifest,
             replay=moment,
+            stands=lambda node_id: self._manifest_facts().table(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
@@ -1036,6 +1037,7 @@ class SparkWapAdapter(SparkAdapter):
             target_name=self._target_name,
             tests=lambda: self._read_manifest().tests(),
             known=lambda: self._read_manifest().known(),
+            stands=lambda node_id: self._manifest_facts().table(node_id),
             unfinished=state.unfinished_run(self._target_path),
             manifest=self._packed_manifest,
             width=_width(),
