@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -164,6 +165,21 @@ def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPa
     folder = Path(table.location()) / "metadata"
     assert len(list(folder.glob("*.metadata.json"))) <= 12
     assert len(table.current_snapshot().manifests(table.io)) <= 20  # type: ignore[union-attr]
+
+
+def test_a_clock_set_back_leaves_tables_that_spark_reads(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg enters the time of the clock; Spark refuses a log that goes back by a minute."""
+    clock = time.time
+    for number, hours in enumerate((0, -2, -1)):
+        monkeypatch.setattr("time.time", lambda hours=hours: clock() + 3600 * hours)
+        lake.ledger.append(LedgerRows("runs", [{"run_id": str(number), "started_at": NOW}]))
+    metadata = lake.catalog.load_table((LEDGER_SCHEMA, "runs")).metadata
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    assert len(times) == 3
+    assert times == sorted(times)
+    assert metadata.last_updated_ms >= times[-1]
 
 
 def test_a_publish_is_found_by_either_id(lake: Lake) -> None:

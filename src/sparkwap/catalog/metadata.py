@@ -189,7 +189,10 @@ class Edit:
     def build(self) -> Document:
         """The new document."""
         document = dict(self._document)
-        document["last-updated-ms"] = self._now
+        log = _in_order(document.get("snapshot-log") or ())
+        if log:
+            document["snapshot-log"] = log
+        document["last-updated-ms"] = max([self._now, *(one["timestamp-ms"] for one in log[-1:])])
         if self._previous is not None:
             document["metadata-log"] = self._grown_log(document)
         return document
@@ -218,6 +221,20 @@ class Edit:
             "timestamp-ms": int(self._document.get("last-updated-ms") or self._now),
         }
         return [*(document.get("metadata-log") or ()), entry][-limit:]
+
+
+def _in_order(log: Iterable[Document]) -> list[Document]:
+    """The log of what readers saw when, no entry earlier than the one before it.
+
+    PyIceberg enters the time of its clock, which may have been set back since; Spark refuses to
+    read a table whose log goes back by more than a minute.
+    """
+    latest = 0
+    found: list[Document] = []
+    for entry in log:
+        latest = max(latest, entry["timestamp-ms"])
+        found.append({**entry, "timestamp-ms": latest})
+    return found
 
 
 def copied(document: Document, location: str, properties: Mapping[str, str]) -> Document:
