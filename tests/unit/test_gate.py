@@ -481,7 +481,7 @@ def test_a_skipped_node_is_held_and_names_the_rejected_one(gate: GateSettings) -
 def test_a_node_skipped_for_no_known_reason_blocks_the_run_too() -> None:
     decision = decide([node("a"), node("b", status="skipped")], [], [], RUN)
     assert decision.publish == ()
-    assert decision.verdicts["b"].reasons == ("not built: dbt skipped it",)
+    assert decision.verdicts["b"].reasons == ("not built: dbt skipped it for a failure that its log names",)
 
 
 def test_a_failed_unit_test_rejects_the_model_that_dbt_then_skips() -> None:
@@ -501,7 +501,7 @@ def test_other_unit_tests_do_not_reject_a_skipped_model(
     unit = test_of("a", kind="unit")
     seen = replace(result(unit, status), audited=audited)
     decision = decide([node("a", status="skipped")], [unit], [seen], RUN)
-    assert decision.verdicts["a"].reasons == ("not built: dbt skipped it",)
+    assert decision.verdicts["a"].reasons == ("not built: dbt skipped it for a failure that its log names",)
 
 
 def test_stored_failures_follow_the_run_and_never_stop_it() -> None:
@@ -516,7 +516,7 @@ def test_stored_failures_follow_the_run_and_never_stop_it() -> None:
     assert outcomes(broken) == {"a": "published", "f": "held"}
     assert (broken.outcome, broken.failed) == ("published", False)
     skipped = decide([node("f", kind="failures", status="skipped")], [], [], RUN)
-    assert skipped.verdicts["f"].reasons == ("not built: dbt skipped it",)
+    assert skipped.verdicts["f"].reasons == ("not built: dbt skipped it for a failure that its log names",)
     assert decide([stored], [], [], RUN).publish == ("f",)
     assert decide([stored], [], [], NEVER).publish == ()
 

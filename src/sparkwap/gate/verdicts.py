@@ -381,13 +381,15 @@ def _name_causes(
     for key, verdict in verdicts.items():
         if not verdict.reasons and nodes[key].status == "skipped":
             cause = causes.get(key)
-            reason = f"upstream {nodes[cause].name} was rejected" if cause else "dbt skipped it"
+            reason = f"upstream {nodes[cause].name} was rejected" if cause else _UNNAMED
             named[key] = replace(verdict, reasons=(f"not built: {reason}",))
     return named
 
 
 # --- the tests ----------------------------------------------------------------------------------
 
+# Such as a failed unit test of an ephemeral parent, which has no candidate.
+_UNNAMED = "dbt skipped it for a failure that its log names"
 _SKIPPED = 2
 _SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
@@ -579,7 +581,7 @@ def _held(clean: Verdict, reason: str) -> Verdict:
 
 def _stored_failures(node: BuiltNode, *, complete: bool, settings: GateSettings) -> Verdict:
     """Return the verdict on a table of stored failures: it follows the run, and never stops it."""
-    faults = ["not built: dbt skipped it"] if node.status == "skipped" else _build_faults(node)
+    faults = [f"not built: {_UNNAMED}"] if node.status == "skipped" else _build_faults(node)
     faults = faults or ([PARTIAL[node.status]] if node.status in PARTIAL else [])
     if faults:
         return Verdict("held", tuple(faults))
