@@ -27,9 +27,10 @@ _WORDS = rf"(?:{_NAMED}|token|credential|signature|(?<![a-z])sig(?![a-z]))"
 _SECRET_KEY = re.compile(rf"{_WORDS}|authorization|webhook", re.IGNORECASE)
 _VALUE = r"(?P<secret>[^\s'\",;&)}\]]+)"
 _IN_URI = re.compile(r"(?P<head>\w://[^\s/:@'\"]*:)(?P<secret>[^\s@'\"]+)(?=@)")
+# No pattern begins with a repetition: on a long word that would take the square of its length.
 _ASSIGNED = re.compile(
     # password=x, password = 'x', "password": "x", ;token=x
-    rf"(?P<head>[\w.\-]*{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?){_VALUE}",
+    rf"(?P<head>{_WORDS}[\w.\-]*(?:\s?=\s?|['\"]\s?[:=]\s?)['\"]?){_VALUE}",
     re.IGNORECASE,
 )
 _SHAPES = (
@@ -37,7 +38,7 @@ _SHAPES = (
     _ASSIGNED,
     # password: x, auth_token: x; but not what stands after "at or near token:".
     re.compile(
-        rf"(?P<head>[\w.\-]*(?:{_NAMED}|\w[-_.]token)[\w.\-]*:\s?['\"]?){_VALUE}", re.IGNORECASE
+        rf"(?P<head>(?:{_NAMED}|\w[-_.]token)[\w.\-]*:\s?['\"]?){_VALUE}", re.IGNORECASE
     ),
     # Authorization: Bearer x, "header.authorization" = 'Basic x'
     re.compile(
