@@ -29,7 +29,8 @@ from sparkwap.gate import summary
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
 
 SHA256 = "load_sha256"
 """The property of a snapshot by which a file is known that was loaded."""
@@ -79,8 +80,7 @@ def load(lake: Lake, file: Path, table: Identifier, audits: list[str], *, publis
         if snapshot.summary and snapshot.summary.additional_properties.get(SHA256) == sha256:
             print(f"Already published: {file.name}, by snapshot {snapshot.snapshot_id}")
             return 0
-    run = Run(
-        lake,
+    invocation = Invocation(
         run_id=str(uuid.uuid4()),
         branch=audit_branch(sha256, None),  # the same file finds what a load that died has left
         settings=GateSettings(publish="run" if publish else "never"),
@@ -88,6 +88,7 @@ def load(lake: Lake, file: Path, table: Identifier, audits: list[str], *, publis
         project="",
         target_name="",
     )
+    run = Run(lake, invocation)
     holding = lease.hold(lake.leases, run_id=run.run_id, branch=run.branch, command="load")
     try:
         closing = write_audit_publish(run, file, table, sha256, audits)
@@ -101,10 +102,10 @@ def write_audit_publish(
     run: Run, file: Path, table: Identifier, sha256: str, audits: list[str]
 ) -> Closing:
     node = f"load.{'.'.join(table)}"  # the ledger knows by `load.` that no dbt project builds it
-    run.load_side_schemas()
+    run.candidates.load_side_schemas()
     run.watch_main([table])  # the net: a move of main that is not the publish is put back
     run.begin(node, table)
-    run.place_table(table, Desired())  # the branch, at the head of main
+    run.candidates.place_table(table, Desired())  # the branch, at the head of main
     stamp = {"wap_run": run.run_id, SHA256: sha256}
     written = run.lake.catalog.load_table(table)
     written.append(pq.read_table(file), branch=run.branch, snapshot_properties=stamp)
@@ -120,7 +121,7 @@ def write_audit_publish(
     failed = [test.name for test, one in zip(tests, seen, strict=True) if one.failures]
     if failed:
         # No project has these audits, so nothing else would keep it from a later `wap_publish`.
-        run.fault(table, f"failed: {'; '.join(failed)}")
+        run.candidates.fault(table, f"failed: {'; '.join(failed)}")
     return run.close([NodeFact(node, table, "load", "success", None, frozenset())], tests, seen)
 
 

@@ -26,8 +26,9 @@ from sparkwap.ledger.manifests import Packed
 from sparkwap.maintenance.expiry import expire, sweep_branch
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished, Operations
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
 BRANCH = "pr_1"
 SIDE = f"s__{BRANCH}"
@@ -71,15 +72,17 @@ def rows(*ids: int, extra: bool = False) -> pa.Table:
 def start(lake: Lake, run_id: str, publish: str = "run", branch: str = BRANCH) -> Run:
     run = Run(
         lake,
-        run_id=run_id,
-        branch=branch,
-        settings=GateSettings(publish=publish),  # type: ignore[arg-type]
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id=run_id,
+            branch=branch,
+            settings=GateSettings(publish=publish),  # type: ignore[arg-type]
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
         manifest=lambda: CODE,
     )
-    run.load_side_schemas()
+    run.candidates.load_side_schemas()
     return run
 
 
@@ -102,14 +105,14 @@ def _stamp(run: Run) -> dict[str, str]:
 
 
 def _on_branch(run: Run) -> None:
-    assert run.place_table(ORDERS, KEPT).how == "branch"
+    assert run.candidates.place_table(ORDERS, KEPT).how == "branch"
     # Adds, so that whatever is done twice is seen twice.
     table = run.lake.catalog.load_table(ORDERS)
     table.append(rows(3), branch=run.branch, snapshot_properties=_stamp(run))
 
 
 def _on_clone(run: Run) -> None:
-    side = run.place_table(TOTALS, WIDER).side_schema
+    side = run.candidates.place_table(TOTALS, WIDER).side_schema
     table = run.lake.catalog.load_table((str(side), TOTALS[1]))
     with table.update_schema() as update:
         update.union_by_name(rows(extra=True).schema)
@@ -117,15 +120,15 @@ def _on_clone(run: Run) -> None:
 
 
 def _new(run: Run) -> None:
-    side = run.place_beside(FRESH).side_schema
+    side = run.candidates.place_beside(FRESH).side_schema
     table = run.lake.catalog.create_table(
-        (str(side), FRESH[1]), rows().schema, location=run.location(FRESH)
+        (str(side), FRESH[1]), rows().schema, location=run.candidates.location(FRESH)
     )
     table.append(rows(1), snapshot_properties=_stamp(run))
 
 
 def _view(run: Run) -> None:
-    side = str(run.place_beside(VIEW).side_schema)
+    side = str(run.candidates.place_beside(VIEW).side_schema)
     location = f"{run.lake.properties['warehouse']}/{side}/{VIEW[1]}"
     file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
     run.lake.store.files.write(file, json.dumps(_view_document(location, side)).encode())
@@ -215,7 +218,7 @@ def _refused(lake: Lake) -> None:
 def _clone(lake: Lake, run_id: str = SECOND) -> None:
     run = start(lake, run_id)
     run.begin("model.shop.copy", COPY)
-    run.place_copy(COPY, ORDERS)
+    run.candidates.place_copy(COPY, ORDERS)
     run.built("model.shop.copy", COPY, must_write=False)
     run.close_copies()
 

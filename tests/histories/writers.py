@@ -19,7 +19,8 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
 SCHEMA = "s"
 TABLES = ("a", "b", "c")
@@ -66,18 +67,20 @@ def runs(folder: str, branch: str, seed: int) -> None:
 def _one_run(lake: Lake, folder: Path, branch: str, chance: random.Random) -> None:
     run = Run(
         lake,
-        run_id=str(uuid.UUID(int=chance.getrandbits(128))),
-        branch=branch,
-        settings=GateSettings(),
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id=str(uuid.UUID(int=chance.getrandbits(128))),
+            branch=branch,
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
     )
-    run.load_side_schemas()
+    run.candidates.load_side_schemas()
     ok = chance.random() > _BAD
     for node in NODES:
         run.begin(node.node_id, node.identifier)
-        run.place_table(node.identifier, Desired())
+        run.candidates.place_table(node.identifier, Desired())
         table = lake.catalog.load_table(node.identifier)
         number = max(r["number"] for r in _on_branch(table, branch)) + 1
         row = _row(run.run_id, number, ok or node is not NODES[-1])

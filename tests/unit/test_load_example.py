@@ -16,7 +16,8 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import Operations
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
 SCRIPT = Path(__file__).parents[2] / "examples/load/load.py"
 EVENTS = ("web", "events")
@@ -113,15 +114,17 @@ def test_what_an_audit_rejected_stays_so_whatever_a_command_says_later(
     rule = TestFact("test.rule", "rule", "data", frozenset({"load.web.events"}), "error")
     run = Run(
         world.lake,
-        run_id="1a2b3c4d-0000-0000-0000-000000000000",
-        branch=branch,
-        settings=GateSettings(),
-        command="test",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id="1a2b3c4d-0000-0000-0000-000000000000",
+            branch=branch,
+            settings=GateSettings(),
+            command="test",
+            project="shop",
+            target_name="dev",
+        ),
     )
-    run.load_side_schemas()
-    run.find_candidates()
+    run.candidates.load_side_schemas()
+    run.candidates.find_candidates()
     assert run.close([], [rule], [TestSeen(rule.test_id, "pass", 0, None)]).published == 0
     assert world.live() == [1]
 
@@ -148,16 +151,18 @@ def test_a_table_that_a_project_builds_is_refused(
 ) -> None:
     run = Run(
         world.lake,
-        run_id="1a2b3c4d-0000-0000-0000-000000000000",
-        branch="pr_7",
-        settings=GateSettings(),
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id="1a2b3c4d-0000-0000-0000-000000000000",
+            branch="pr_7",
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
     )
-    run.load_side_schemas()
+    run.candidates.load_side_schemas()
     run.begin("model.shop.events", EVENTS)
-    run.place_table(EVENTS, Desired())
+    run.candidates.place_table(EVENTS, Desired())
     world.lake.catalog.load_table(EVENTS).append(rows(5), branch="pr_7")
     run.built("model.shop.events", EVENTS, must_write=True)
     node = NodeFact("model.shop.events", EVENTS, "model", "success", None, frozenset())

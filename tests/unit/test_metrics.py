@@ -18,7 +18,8 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished, Operations
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset(), seconds=1.5)
@@ -65,20 +66,22 @@ class Builds:
         self.number += 1
         run = Run(
             self.lake,
-            run_id=f"{self.number:08x}-0000-4000-8000-000000000000",
-            branch=branch or f"b{self.number}",
-            settings=GateSettings(publish=publish),
-            command="build",
-            project="shop",
-            target_name="dev",
-            part=part,
+            Invocation(
+                run_id=f"{self.number:08x}-0000-4000-8000-000000000000",
+                branch=branch or f"b{self.number}",
+                settings=GateSettings(publish=publish),  # type: ignore[arg-type]
+                command="build",
+                project="shop",
+                target_name="dev",
+                part=part,
+            ),
         )
-        run.find_candidates()
+        run.candidates.find_candidates()
         return run
 
     def write(self, run: Run) -> None:
         run.begin(NODE.node_id, ORDERS)
-        run.place_table(ORDERS, Desired())
+        run.candidates.place_table(ORDERS, Desired())
         run.lake.catalog.load_table(ORDERS).append(rows(self.number), branch=run.branch)
         run.built(NODE.node_id, ORDERS, must_write=True)
 
@@ -86,11 +89,11 @@ class Builds:
         self, run: Run, value: float, status: str = "pass", scope: str = "", metric: str = "width"
     ) -> None:
         """Measure, and close the run."""
-        nodes = [NODE] if run.target(ORDERS) else []
+        nodes = [NODE] if run.candidates.target(ORDERS) else []
         state = "anomalous" if status == "fail" else "normal"
         anomaly = Judgement(metric, value, state, 9, 1.0, low=0.5, high=1.5)
         at = NOW + timedelta(days=self.number)
-        run.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
+        run.told.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
         seen = TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)
         run.close(nodes, [VOLUME], [seen], {NODE.node_id})
 
@@ -226,21 +229,23 @@ def test_a_held_branch_that_is_published_later_tells_the_finding_again(builds: B
 def test_row_count_of_a_run_is_that_of_its_branch(lake: Lake) -> None:
     run = Run(
         lake,
-        run_id="00000001-0000-4000-8000-000000000000",
-        branch="b",
-        settings=GateSettings(),
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id="00000001-0000-4000-8000-000000000000",
+            branch="b",
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
     )
     assert run.row_count(ORDERS) == 1
     run.begin(NODE.node_id, ORDERS)
-    run.place_table(ORDERS, Desired())
+    run.candidates.place_table(ORDERS, Desired())
     run.lake.catalog.load_table(ORDERS).append(rows(7, 8), branch="b")
     assert run.row_count(ORDERS) == 3
     assert run.row_count(("shop", "missing")) is None
     new = ("shop", "new")
-    run.place_beside(new)
+    run.candidates.place_beside(new)
     lake.catalog.create_table(("shop__b", "new"), rows().schema).append(rows(1, 2))
     assert run.row_count(new) == 2
 

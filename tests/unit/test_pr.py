@@ -27,7 +27,8 @@ from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing
 from sparkwap.pr.standing import Standing, standing
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.run import NodeFact, Run
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDERS = ("shop", "orders")
@@ -324,21 +325,23 @@ class World:
         packed = manifests.pack(with_code(self.code))
         run = Run(
             self.lake,
-            run_id=run_id,
-            branch=settings.branch or f"wap_{run_id[:8]}",
-            settings=settings,
-            command=command,
-            project="shop",
-            target_name="test",
+            Invocation(
+                run_id=run_id,
+                branch=settings.branch or f"wap_{run_id[:8]}",
+                settings=settings,
+                command=command,
+                project="shop",
+                target_name="test",
+            ),
             manifest=lambda: packed,
         )
-        run.load_side_schemas()
+        run.candidates.load_side_schemas()
         return run
 
     def build(self, **variables: Any) -> int:
         run = self.a_run(variables)
         run.begin(KEY, ORDERS)
-        run.place_table(ORDERS, Desired())
+        run.candidates.place_table(ORDERS, Desired())
         number = int(run.run_id[:8])
         self.lake.catalog.load_table(ORDERS).append(self.rows(number), branch=run.branch)
         run.built(KEY, ORDERS, must_write=True)

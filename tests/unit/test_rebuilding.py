@@ -15,8 +15,9 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.rebuilding import Ended, follow, told
-from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
 
 RUNS = [f"{number}a2b3c4d-0000-4000-8000-000000000000" for number in range(1, 6)]
 LOG, TOTALS, NOTES, OTHER = (("shop", name) for name in ("log", "totals", "notes", "other"))
@@ -49,16 +50,18 @@ def a_run(lake: Lake, number: int, **more: Any) -> Run:
     settings = GateSettings(branch="dev", rebuild_wait=3.0, **more.pop("settings", {}))
     run = Run(
         lake,
-        run_id=RUNS[number],
-        branch="dev",
-        settings=settings,
-        command="build",
-        project="shop",
-        target_name="dev",
-        **more,
+        Invocation(
+            run_id=RUNS[number],
+            branch="dev",
+            settings=settings,
+            command="build",
+            project="shop",
+            target_name="dev",
+            **more,
+        ),
     )
-    run.load_side_schemas()
-    run.find_candidates()
+    run.candidates.load_side_schemas()
+    run.candidates.find_candidates()
     return run
 
 
@@ -67,7 +70,7 @@ def build(run: Run, *tables: tuple[str, str]) -> None:
     for table in tables:
         name = f"model.{table[1]}"
         run.begin(name, table)
-        run.place_table(table, Desired())
+        run.candidates.place_table(table, Desired())
         run.lake.catalog.load_table(table).append(rows(2), branch="dev")
         run.built(name, table, must_write=True)
 
@@ -271,7 +274,7 @@ def test_what_an_earlier_run_has_built_is_left_to_its_owner(lake: Lake) -> None:
 def test_main_that_another_run_moved_during_the_build_is_left_to_the_publish(lake: Lake) -> None:
     run = a_run(lake, 0)
     run.begin("model.notes", NOTES)
-    run.place_table(NOTES, Desired())
+    run.candidates.place_table(NOTES, Desired())
     notes = lake.catalog.load_table(NOTES)
     notes.append(rows(2), branch="dev", snapshot_properties={"wap_run": RUNS[0]})
     lake.catalog.load_table(NOTES).append(rows(9))
@@ -284,7 +287,7 @@ def test_main_that_another_run_moved_during_the_build_is_left_to_the_publish(lak
 def test_main_that_the_run_itself_moved_is_a_catalog_without_branches(lake: Lake) -> None:
     run = a_run(lake, 0)
     run.begin("model.notes", NOTES)
-    run.place_table(NOTES, Desired())
+    run.candidates.place_table(NOTES, Desired())
     lake.catalog.load_table(NOTES).append(rows(2), snapshot_properties={"wap_run": RUNS[0]})
     with pytest.raises(Exception, match="does not keep Iceberg branches apart"):
         run.built("model.notes", NOTES, must_write=False)

@@ -17,7 +17,8 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished, Operations
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
 KEPT = Desired()
 ORDERS, TOTALS = ("shop", "orders"), ("shop", "totals")
@@ -47,15 +48,17 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 def a_run(lake: Lake, number: int, branch: str = "dev") -> Run:
     run = Run(
         lake,
-        run_id=IDS[number],
-        branch=branch,
-        settings=GateSettings(),
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id=IDS[number],
+            branch=branch,
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
     )
-    run.load_side_schemas()
-    run.find_candidates()
+    run.candidates.load_side_schemas()
+    run.candidates.find_candidates()
     return run
 
 
@@ -71,7 +74,7 @@ def publish(lake: Lake, number: int, *names: str, how: str = "branch") -> str:
         elif how == "new":
             place = _new(run, identifier)
         else:
-            place = (run.place_table(identifier, KEPT), identifier)[1]
+            place = (run.candidates.place_table(identifier, KEPT), identifier)[1]
         branch = "main" if how != "branch" else run.branch
         lake.catalog.load_table(place).append(rows(number), branch=branch)
         run.built(node_id, identifier, must_write=True)
@@ -83,7 +86,7 @@ def publish(lake: Lake, number: int, *names: str, how: str = "branch") -> str:
 
 
 def _changed(run: Run, identifier: Identifier) -> Identifier:
-    target = run.place_clone(identifier, ["a column more"])
+    target = run.candidates.place_clone(identifier, ["a column more"])
     place = (str(target.side_schema), identifier[1])
     with run.lake.catalog.load_table(place).update_schema() as update:
         update.union_by_name(pa.schema({"extra": pa.string()}))
@@ -91,9 +94,11 @@ def _changed(run: Run, identifier: Identifier) -> Identifier:
 
 
 def _new(run: Run, identifier: Identifier) -> Identifier:
-    target = run.place_beside(identifier)
+    target = run.candidates.place_beside(identifier)
     place = (str(target.side_schema), identifier[1])
-    run.lake.catalog.create_table(place, rows(0).schema, location=run.location(identifier))
+    run.lake.catalog.create_table(
+        place, rows(0).schema, location=run.candidates.location(identifier)
+    )
     return place
 
 
@@ -263,14 +268,14 @@ def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
         call(lake, "wap_rollback", run=fresh, reopen=True)
     assert lake.open_branches() == []
     held = a_run(lake, 3)
-    held.place_table(TOTALS, KEPT)
+    held.candidates.place_table(TOTALS, KEPT)
     with pytest.raises(ConfigError, match="The audit branch dev is open again"):
         call(lake, "wap_rollback", run=first, reopen=True)
 
 
 def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> None:
     held = a_run(lake, 0)
-    held.place_table(TOTALS, KEPT)
+    held.candidates.place_table(TOTALS, KEPT)
     holding = leasing.hold(lake.leases, run_id=IDS[0], branch="dev", command="build")
     status = "\n".join(call(lake, "wap_status"))
     assert f"in use by run 11111111, process {os.getpid()} on host" in status

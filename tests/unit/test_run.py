@@ -21,8 +21,10 @@ from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished, Operations
 from sparkwap.runs.replay import Moment, Outside, Replay
-from sparkwap.runs.run import NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.rows import run_row
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 from sparkwap.runs.watched import Caught
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -59,27 +61,31 @@ def a_run(
     run_id: str = FIRST,
     branch: str = "dev",
     part: Literal["empty", "sample"] | None = None,
+    replay: Replay | None = None,
     **settings: object,
 ) -> Run:
     run = Run(
         lake,
-        run_id=run_id,
-        branch=branch,
-        settings=GateSettings(**settings),  # type: ignore[arg-type]
-        command="build",
-        project="shop",
-        target_name="dev",
-        part=part,
+        Invocation(
+            run_id=run_id,
+            branch=branch,
+            settings=GateSettings(**settings),  # type: ignore[arg-type]
+            command="build",
+            project="shop",
+            target_name="dev",
+            part=part,
+            replay=replay,
+        ),
         stands=STANDS,
     )
-    run.load_side_schemas()
-    run.find_candidates()
+    run.candidates.load_side_schemas()
+    run.candidates.find_candidates()
     return run
 
 
 def build(run: Run, *ids: int) -> None:
     run.begin(NODE.node_id, ORDERS)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     run.lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
 
@@ -87,7 +93,7 @@ def build(run: Run, *ids: int) -> None:
 def another_table(run: Run, *ids: int) -> None:
     run.lake.catalog.create_table(OTHER.identifier, rows(1).schema).append(rows(1))
     run.begin(OTHER.node_id, OTHER.identifier)
-    run.place_table(OTHER.identifier, KEPT)
+    run.candidates.place_table(OTHER.identifier, KEPT)
     run.lake.catalog.load_table(OTHER.identifier).append(rows(*ids), branch=run.branch)
     run.built(OTHER.node_id, OTHER.identifier, must_write=True)
 
@@ -115,11 +121,11 @@ def test_what_a_hook_has_dropped_leaves_nothing_to_publish(lake: Lake) -> None:
     build(run, 2)
     new = ("shop", "new")
     run.begin("model.new", new)
-    side = run.place_table(new, KEPT)
+    side = run.candidates.place_table(new, KEPT)
     beside = (str(side.side_schema), "new")
     with pytest.raises(SparkwapError, match="left nothing in the side schema"):
         run.built("model.new", new, must_write=True)
-    run.dropped(beside)
+    run.candidates.dropped(beside)
     run.built("model.new", new, must_write=True)
     closing = run.close(
         [NODE, replace(OTHER, node_id="model.new", identifier=new)], [TEST], [PASSED]
@@ -181,12 +187,12 @@ def test_what_is_accepted_is_published_with_the_name_of_who_did(lake: Lake) -> N
 
 def test_a_build_after_it_only_warns_up_to_what_was_accepted(lake: Lake) -> None:
     reject(lake, FIRST, 2, failures=7)
-    assert a_run(lake, SECOND).error_if("test.ids", "error") is None
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
     accept(lake)
     again = a_run(lake, SECOND)
-    assert again.error_if("test.ids", "error") == "> 7"
-    assert again.error_if("test.ids", "error, error_if > 3") is None
-    assert again.error_if("test.others", "error") is None
+    assert again.rules.error_if("test.ids", "error") == "> 7"
+    assert again.rules.error_if("test.ids", "error, error_if > 3") is None
+    assert again.rules.error_if("test.others", "error") is None
     build(again, 3)
     closing = again.close([NODE], [TEST], [TestSeen("test.ids", "warn", 6, None)])
     assert (closing.published, live(lake)) == (1, [1, 3])
@@ -197,9 +203,9 @@ def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
     accept(lake)
     operations(lake).call("wap_discard", {"branch": "dev"})
     reject(lake, THIRD, 2)
-    assert a_run(lake, SECOND).error_if("test.ids", "error") is None
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
     accept(lake, until="2999-12-31")
-    assert a_run(lake, SECOND, "other").error_if("test.ids", "error") == "> 1"
+    assert a_run(lake, SECOND, "other").rules.error_if("test.ids", "error") == "> 1"
     closing = a_run(lake, SECOND).close([], [TEST], [FAILED], KNOWN)
     assert closing.published == 1
     (notice,) = closing.decision.verdicts[NODE.node_id].notices
@@ -319,7 +325,7 @@ def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[Tes
     first.close([NODE], [TEST], seen)
     copies = a_run(lake, SECOND)
     copies.begin("model.copy", ("shop", "copy"))
-    copies.place_copy(("shop", "copy"), ORDERS)
+    copies.candidates.place_copy(("shop", "copy"), ORDERS)
     copies.built("model.copy", ("shop", "copy"), must_write=True)
     closing = copies.close_copies()
     assert closing.decision.verdicts[NODE.node_id].outcome == ("rejected" if seen else "held")
@@ -351,7 +357,7 @@ def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
     def build_nothing(run_id: str) -> Run:
         run = a_run(lake, run_id)
         run.begin(NODE.node_id, ORDERS)
-        run.place_table(ORDERS, KEPT)
+        run.candidates.place_table(ORDERS, KEPT)
         run.built(NODE.node_id, ORDERS, must_write=False)
         return run
 
@@ -370,7 +376,7 @@ def test_a_test_that_is_deleted_after_it_did_not_run_is_no_reason(lake: Lake) ->
 
 def test_main_that_moves_during_the_build_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.load_table(ORDERS).append(rows(9))
     with pytest.raises(SparkwapError, match="main moved"):
         run.built(NODE.node_id, ORDERS, must_write=False)
@@ -379,21 +385,21 @@ def test_main_that_moves_during_the_build_is_a_problem(lake: Lake) -> None:
 
 def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     with pytest.raises(SparkwapError, match="wrote nothing to the audit branch"):
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
 def test_a_build_that_left_nothing_beside_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_beside(("shop", "new"))
+    run.candidates.place_beside(("shop", "new"))
     with pytest.raises(SparkwapError, match="left nothing in the side schema"):
         run.built("model.new", ("shop", "new"), must_write=True)
 
 
 def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.drop_table(ORDERS)
     with pytest.raises(SparkwapError, match="was dropped while the run was on"):
         run.built(NODE.node_id, ORDERS, must_write=True)
@@ -401,7 +407,7 @@ def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> No
 
 def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.load_table(ORDERS).manage_snapshots().remove_branch(run.branch).commit()
     with pytest.raises(SparkwapError, match="its audit branch dev is gone"):
         run.built(NODE.node_id, ORDERS, must_write=True)
@@ -409,7 +415,7 @@ def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> N
 
 def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     for writer in (SECOND, FIRST):
         table = lake.catalog.load_table(ORDERS)
         table.append(rows(2), branch=run.branch, snapshot_properties={"wap_run": writer})
@@ -419,7 +425,7 @@ def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) ->
 
 def test_a_statement_of_another_run_that_writes_beside_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_beside(("shop", "new"))
+    run.candidates.place_beside(("shop", "new"))
     table = lake.catalog.create_table(("shop__dev", "new"), rows(1).schema)
     table.append(rows(2), snapshot_properties={"wap_run": SECOND})
     with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
@@ -428,9 +434,9 @@ def test_a_statement_of_another_run_that_writes_beside_is_a_problem(lake: Lake) 
 
 def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     with pytest.raises(SparkwapError, match="was already written on its branch"):
-        run.place_clone(ORDERS, ["column extra added"])
+        run.candidates.place_clone(ORDERS, ["column extra added"])
 
 
 def a_replay(lake: Lake) -> Replay:
@@ -438,36 +444,36 @@ def a_replay(lake: Lake) -> Replay:
 
 
 def test_a_replay_reads_as_of_then_what_it_does_not_build(lake: Lake) -> None:
-    run = a_run(lake)
-    run.replay = a_replay(lake)
+    replay = a_replay(lake)
+    run = a_run(lake, replay=replay)
     then = lake.catalog.load_table(ORDERS).current_snapshot()
     assert then is not None
     lake.catalog.load_table(ORDERS).append(rows(2))
     # Earlier than the append, as its log says.
-    run.replay.moment = Moment(datetime.fromtimestamp(then.timestamp_ms / 1000, UTC))
+    replay.moment = Moment(datetime.fromtimestamp(then.timestamp_ms / 1000, UTC))
     run.pin([Outside(ORDERS, "orders", "totals")])
-    assert run.overlay.pinned(ORDERS) == then.snapshot_id
+    assert run.candidates.overlay.pinned(ORDERS) == then.snapshot_id
     run.read("model.totals", [ORDERS])
-    row = run.run_row("held")
+    row = run_row(run.invocation, "held")
     assert row["pins"] == {"shop.orders": str(then.snapshot_id)}
-    assert row["as_of"] == str(run.replay.moment)
+    assert row["as_of"] == str(replay.moment)
     # Whatever becomes of main, it is what was read.
-    assert not run._reads
+    assert not run.trail.reads
 
 
 def test_a_replay_reads_on_its_branch_what_it_has_built_there(lake: Lake) -> None:
     build(a_run(lake), 2)
-    again = a_run(lake, SECOND)
-    again.replay = a_replay(lake)
+    again = a_run(lake, SECOND, replay=a_replay(lake))
     again.pin([Outside(ORDERS, "orders", "totals")])
-    assert again.overlay.pinned(ORDERS) is None
+    assert again.candidates.overlay.pinned(ORDERS) is None
 
 
 def test_a_run_of_the_present_pins_nothing(lake: Lake) -> None:
     run = a_run(lake)
     run.pin([Outside(ORDERS, "orders", "totals")])
-    assert run.overlay.pinned(ORDERS) is None
-    assert (run.run_row("held")["as_of"], run.run_row("held")["pins"]) == (None, {})
+    assert run.candidates.overlay.pinned(ORDERS) is None
+    row = run_row(run.invocation, "held")
+    assert (row["as_of"], row["pins"]) == (None, {})
 
 
 def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:
@@ -502,9 +508,9 @@ def test_a_branch_that_somebody_else_wrote_to_is_rejected(lake: Lake) -> None:
 def test_a_changed_column_goes_to_a_clone(lake: Lake) -> None:
     run = a_run(lake)
     wanted = Desired(columns=(("id", "bigint", None, None), ("extra", "string", None, None)))
-    target = run.place_table(ORDERS, wanted)
+    target = run.candidates.place_table(ORDERS, wanted)
     assert (target.how, target.changes) == ("side", ("column extra added",))
-    assert run.overlay.schema_of("shop", "orders") == "shop__dev"
+    assert run.candidates.overlay.schema_of("shop", "orders") == "shop__dev"
     assert [c.name for c in lake.states([ORDERS])[ORDERS].columns] == ["id"]
 
 
@@ -578,7 +584,7 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     dead, again = a_run(lake, FIRST), a_run(lake, SECOND)
     build(dead, 2)
     again.begin(NODE.node_id, ORDERS)
-    again.place_table(ORDERS, KEPT)
+    again.candidates.place_table(ORDERS, KEPT)
     # The server has gone on with what it was told by the run that was killed.
     for run, row in ((dead, 2), (again, 3)):
         stamp = {"wap_run": run.run_id}
@@ -597,7 +603,7 @@ def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
     for publish in ("run", "lineage"):
         run = a_run(lake, SECOND, publish=publish)
         run.begin(other.node_id, other.identifier)
-        run.place_table(other.identifier, KEPT)
+        run.candidates.place_table(other.identifier, KEPT)
         lake.catalog.load_table(other.identifier).append(rows(2), branch="dev")
         run.built(other.node_id, other.identifier, must_write=True)
         closing = run.close([other], [], [], KNOWN)
@@ -700,7 +706,7 @@ def test_a_test_that_ran_on_fewer_rows_is_no_audit_of_what_was_built_whole(lake:
 def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
     for number in (5, 6):
         run = a_run(lake, FIRST)
-        target = run.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
+        target = run.candidates.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
         assert target.how == "branch"
         state = lake.states([ORDERS])[ORDERS]
         assert state.properties["commit.retry.num-retries"] == str(number)
@@ -708,15 +714,15 @@ def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> No
 
 def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
-    look = run.watch(ORDERS)
+    run.candidates.place_table(ORDERS, KEPT)
+    look = run.candidates.watch(ORDERS)
     assert look() == "not made"
     table = lake.catalog.load_table(ORDERS)
     table.append(rows(2), branch="dev", snapshot_properties={"wap_run": FIRST})
     assert look() == "made"
     lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
     assert look() == "unknown"
-    assert run.watch(("shop", "nowhere"))() == "unknown"
+    assert run.candidates.watch(("shop", "nowhere"))() == "unknown"
 
 
 def test_a_unit_test_reads_rows_of_its_own(lake: Lake) -> None:
@@ -807,7 +813,7 @@ def ungate(lake: Lake, value: str = "false") -> None:
 
 def test_the_property_that_gates_a_table_is_missed_during_the_build(lake: Lake) -> None:
     run = a_run(lake)
-    run.place_table(ORDERS, KEPT)
+    run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     ungate(lake)
     with pytest.raises(SparkwapError, match=r"took the property write.wap.enabled off"):
@@ -857,9 +863,9 @@ def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.ord
     run = a_run(lake, publish="lineage")
     if reads_first:
         run.begin(OTHER.node_id, OTHER.identifier)
-        run.named(OTHER.node_id, relation_names(f"select * from {where}"))
+        run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
     build(run, 2)
-    run.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
     another_table(run, 3)
     return run
 
@@ -886,7 +892,7 @@ def test_what_is_read_by_name_while_it_is_built_is_a_problem(lake: Lake) -> None
 
 def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) -> None:
     run = a_run(lake, publish="lineage")
-    run.named(OTHER.node_id, relation_names("select * from shop.orders"))
+    run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
     another_table(run, 3)
     build(run, 2)
     closing = run.close([NODE, OTHER], [TEST], [FAILED])
@@ -896,7 +902,7 @@ def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) 
 def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
-    run.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
+    run.trail.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
     closing = run.close([NODE], [replace(TEST, reads=frozenset())], [FAILED])
     assert set(closing.rejected()) == {NODE.node_id}
 
@@ -933,7 +939,7 @@ class TestCandidatesOfOthers:
         run = a_run(lake, SECOND)
         build(run, 2)
         run.begin(OTHER.node_id, OTHER.identifier)
-        run.place_table(OTHER.identifier, KEPT)
+        run.candidates.place_table(OTHER.identifier, KEPT)
         lake.catalog.load_table(OTHER.identifier).append(rows(2), branch=run.branch)
         run.built(OTHER.node_id, OTHER.identifier, must_write=True)
         closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
@@ -944,20 +950,20 @@ class TestCandidatesOfOthers:
         run = a_run(lake, SECOND)
         build(run, 2)
         assert not run.goes_on(OTHER.node_id, OTHER.identifier)
-        assert run.has_earlier(OTHER.node_id)
+        assert OTHER.node_id in run.candidates.found
 
     def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
         first = a_run(lake)
         build(first, 2)
         first.close([NODE], [TEST], [])
         second = a_run(lake, SECOND)
-        assert not second.has_added(NODE.node_id)
+        assert not second.candidates.has_added(NODE.node_id)
         assert second.goes_on(NODE.node_id, ORDERS)
-        second.place_table(ORDERS, KEPT)
+        second.candidates.place_table(ORDERS, KEPT)
         lake.catalog.load_table(ORDERS).append(rows(3), branch=second.branch)
         second.built(NODE.node_id, ORDERS, must_write=True)
         second.close([NODE], [TEST], [])
-        assert a_run(lake, THIRD).has_added(NODE.node_id)
+        assert a_run(lake, THIRD).candidates.has_added(NODE.node_id)
         published = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN)
         assert (published.published, live(lake)) == (1, [1, 2, 3])
 
@@ -978,7 +984,7 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
         node = replace(NODE, identifier=key)
         run = a_run(lake, run_id, branch=f"wap_{schema}_{run_id[:1]}")
         run.begin(node.node_id, key)
-        place = run.place_table(key, KEPT)
+        place = run.candidates.place_table(key, KEPT)
         if place.side_schema is not None:
             lake.catalog.create_table((place.side_schema, "orders"), rows(1).schema).append(rows(2))
         else:
@@ -1026,7 +1032,7 @@ def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> N
     def built_by(node: NodeFact, run_id: str, *ids: int, **settings: object) -> Run:
         run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}", **settings)
         run.begin(node.node_id, ORDERS)
-        run.place_table(ORDERS, KEPT)
+        run.candidates.place_table(ORDERS, KEPT)
         lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
         run.built(node.node_id, ORDERS, must_write=True)
         return run

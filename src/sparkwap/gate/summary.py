@@ -52,7 +52,7 @@ class Caught(Protocol):
 
 
 class Closing(Protocol):
-    """How a run ended, as `sparkwap.runs.run.Closing` tells it."""
+    """How a run ended, as `sparkwap.runs.types.Closing` tells it."""
 
     @property
     def decision(self) -> Decision: ...

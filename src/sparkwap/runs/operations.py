@@ -35,8 +35,9 @@ from sparkwap.ledger.manifests import Packed
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.rollback import Candidate
 from sparkwap.runs import moved
-from sparkwap.runs.run import DAY, Run, TestFact
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, age, published_and_died
+from sparkwap.runs.types import DAY, Invocation, TestFact
 
 LEGAL: Mapping[str, Mapping[str, str]] = {
     "wap_status": {"branch": "an audit branch, to see its tables; all branches if left out"},
@@ -260,16 +261,18 @@ class Operations:
         one = self._branch_of(self._lake.open_branches(), "wap_publish", branch)
         run = Run(
             self._lake,
-            run_id=self._run_id,
-            branch=one.branch,
-            settings=replace(self._settings, publish="lineage" if mode == "lineage" else "run"),
-            command="wap_publish",
-            project=self._project,
-            target_name=self._target_name,
+            Invocation(
+                run_id=self._run_id,
+                branch=one.branch,
+                settings=replace(self._settings, publish="lineage" if mode == "lineage" else "run"),
+                command="wap_publish",
+                project=self._project,
+                target_name=self._target_name,
+            ),
             manifest=self._manifest,
             stands=self._table_of,
         )
-        run.load_side_schemas()
+        run.candidates.load_side_schemas()
         run.watch_main()
         with self._held(one.branch, "wap_publish"):
             closing = run.close([], self._tests(), [], self._known())

@@ -18,7 +18,9 @@ from sparkwap.core.names import short_run_id
 from sparkwap.gate.verdicts import BuiltNode, Decision, RunOutcome, Verdict
 from sparkwap.runs import rebuild
 from sparkwap.runs.rebuild import Rebuild
-from sparkwap.runs.run import Closing, Run
+from sparkwap.runs.rows import run_row
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,12 @@ def follow(
 ) -> Closing:
     """Build again, as often as the settings allow, until nothing is refused any more.
 
-    :param closing: how the run ended at first, with :attr:`~sparkwap.runs.run.Closing.rebuild`.
+    :param closing: how the run ended at first, with :attr:`~sparkwap.runs.types.Closing.rebuild`.
     :param tell: prints a line while the user waits.
     :return: how it ended at last; the ledger has it too.
     """
     tries = run.settings.rebuilds
-    taken = (datetime.now(UTC) - run.started_at).total_seconds()
+    taken = (datetime.now(UTC) - run.invocation.started_at).total_seconds()
     limit = rebuild.limit_seconds(run.settings.rebuild_timeout, taken)
     publish_id = None
     while closing.rebuild is not None:
@@ -72,8 +74,10 @@ def follow(
         )
         closing, publish_id = _taken_over(run, tried, ended, tell)
     outcome = "rejected" if closing.refused is not None else closing.decision.outcome
-    row = run.run_row(
+    row = run_row(
+        run.invocation,
         outcome,
+        closing.code_hash,
         message=closing.refused,
         publish_id=publish_id,
         tries=closing.tries,
@@ -131,7 +135,7 @@ def _taken_over(
         refusals,
         nodes,
         # It was built by this run, or would have stopped the first try.
-        verdicts.keys() if run.repeats else verdicts.keys() - before.earlier,
+        verdicts.keys() if run.invocation.repeats else verdicts.keys() - before.earlier,
         tried=before.tries,
         tries=run.settings.rebuilds,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparkwap.gate.verdicts import BuiltNode, Decision, Verdict
-from sparkwap.runs import run
+from sparkwap.runs import closing
 
 
 def _publish_everything(nodes: Iterable[BuiltNode], *_: Any) -> Decision:
@@ -24,4 +24,4 @@ def _publish_everything(nodes: Iterable[BuiltNode], *_: Any) -> Decision:
 
 def pytest_configure() -> None:
     """Put it in the place of the gate's own."""
-    run.decide = _publish_everything  # type: ignore[assignment]
+    closing.decide = _publish_everything  # type: ignore[assignment]

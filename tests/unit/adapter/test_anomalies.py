@@ -33,7 +33,7 @@ class ARun:
     """A run that has published a table of 100 rows seven times, and has one of 10 now."""
 
     def __init__(self) -> None:
-        self.baselines = self
+        self.baselines = self.told = self
         self.kept: dict[str, Any] = {}
         self.asked: list[tuple[Any, ...]] = []
 

@@ -19,8 +19,9 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import overlay, replay
-from sparkwap.runs.run import NodeFact, Run
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import UNFINISHED, LastRun
+from sparkwap.runs.types import Invocation, NodeFact
 
 DEAD = "1a2b3c4d-0000-4000-8000-000000000000"
 OTHER = "2b3c4d5e-0000-4000-8000-000000000000"
@@ -91,15 +92,17 @@ def built(lake: Lake, branch: str, run_id: str = DEAD, row: int = 2) -> Run:
     """A run that has added a row on its branch, and has not come to its end."""
     run = Run(
         lake,
-        run_id=run_id,
-        branch=branch,
-        settings=GateSettings(),
-        command="build",
-        project="shop",
-        target_name="dev",
+        Invocation(
+            run_id=run_id,
+            branch=branch,
+            settings=GateSettings(),
+            command="build",
+            project="shop",
+            target_name="dev",
+        ),
     )
     run.begin(NODE.node_id, ORDERS)
-    run.place_table(ORDERS, Desired())
+    run.candidates.place_table(ORDERS, Desired())
     lake.catalog.load_table(ORDERS).append(rows(row), branch=branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     return run

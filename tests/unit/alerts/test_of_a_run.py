@@ -21,7 +21,8 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import Operations
-from sparkwap.runs.run import Closing, NodeFact, Run, TestFact, TestSeen
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.shop.orders", ORDERS, "model", "success", None, frozenset())
@@ -113,15 +114,17 @@ def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, Clos
     run_id = str(uuid.uuid4())
     run = Run(
         lake,
-        run_id=run_id,
-        branch=f"wap_{run_id[:8]}",
-        settings=settings,
-        command="build",
-        project="shop",
-        target_name="prod",
+        Invocation(
+            run_id=run_id,
+            branch=f"wap_{run_id[:8]}",
+            settings=settings,
+            command="build",
+            project="shop",
+            target_name="prod",
+        ),
     )
     run.begin(NODE.node_id, ORDERS)
-    run.place_table(ORDERS, Desired())
+    run.candidates.place_table(ORDERS, Desired())
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     closing = run.close([NODE], [TEST], [seen])
@@ -205,12 +208,14 @@ def test_a_run_that_the_gate_could_not_close(
 ) -> None:
     run = Run(
         lake,
-        run_id=str(uuid.uuid4()),
-        branch="dev",
-        settings=settings,
-        command="build",
-        project="shop",
-        target_name="prod",
+        Invocation(
+            run_id=str(uuid.uuid4()),
+            branch="dev",
+            settings=settings,
+            command="build",
+            project="shop",
+            target_name="prod",
+        ),
     )
     alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
     alerts.broke_down("the disk is full", [NODE.node_id])

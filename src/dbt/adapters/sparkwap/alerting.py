@@ -16,7 +16,8 @@ from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.model import Event, Sample
 from sparkwap.alerts.project import Project
 from sparkwap.gate import summary
-from sparkwap.runs.run import Closing, Run
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Closing
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter
@@ -87,7 +88,7 @@ class RunAlerts:
                 events.broken_down(
                     message,
                     node_ids,
-                    subject=f"dbt {self._run.command} of {self._run.project}",
+                    subject=f"dbt {self._run.invocation.command} of {self._run.invocation.project}",
                     run_id=self._run.run_id,
                     branch=self._run.branch,
                     at=datetime.now(UTC),

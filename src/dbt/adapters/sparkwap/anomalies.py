@@ -61,7 +61,7 @@ def judged(
         )
         for metric, value in values.items()
     )
-    run.measured(str(test["unique_id"]), Measured(node_id, whole_scope, now, judgements))
+    run.told.measured(str(test["unique_id"]), Measured(node_id, whole_scope, now, judgements))
     return rows_sql(judgements)
 
 
@@ -71,7 +71,7 @@ def column_changes(
     """The query of ``wap_schema_changes``; no rows while nothing is published."""
     _, identifier = _audited(manifest, "wap_schema_changes", test)
     published = lake.state(identifier)
-    side = run.overlay.side_schema(identifier) if run else None
+    side = run.candidates.overlay.side_schema(identifier) if run else None
     candidate = lake.state((side, identifier[1])) if side else published
     never = published is None or (published.kind == "table" and published.main is None)
     found = (
@@ -80,7 +80,7 @@ def column_changes(
         else anomaly.column_changes(_columns(published), _columns(candidate), allowed or ())
     )
     if run is not None:
-        run.found(str(test["unique_id"]), "; ".join(one.words() for one in found) or None)
+        run.told.found(str(test["unique_id"]), "; ".join(one.words() for one in found) or None)
     rows = [
         f"({literal(one.column)}, {literal(one.change)}, {_text(one.before)}, {_text(one.after)})"
         for one in found

@@ -11,7 +11,7 @@ from dbt_common.invocation import get_invocation_id
 from dbt.adapters.sparkwap import facts
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erasure, NodeColumns
-from sparkwap.runs.run import DAY_MS
+from sparkwap.runs.types import DAY_MS
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter

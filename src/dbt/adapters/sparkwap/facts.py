@@ -15,7 +15,7 @@ from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from sparkwap.core.redaction import redact
 from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.replay import Outside
-from sparkwap.runs.run import NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 PASSED = frozenset({"pass", "warn"})

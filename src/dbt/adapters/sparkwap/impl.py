@@ -60,9 +60,11 @@ from sparkwap.landing.sql import checked, plain_cast
 from sparkwap.ledger import manifests
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import overlay, rebuilding, replay, state
+from sparkwap.runs.candidates import overlay_of
 from sparkwap.runs.operations import Operations
-from sparkwap.runs.run import Closing, Run, overlay_of
+from sparkwap.runs.run import Run
 from sparkwap.runs.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
+from sparkwap.runs.types import Closing, Invocation
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -377,19 +379,21 @@ class SparkWapAdapter(SparkAdapter):
         self._went_on = going_on.run is not None
         run = Run(
             self.lake,
-            run_id=get_invocation_id(),
-            branch=branch,
-            settings=settings,
-            command=self._command,
-            project=str(getattr(self.config, "project_name", "")),
-            target_name=self._target_name,
-            rebuild_of=None if rebuilt is None else rebuilt[1],
-            # A retried test has vars too, but they need not be those of the build.
-            repeats=self._is_retry and self._command != "test",
-            part=self._part(),
+            Invocation(
+                run_id=get_invocation_id(),
+                branch=branch,
+                settings=settings,
+                command=self._command,
+                project=str(getattr(self.config, "project_name", "")),
+                target_name=self._target_name,
+                rebuild_of=None if rebuilt is None else rebuilt[1],
+                # A retried test has vars too, but they need not be those of the build.
+                repeats=self._is_retry and self._command != "test",
+                part=self._part(),
+                replay=moment,
+            ),
             # A clone copies tables, whatever code has made them.
             manifest=None if self._command == "clone" else self._packed_manifest,
-            replay=moment,
             stands=lambda node_id: self._manifest_facts().table(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
@@ -400,8 +404,8 @@ class SparkWapAdapter(SparkAdapter):
                 tables | facts.source_tables(self.get_macro_resolver()), run.branch
             )
         run.warm_up()
-        run.load_side_schemas()
-        run.find_candidates()
+        run.candidates.load_side_schemas()
+        run.candidates.find_candidates()
         # Before the first session of the run is opened.
         run.watch_main(
             tables,
@@ -409,7 +413,7 @@ class SparkWapAdapter(SparkAdapter):
             same_clock=self.credentials is not None and self.credentials.embedded,
         )
         self._end_listening = steps.listen(self._listen)
-        overlay.activate(run.overlay)
+        overlay.activate(run.candidates.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         self._on_record(run, "open", going_on.gone)
         if going_on.line is not None:
@@ -485,7 +489,7 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         reader = getattr(self._reading, "node_id", None)
         if run is not None and reader is not None:
-            run.named(reader, sqllex.relation_names(sql))
+            run.trail.named(reader, sqllex.relation_names(sql))
         with _as_dbt_error():
             settings = (run or self._closed_run or self).settings
             if settings.guard:
@@ -510,7 +514,7 @@ class SparkWapAdapter(SparkAdapter):
         branch = self._branch_of(schema)
         if branch is not None:
             return "side" if self._run is not None and branch == self._run.branch else "own"
-        target = None if self._run is None else self._run.target(identifier)
+        target = None if self._run is None else self._run.candidates.target(identifier)
         if target is not None and target.identifier == identifier and target.how == "branch":
             return "placed"
         state = self.lake.state(identifier)
@@ -557,7 +561,7 @@ class SparkWapAdapter(SparkAdapter):
         if self._run is None or identifier is None or len(tables) > 1:
             return lambda: "unknown"
         with _as_dbt_error():
-            return self._run.watch(identifier)
+            return self._run.candidates.watch(identifier)
 
     @contextmanager
     def connection_named(
@@ -622,7 +626,7 @@ class SparkWapAdapter(SparkAdapter):
             for name in guard.dropped(sql):
                 identifier = guard.identifier_of(name, self.credentials.catalog_name)
                 if identifier is not None:
-                    self._run.dropped(identifier)
+                    self._run.candidates.dropped(identifier)
         if self._run is not None and self._run.main is not None:
             self._run.main.sent(getattr(self._here, "node_id", None), sql)
 
@@ -669,16 +673,16 @@ class SparkWapAdapter(SparkAdapter):
             left = getattr(node, "previous_batch_results", None)
             if left is not None and run.goes_on(node.unique_id, (node.schema, node.alias)):
                 return
-            if not run.has_begun(node.unique_id):
+            if node.unique_id not in run.trail.begun:
                 # What did not fail is not on the branch any more, or was rejected with the rest.
                 node.previous_batch_results = all_batches(self._retried_results, node.unique_id)
         if _adds(node):
             if self._went_on and run.goes_on(node.unique_id, (node.schema, node.alias)):
                 return
             if self._went_on:
-                if run.has_earlier(node.unique_id):
-                    run.tell(node.unique_id, _BEGUN_ANEW)
-            elif run.has_added(node.unique_id):
+                if node.unique_id in run.candidates.found:
+                    run.told.tell(node.unique_id, _BEGUN_ANEW)
+            elif run.candidates.has_added(node.unique_id):
                 raise SparkwapError(
                     f"{node.schema}.{node.alias} has rows of several commands on the branch "
                     f"{run.branch}, which nobody has published yet. Built anew from main it would "
@@ -725,25 +729,31 @@ class SparkWapAdapter(SparkAdapter):
         )
         at_once = in_place(layout.get("given"))
         return self._placed(
-            lambda run: run.place_table(_identifier(relation), desired, at_once).how
+            lambda run: run.candidates.place_table(_identifier(relation), desired, at_once).how
         )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
         """Build on a clone, as the schema will change; see :meth:`wap_place_table`."""
-        return self._placed(lambda run: run.place_clone(_identifier(relation), changes).how)
+        return self._placed(
+            lambda run: run.candidates.place_clone(_identifier(relation), changes).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_beside(self, relation: BaseRelation) -> str:
         """Build from nothing in the side schema: a view, a replacement, stored failures."""
         kind: Kind = "view" if relation.is_view else "table"
-        return self._placed(lambda run: run.place_beside(_identifier(relation), kind).how)
+        return self._placed(
+            lambda run: run.candidates.place_beside(_identifier(relation), kind).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:
         """Build ``relation`` as a zero-copy copy of the published table ``other``."""
         source = _identifier(other)
-        return self._placed(lambda run: run.place_copy(_identifier(relation), source).how)
+        return self._placed(
+            lambda run: run.candidates.place_copy(_identifier(relation), source).how
+        )
 
     @available.parse(lambda *a, **k: None)
     def wap_built(self, node_id: str, relation: BaseRelation, must_write: bool = True) -> None:
@@ -755,7 +765,7 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: "")
     def wap_location(self, relation: BaseRelation) -> str:
         """A path of its own for a new table."""
-        return self._placed(lambda run: run.location(_identifier(relation)))
+        return self._placed(lambda run: run.candidates.location(_identifier(relation)))
 
     @available.parse(lambda *a, **k: None)
     def wap_published(self, relation: BaseRelation) -> str | None:
@@ -865,7 +875,7 @@ class SparkWapAdapter(SparkAdapter):
         """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
         run = self.current_run()
         if run is not None:
-            run.named(str(model["unique_id"]), named_in(code))
+            run.trail.named(str(model["unique_id"]), named_in(code))
         # PySpark's annotations are those of a classic session.
         spark = cast("SparkSession", self.connections.connect_session())
         with building(self._node(model)):
@@ -881,7 +891,7 @@ class SparkWapAdapter(SparkAdapter):
             parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
             run_id=get_invocation_id(),
             meta_of=self._manifest_facts().meta,
-            tell=lambda notice: run.tell(node_id, notice) if run else None,
+            tell=lambda notice: run.told.tell(node_id, notice) if run else None,
             published=lambda: self.wap_published(
                 self.Relation.create(schema=model["schema"], identifier=model["alias"])
             ),
@@ -1267,7 +1277,7 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         if run is None:
             return None
-        return run.error_if(test_id, self._manifest_facts().severity(test_id))
+        return run.rules.error_if(test_id, self._manifest_facts().severity(test_id))
 
     @available.parse(lambda *a, **k: None)
     def wap_sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
@@ -1347,7 +1357,7 @@ class SparkWapAdapter(SparkAdapter):
         """Keep what a node's build has to tell, one line, for the summary of the run."""
         run = self.current_run()
         if run is not None:
-            run.tell(node_id, notice)
+            run.told.tell(node_id, notice)
 
     @available.parse(lambda *a, **k: "")
     def wap_seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:

@@ -1,0 +1,224 @@
+"""The end of a run: what is written when its facts are gathered and the gate has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sparkwap.catalog import (
+    BranchItem,
+    CommitUnknown,
+    Difference,
+    LedgerRows,
+    Mismatch,
+    PublishRefused,
+    PublishTorn,
+    PublishUnverified,
+    Read,
+    SideItem,
+)
+from sparkwap.core import names, steps
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.steps import reached
+from sparkwap.gate.verdicts import Decision, decide
+from sparkwap.ledger.manifests import Packed
+from sparkwap.runs import rebuild
+from sparkwap.runs.candidates import Candidates
+from sparkwap.runs.gathering import Facts
+from sparkwap.runs.rows import Rows, refused_rows
+from sparkwap.runs.trail import Trail
+from sparkwap.runs.types import DAY_MS, Closing, Invocation, Target, Told
+
+REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
+"""dbt's commands that may build again what main moved away under."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be written.
+
+    Attributes:
+        items: what is published, all or nothing.
+        rows: the ledger's rows of the run.
+        reads: what was read from ``main`` for what is published: the nodes that it was read for.
+        code_hash: hash of the project's code; None where the ledger is to have none.
+    """
+
+    items: tuple[BranchItem | SideItem, ...]
+    rows: tuple[LedgerRows, ...]
+    reads: Mapping[Read, Collection[str]]
+    code_hash: str | None
+
+
+class Closer:
+    """Ends a run: decides on its facts, plans what is written, and writes it.
+
+    :param manifest: tells the project's code, for the ledger; asked once.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        candidates: Candidates,
+        trail: Trail,
+        told: Told,
+        manifest: Callable[[], Packed] | None,
+    ) -> None:
+        self._invocation = invocation
+        self._candidates = candidates
+        self._lake = candidates.lake
+        self._trail = trail
+        self._told = told
+        self._manifest = manifest
+
+    def close(self, facts: Facts, *, watched: bool) -> Closing:
+        """Let the gate decide, and write what follows; nothing was written before."""
+        decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
+        reached(steps.DECIDED, run_id=self._invocation.run_id, branch=self._invocation.branch)
+        started = datetime.now(UTC)
+        plan = self._plan(facts, decision)
+        refused: str | None = None
+        refusals: dict[str, tuple[Difference, ...]] = {}
+        again: rebuild.Rebuild | rebuild.GiveUp = rebuild.GiveUp()
+        if plan.items:
+            try:
+                self._publish(plan)
+            except (CommitUnknown, PublishTorn, PublishUnverified):
+                raise
+            except SparkwapError as error:
+                refused = str(error)
+                if isinstance(error, PublishRefused):
+                    refusals = self._stopped(error.mismatches, plan.reads)
+                    again = self._plan_rebuild(refusals, facts)
+                # The run goes on with a rebuild, and its own row waits for the end of that.
+                goes_on = isinstance(again, rebuild.Rebuild)
+                told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
+                refused = self._record_refusal(told, refused)
+        elif facts.nodes:
+            self._lake.ledger.append(plan.rows)
+        return Closing(
+            decision,
+            facts.nodes,
+            published=0 if refused else len(plan.items),
+            refused=refused,
+            seconds=(datetime.now(UTC) - started).total_seconds(),
+            earlier=facts.earlier,
+            notices={node_id: tuple(told) for node_id, told in self._told.notices.items()},
+            refusals=refusals,
+            rebuild=again if isinstance(again, rebuild.Rebuild) else None,
+            gave_up=again.reason if isinstance(again, rebuild.GiveUp) else "",
+            in_series=not self._lake.store.rows.atomic,
+            watched=watched,
+            caught=facts.caught,
+            continued=frozenset(self._trail.continued),
+            code_hash=plan.code_hash,
+        )
+
+    def _plan(self, facts: Facts, decision: Decision) -> Plan:
+        code: Packed | None = None
+        kept = decision.publish or not self._invocation.is_own
+        if self._manifest is not None and facts.nodes and kept:
+            # What others may publish later has its code on record; of all else nobody asks.
+            code = self._manifest()
+        built, targets = self._candidates.built, self._candidates.targets
+        rows = Rows(
+            self._invocation, self._candidates, self._trail, self._told, facts, decision
+        ).all(code)
+        return Plan(
+            tuple(self._item(targets[built[n]]) for n in decision.publish),
+            tuple(rows),
+            self._all_reads(facts, decision),
+            code.hash if code else None,
+        )
+
+    def _publish(self, plan: Plan) -> None:
+        settings = self._invocation.settings
+        days = settings.tag_retention_days
+        receipt = self._lake.publish(
+            list(plan.items),
+            run_id=self._invocation.run_id,
+            tag=names.publish_tag(self._invocation.run_id),
+            tag_max_age_ms=None if days is None else days * DAY_MS,
+            branch=self._invocation.branch,
+            appends=list(plan.rows),
+            read=list(plan.reads),
+            strict_reads=settings.reads == "strict",
+            manifest_hash=plan.code_hash,
+        )
+        self._tell_moved(receipt.moved_reads, plan.reads)
+
+    def _all_reads(self, facts: Facts, decision: Decision) -> dict[Read, set[str]]:
+        """What was read from ``main`` for what is published -> the nodes that it was read for."""
+        publish = set(decision.publish)
+        read_for = {node_id: {node_id} for node_id in publish}
+        read_for |= {test.test_id: set(test.reads) & publish for test in facts.tests}
+        found: dict[Read, set[str]] = {}
+        for reader, tokens in facts.reads.items():
+            for name, token in tokens.items():
+                schema, _, table = name.partition(".")
+                nodes = read_for.get(reader)
+                if nodes and (schema, table) not in self._candidates.targets:
+                    found.setdefault(Read((schema, table), token), set()).update(nodes)
+        return found
+
+    def _item(self, target: Target) -> BranchItem | SideItem:
+        if target.how == "branch":
+            branch = self._invocation.branch
+            return BranchItem(target.identifier, branch, target.base, int(str(target.candidate)))
+        return SideItem(
+            target.identifier,
+            str(target.side_schema),
+            str(target.candidate),
+            target.base_metadata,
+        )
+
+    def _plan_rebuild(
+        self, refusals: Mapping[str, Collection[Difference]], facts: Facts
+    ) -> rebuild.Rebuild | rebuild.GiveUp:
+        run = self._invocation
+        if run.rebuild_of is not None or run.command not in REBUILDING:
+            # A rebuild is tried again by the run that it is of; an operation builds nothing.
+            return rebuild.GiveUp()
+        buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
+        # Built in several runs: another build of it would build a part.
+        buildable = buildable - self._trail.continued
+        tries = run.settings.rebuilds
+        return rebuild.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)
+
+    def _stopped(
+        self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]
+    ) -> dict[str, tuple[Difference, ...]]:
+        """Node id -> what the catalog found different that concerns it."""
+        of_table = {key: node_id for node_id, key in self._candidates.built.items()}
+        found: dict[str, set[Difference]] = {}
+        for mismatch in mismatches:
+            if mismatch.kind == "read":
+                readers = (
+                    ns for read, ns in reads.items() if read.identifier == mismatch.identifier
+                )
+                stopped = {node_id for nodes in readers for node_id in nodes}
+            else:
+                stopped = {of_table.get(mismatch.identifier, ".".join(mismatch.identifier))}
+            for node_id in stopped:
+                found.setdefault(node_id, set()).add(mismatch.kind)
+        return {node_id: tuple(sorted(kinds)) for node_id, kinds in found.items()}
+
+    def _tell_moved(self, moved: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]) -> None:
+        for one in moved:
+            nodes = {
+                n for read, ns in reads.items() if read.identifier == one.identifier for n in ns
+            }
+            self._told.tell(
+                min(nodes),
+                f"{'.'.join(one.identifier)} was read at {one.expected}, and is at {one.found} now "
+                "(wap_reads: strict would have built on that)",
+            )
+
+    def _record_refusal(self, rows: Sequence[LedgerRows], refused: str) -> str:
+        try:
+            self._lake.ledger.append(rows)
+        except SparkwapError as error:
+            # What stopped the publish, a full disk say, may stop the ledger as well.
+            return f"{refused}\nThe ledger does not know of it: {error}"
+        return refused

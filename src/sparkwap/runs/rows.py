@@ -1,0 +1,194 @@
+"""The rows of a run in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sparkwap.catalog import Difference, LedgerRows
+from sparkwap.gate.summary import LEFTOVER, MOVED
+from sparkwap.gate.verdicts import NOT_RUN, BuiltNode, Decision, TestResult
+from sparkwap.ledger.manifests import Packed
+from sparkwap.runs.candidates import Candidates
+from sparkwap.runs.gathering import Facts
+from sparkwap.runs.trail import Trail
+from sparkwap.runs.types import Invocation, Told
+
+
+def run_row(
+    run: Invocation, outcome: str, code_hash: str | None = None, **more: Any
+) -> dict[str, Any]:
+    """The row of this run in the ledger's ``runs``, which ends it."""
+    return {
+        "run_id": run.run_id,
+        "branch": run.branch,
+        "command": run.command,
+        "project": run.project,
+        "target": run.target_name,
+        "started_at": run.started_at,
+        "ended_at": datetime.now(UTC),
+        "outcome": outcome,
+        "message": None,
+        "tries": 0,
+        "waited_seconds": 0.0,
+        "rebuild_of": run.rebuild_of,
+        "manifest_hash": code_hash,
+        "as_of": str(run.replay.moment) if run.replay else None,
+        "pins": run.replay.told() if run.replay else {},
+        **more,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Makes the rows of a run that was decided on."""
+
+    run: Invocation
+    candidates: Candidates
+    trail: Trail
+    told: Told
+    facts: Facts
+    decision: Decision
+
+    def all(self, code: Packed | None) -> list[LedgerRows]:
+        """The rows of all tables; ``code`` is the project's, where the ledger shall have it."""
+        now = datetime.now(UTC)
+        row = run_row(self.run, self.decision.outcome, code.hash if code else None)
+        return [
+            LedgerRows("manifests", self._manifest(code, now) if code else []),
+            LedgerRows("runs", [row]),
+            LedgerRows(
+                "nodes",
+                [
+                    self._node(node, now)
+                    for node in self.facts.nodes
+                    # What its own project has said of a node is not for another one to change.
+                    if node.kind not in (LEFTOVER, MOVED)
+                    and (node.known or node.node_id in self.trail.begun)
+                ],
+            ),
+            LedgerRows("tests", self._tests(now)),
+            LedgerRows("metrics", [row for one in self.facts.fresh for row in self._metrics(one)]),
+            *self.told.rows,
+        ]
+
+    def _manifest(self, code: Packed, now: datetime) -> list[dict[str, Any]]:
+        return [
+            {
+                "hash": code.hash,
+                "project": self.run.project,
+                "run_id": self.run.run_id,
+                "stored_at": now,
+                "content": code.content,
+            }
+        ]
+
+    def _tests(self, now: datetime) -> list[dict[str, Any]]:
+        by_id = {test.test_id: test for test in self.facts.tests}
+        return [
+            {
+                "run_id": self.run.run_id,
+                "branch": self.run.branch,
+                "test_id": one.test_id,
+                "test_name": by_id[one.test_id].name if one.test_id in by_id else "",
+                "status": one.status,
+                "failures": one.failures,
+                "severity": by_id[one.test_id].severity if one.test_id in by_id else "",
+                "message": one.message,
+                "audited": dict(one.audited),
+                "executed_at": now,
+                "reads": self.trail.reads.get(one.test_id, {}),
+                "finding": one.finding,
+                "seconds": self.facts.seconds.get(one.test_id),
+                "inputs": one.rule.inputs if one.rule else None,
+            }
+            for one in self.facts.fresh
+        ]
+
+    def _metrics(self, result: TestResult) -> list[dict[str, Any]]:
+        """The metrics behind a test's result; none where it did not see the candidate, or all."""
+        measured = self.told.measures.get(result.test_id)
+        candidate = result.audited.get(measured.node_id) if measured else None
+        target = self.candidates.of(measured.node_id) if measured else None
+        if measured is None or candidate is None or target is None or result.status in NOT_RUN:
+            return []
+        if candidate != target.candidate:
+            # Another run has put its own there, and which of the two was measured nobody knows.
+            return []
+        schema, name = target.identifier
+        common = {
+            "run_id": self.run.run_id,
+            "branch": self.run.branch,
+            "test_id": result.test_id,
+            "schema": schema,
+            "name": name,
+        }
+        return measured.rows(common, candidate)
+
+    def _node(self, node: BuiltNode, now: datetime) -> dict[str, Any]:
+        target = self.candidates.of(node.node_id)
+        verdict = self.decision.verdicts[node.node_id]
+        schema, _, name = node.name.partition(".")
+        branch = target is not None and target.how == "branch"
+        return {
+            "run_id": self.run.run_id,
+            "branch": self.run.branch,
+            "node_id": node.node_id,
+            "resource_type": node.kind,
+            "schema": schema,
+            "name": name,
+            "how": target.how if target else None,
+            "base_snapshot": target.base if target else None,
+            "base_metadata": target.base_metadata if target else None,
+            "candidate_snapshot": int(node.candidate) if branch and node.candidate else None,
+            "candidate_metadata": None if branch else node.candidate,
+            "status": node.status,
+            "problem": node.problem,
+            "parents": sorted(node.parents),
+            "built_on": self.facts.built_on.get(node.node_id, {}),
+            "verdict": verdict.outcome,
+            "reason": "; ".join(verdict.reasons) or None,
+            "built_at": now,
+            "reads": self.trail.reads.get(node.node_id)
+            or self.facts.earlier_reads.get(node.node_id, {}),
+            "seconds": self.facts.seconds.get(node.node_id),
+        }
+
+
+def refused_rows(
+    rows: Sequence[LedgerRows],
+    message: str,
+    refusals: Mapping[str, Sequence[Difference]],
+    *,
+    goes_on: bool,
+) -> list[LedgerRows]:
+    """The ledger's rows of a run whose publish the catalog refused."""
+    changed = []
+    for one in rows:
+        if one.table == "runs" and goes_on:
+            continue
+        if one.table == "runs":
+            one = LedgerRows(
+                "runs", [{**row, "outcome": "rejected", "message": message} for row in one.rows]
+            )
+        if one.table == "nodes":
+            one = LedgerRows(
+                "nodes",
+                [
+                    # Later than the rows that a journalled publish has written before it began.
+                    {
+                        **row,
+                        "verdict": "rejected",
+                        "reason": message,
+                        "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
+                        "built_at": datetime.now(UTC),
+                    }
+                    if row["verdict"] == "published"
+                    else row
+                    for row in one.rows
+                ],
+            )
+        changed.append(one)
+    return changed

@@ -1,0 +1,199 @@
+"""What the statements of a run have read, by its order: what was built before them, what after."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from sparkwap.catalog import Identifier
+from sparkwap.core import names
+from sparkwap.core.sqllex import ANY_RELATION
+from sparkwap.gate.verdicts import BuiltNode
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.types import TestFact
+
+_READ_TOO_EARLY = (
+    "it read {} before this run had built that, as dbt does not know that it does; name it by "
+    "ref(), which gives the order, or build this one again"
+)
+
+
+@dataclass(slots=True)
+class Named:
+    """What the statements of a node or test have named, and when the first and last of them was."""
+
+    first: int
+    last: int = 0
+    relations: set[Identifier] = field(default_factory=set)
+
+
+class Trail:
+    """When the nodes of a run began and ended, and what they and its tests have named and read.
+
+    Safe for use by dbt's threads.
+
+    Attributes:
+        begun: the step at which a node was begun, by node.
+        continued: the nodes that add to what an earlier run has built.
+        stood: the candidates that stood on the branch when a node was built, by node.
+        naming: what the statements of a node or test have named.
+        reads: what a node or test has read from ``main``: name to token.
+    """
+
+    def __init__(self) -> None:
+        self.begun: dict[str, int] = {}
+        self.continued: set[str] = set()
+        self.stood: dict[str, dict[str, str]] = {}
+        self.naming: dict[str, Named] = {}
+        self.reads: dict[str, dict[str, str]] = {}
+        self._done: dict[str, int] = {}
+        self._steps = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def begin(self, node_id: str) -> bool:
+        """Record that a node is begun; returns whether it is for the first time."""
+        with self._lock:
+            first = node_id not in self.begun
+            self.begun.setdefault(node_id, next(self._steps))
+        return first
+
+    def go_on(self, node_id: str, stands: Callable[[], bool]) -> bool:
+        """Whether a node adds to what an earlier run has built: asked once, if it has not begun."""
+        with self._lock:
+            if node_id not in self.begun and stands():
+                self.begun[node_id] = next(self._steps)
+                self.continued.add(node_id)
+            return node_id in self.continued
+
+    def end(self, node_id: str, stood: dict[str, str]) -> None:
+        """Record that a node is built, and what stood on the branch then."""
+        with self._lock:
+            if node_id not in self.continued:
+                stood.pop(node_id, None)
+            self.stood.setdefault(node_id, stood)
+            self._done[node_id] = next(self._steps)
+
+    def finished(self, node_id: str) -> float:
+        """When this run had built a node: never if it only began, before all if not even that."""
+        return self._done.get(node_id, math.inf if node_id in self.begun else 0)
+
+    def named(self, reader: str, relations: AbstractSet[Identifier]) -> None:
+        """Record what a statement of a node or test names, whether dbt knows of it or not.
+
+        :param reader: the node's or test's id.
+        :param relations: see :func:`sparkwap.core.sqllex.relation_names`.
+        """
+        with self._lock:
+            step = next(self._steps)
+            named = self.naming.setdefault(reader, Named(first=step))
+            named.last = step
+            named.relations |= relations
+
+    def read(self, reader: str, tokens: dict[str, str]) -> None:
+        """Record what a node or test reads from ``main``: name to token."""
+        with self._lock:
+            self.reads[reader] = tokens
+
+
+class ByName:
+    """What the statements of nodes and tests have read and dbt knows nothing of.
+
+    By a source that names a model of the same run, by a name in the text, through a view: what
+    such a statement has read was the candidate if that was begun before it.
+
+    Attributes:
+        first: what a node has read that was built before, by node.
+        early: the nodes that a test has read before they were built, by test.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        branch: str,
+        trail: Trail,
+        found: Mapping[str, str],
+        nodes: Sequence[BuiltNode],
+    ) -> None:
+        self._lake = lake
+        self._branch = branch
+        self._trail = trail
+        self._found = found
+        self._of_name = {node.name.lower(): node.node_id for node in nodes}
+        self._name_of = {node.node_id: node.name for node in nodes}
+        schemas = lake.schemas() if trail.naming else ()
+        self._schemas = {schema.lower(): schema for schema in schemas}
+        self._views: dict[str, dict[str, str]] = {}
+        self._behind: dict[Identifier, frozenset[Identifier]] = {}
+        self.first: dict[str, frozenset[str]] = {}
+        self.early: dict[str, set[str]] = {}
+
+    def node(self, node: BuiltNode) -> BuiltNode:
+        """A node with all that it has read for its parents; read too early, with that problem."""
+        told = self._trail.naming.get(node.node_id)
+        if told is None:
+            return node
+        begun, finished = self._trail.begun, self._trail.finished
+        found = self._read_by(node.node_id)
+        # One that was begun later, and had left nothing here before, was read from main.
+        found = {one for one in found if one in self._found or begun.get(one, 0) < told.last}
+        # What only Spark knows may be any of them, and is most likely none.
+        named = found if ANY_RELATION not in told.relations else set()
+        early = sorted(one for one in named if finished(one) > told.first)
+        # What only Spark knows may be one that was built later: nothing of it was read.
+        before = {one for one in found if finished(one) <= told.first}
+        self.first[node.node_id] = node.parents | before
+        problem = node.problem
+        if early and problem is None and node.status == "built":
+            problem = _READ_TOO_EARLY.format(", ".join(self._name_of[one] for one in early))
+        return replace(node, parents=node.parents | found, problem=problem)
+
+    def test(self, test: TestFact) -> TestFact:
+        """A test with all that it has read."""
+        told = self._trail.naming.get(test.test_id)
+        if told is None:
+            return test
+        named = self._read_by(test.test_id)
+        found = {one for one in named if self._trail.finished(one) < told.first}
+        if ANY_RELATION not in told.relations:
+            # It has read what was there before, and nothing of what is to be published.
+            early = {one for one in named - found if one in self._trail.begun}
+            self.early[test.test_id] = early
+            found |= early
+        return replace(test, reads=test.reads | found)
+
+    def _read_by(self, reader: str) -> set[str]:
+        of_name = self._of_name
+        seen: set[Identifier] = set()
+        todo = set(self._trail.naming[reader].relations)
+        while todo:
+            schema, name = todo.pop()
+            one = (names.split_side_schema(schema, self._branch) or schema, name)
+            if one not in seen and (one == ANY_RELATION or one[0] in self._schemas):
+                seen.add(one)
+                todo |= self._behind_of(one)
+        found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
+        return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
+
+    def _views_of(self, schema: str) -> dict[str, str]:
+        if schema not in self._views:
+            known = schema in self._schemas
+            kinds = self._lake.relations(self._schemas[schema]) if known else {}
+            views = {name.lower(): name for name, kind in kinds.items() if kind == "view"}
+            self._views[schema] = views
+        return self._views[schema]
+
+    def _behind_of(self, one: Identifier) -> frozenset[Identifier]:
+        """What a view reads, on the branch if it stands there; nothing for a table."""
+        if one not in self._behind:
+            found: frozenset[Identifier] = frozenset()
+            for schema in (names.side_schema(one[0], self._branch), one[0]):
+                name = self._views_of(schema).get(one[1])
+                if name is not None:
+                    found = self._lake.view_reads((self._schemas[schema], name))
+                    break
+            self._behind[one] = found
+        return self._behind[one]
