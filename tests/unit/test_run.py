@@ -279,8 +279,9 @@ def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began
     other.close([NODE], [TEST], [], KNOWN)
     both = replace(TEST, reads=frozenset({NODE.node_id, OTHER.node_id}))
     closing = run.close([OTHER], [both], [PASSED], KNOWN)
-    reasons = ("test ids did not read the audit branch",)
-    assert {v.reasons for v in closing.decision.verdicts.values()} == {reasons}
+    for verdict in closing.decision.verdicts.values():
+        (reason,) = verdict.reasons
+        assert "as it stands on the branch" in reason
     assert live(lake) == [1]
 
 
@@ -905,6 +906,63 @@ def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
     run.trail.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
     closing = run.close([NODE], [replace(TEST, reads=frozenset())], [FAILED])
     assert set(closing.rejected()) == {NODE.node_id}
+
+
+@pytest.mark.parametrize(
+    ("where", "beside", "published"),
+    [
+        ("shop.orders", False, 1),
+        ("other.orders", False, 0),
+        ("shop__dev.orders", True, 1),
+        ("SHOP__DEV.Orders", True, 1),
+        ("shop.orders", True, 0),
+        ("identifier(?)", True, 0),
+    ],
+)
+def test_a_test_counts_where_it_has_read_the_candidate(
+    lake: Lake, where: str, beside: bool, published: int
+) -> None:
+    run = a_run(lake)
+    run.begin(NODE.node_id, ORDERS)
+    place = ORDERS
+    if beside:
+        target = run.candidates.place_clone(ORDERS, ["a column"])
+        place = (str(target.side_schema), "orders")
+    else:
+        run.candidates.place_table(ORDERS, KEPT)
+    branch = "main" if beside else run.branch
+    lake.catalog.load_table(place).append(rows(2), branch=branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    run.trail.named(TEST.test_id, relation_names(f"select * from {where}"))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.published == published
+    if not published:
+        (reason,) = closing.decision.verdicts[NODE.node_id].reasons
+        assert "did not read shop.orders as it stands on the branch" in reason
+
+
+def test_a_table_that_is_looked_at_by_its_metadata_is_read_where_it_stands(lake: Lake) -> None:
+    run = a_run(lake)
+    run.begin(NODE.node_id, ORDERS)
+    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    lake.catalog.load_table(beside).append(rows(2))
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    run.looked_at(TEST.test_id, ORDERS)
+    assert run.close([NODE], [TEST], [PASSED]).published == 1
+
+
+def test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it(
+    lake: Lake,
+) -> None:
+    run = a_run(lake, publish="lineage")
+    run.begin(NODE.node_id, ORDERS)
+    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    lake.catalog.load_table(beside).append(rows(2))
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
+    another_table(run, 3)
+    closing = run.close([NODE, OTHER], [TEST], [PASSED])
+    assert "it read shop.orders as readers of main have it" in closing.rejected()[OTHER.node_id]
 
 
 class TestCandidatesOfOthers:

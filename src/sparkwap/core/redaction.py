@@ -37,9 +37,7 @@ _SHAPES = (
     _IN_URI,
     _ASSIGNED,
     # password: x, auth_token: x; but not what stands after "at or near token:".
-    re.compile(
-        rf"(?P<head>(?:{_NAMED}|\w[-_.]token)[\w.\-]*:\s?['\"]?){_VALUE}", re.IGNORECASE
-    ),
+    re.compile(rf"(?P<head>(?:{_NAMED}|\w[-_.]token)[\w.\-]*:\s?['\"]?){_VALUE}", re.IGNORECASE),
     # Authorization: Bearer x, "header.authorization" = 'Basic x'
     re.compile(
         r"(?P<head>\bauthorization['\"]?\s?[:=]\s?['\"]?"

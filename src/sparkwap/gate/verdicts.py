@@ -507,7 +507,11 @@ def _why_missing(results: Sequence[TestResult], read: Sequence[BuiltNode]) -> st
     stale = _unique(node.name for node, token in seen if token and token != node.candidate)
     if stale:
         return f"audited an older candidate of {_some(stale)}"
-    return "did not read the audit branch"
+    blind = _some(_unique(node.name for node, token in seen if not token))
+    return (
+        f"did not read {blind} as it stands on the branch: name it by ref(), and build the views "
+        "in between along"
+    )
 
 
 def _said(test: AuditTest, result: TestResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,8 @@ LEFT = (
     "left on the branch by an earlier run, and not audited as it is now; build it again, or drop "
     "the branch"
 )
+
+_ENDED = ("pass", "warn", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Gathering:
         earlier = BranchHistory((), ()) if own else self._lake.ledger.branch_history(branch)
         mine = frozenset(self._candidates.built)
         built = self._all_nodes(nodes, earlier.nodes, known)
-        by_name = ByName(self._lake, branch, self._trail, self._candidates.found, built)
+        by_name = ByName(self._lake, branch, self._trail, self._candidates, built)
         built = [by_name.node(node) for node in built]
         tests = [by_name.test(test) for test in tests]
         caught = tuple(self._caught())
@@ -119,7 +122,7 @@ class Gathering:
         read = [t for t in tests if t.reads & there.keys()]
         # dbt runs none that is off; those of tables that are off say nothing of what was built.
         disabled = [TestSeen(t.test_id, "disabled", None, None) for t in read if t.disabled]
-        fresh = self._results(tests, [*seen, *disabled], tokens, by_name.early)
+        fresh = self._results(tests, [*seen, *disabled], tokens, by_name)
         results = [*fresh, *map(_result_of, earlier.tests)]
         expected = self._expected(read, results)
         if settings.warnings != "publish":
@@ -356,20 +359,22 @@ class Gathering:
         tests: Sequence[TestFact],
         seen: Sequence[TestSeen],
         tokens: Mapping[str, str],
-        early: Mapping[str, Collection[str]],
+        by_name: ByName,
     ) -> list[TestResult]:
         by_id = {test.test_id: test for test in tests}
+
+        def read(one: TestSeen) -> AbstractSet[str]:
+            reads = _reads(by_id.get(one.test_id)) - by_name.early.get(one.test_id, set())
+            # A test that ended in an error may not have come to its statement.
+            return reads & by_name.seen.get(one.test_id, reads) if one.status in _ENDED else reads
+
         return [
             TestResult(
                 one.test_id,
                 self._status_of(one, by_id.get(one.test_id)),
                 one.failures,
                 one.message,
-                {
-                    n: tokens[n]
-                    for n in _reads(by_id.get(one.test_id))
-                    if n in tokens and n not in early.get(one.test_id, ())
-                },
+                {n: tokens[n] for n in read(one) & tokens.keys()},
                 self._told.findings.get(one.test_id),
                 _rule_of(by_id.get(one.test_id)),
             )

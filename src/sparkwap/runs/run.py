@@ -185,6 +185,15 @@ class Run:
             tokens = {".".join(one.identifier): one.token for one in self.lake.read(outside)}
             self.trail.read(reader, tokens)
 
+    def looked_at(self, reader: str, identifier: Identifier) -> None:
+        """Record that a node or test has read a table or view by its metadata, where it stands.
+
+        :param reader: the node's or test's id.
+        """
+        schema, name = identifier
+        place = self.candidates.overlay.schema_of(schema, name)
+        self.trail.named(reader, {(place.lower(), name.lower())})
+
     def pin(self, outside: Iterable[Outside]) -> None:
         """Read what this run does not build as of its replay's moment, from now on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -14,11 +14,16 @@ from sparkwap.core import names
 from sparkwap.core.sqllex import ANY_RELATION
 from sparkwap.gate.verdicts import BuiltNode
 from sparkwap.publish.lake import Lake
+from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.types import TestFact
 
 _READ_TOO_EARLY = (
     "it read {} before this run had built that, as dbt does not know that it does; name it by "
     "ref(), which gives the order, or build this one again"
+)
+_READ_LIVE = (
+    "it read {} as readers of main have it, not as built here; name it by ref(), and build the "
+    "views in between along"
 )
 
 
@@ -105,9 +110,15 @@ class ByName:
     By a source that names a model of the same run, by a name in the text, through a view: what
     such a statement has read was the candidate if that was begun before it.
 
+    A candidate in a side schema is read under the name that it has there, and under no other: its
+    live name, or a live view over that, gives what readers of `main` have. One on the branch of its
+    table is what the live name gives to a session of the run.
+
     Attributes:
         first: what a node has read that was built before, by node.
         early: the nodes that a test has read before they were built, by test.
+        seen: the nodes whose candidates a test has read where they stand, by test; nothing of tests
+            that have sent no statement.
     """
 
     def __init__(
@@ -115,13 +126,17 @@ class ByName:
         lake: Lake,
         branch: str,
         trail: Trail,
-        found: Mapping[str, str],
+        candidates: Candidates,
         nodes: Sequence[BuiltNode],
     ) -> None:
         self._lake = lake
         self._branch = branch
         self._trail = trail
-        self._found = found
+        self._found = candidates.found
+        self._beside = {
+            (side.lower(), name.lower()): (schema.lower(), name.lower())
+            for (schema, name), side in candidates.overlay.members().items()
+        }
         self._of_name = {node.name.lower(): node.node_id for node in nodes}
         self._name_of = {node.node_id: node.name for node in nodes}
         schemas = lake.schemas() if trail.naming else ()
@@ -130,6 +145,7 @@ class ByName:
         self._behind: dict[Identifier, frozenset[Identifier]] = {}
         self.first: dict[str, frozenset[str]] = {}
         self.early: dict[str, set[str]] = {}
+        self.seen: dict[str, set[str]] = {}
 
     def node(self, node: BuiltNode) -> BuiltNode:
         """A node with all that it has read for its parents; read too early, with that problem."""
@@ -147,15 +163,22 @@ class ByName:
         before = {one for one in found if finished(one) <= told.first}
         self.first[node.node_id] = node.parents | before
         problem = node.problem
-        if early and problem is None and node.status == "built":
-            problem = _READ_TOO_EARLY.format(", ".join(self._name_of[one] for one in early))
-        return replace(node, parents=node.parents | found, problem=problem)
+        if problem is None and node.status == "built":
+            live = sorted((found & self._read_in_place(node.node_id)[1]) - set(early))
+            faults = {_READ_TOO_EARLY: early, _READ_LIVE: live}
+            problem = "; ".join(
+                text.format(", ".join(self._name_of[one] for one in which))
+                for text, which in faults.items()
+                if which
+            )
+        return replace(node, parents=node.parents | found, problem=problem or None)
 
     def test(self, test: TestFact) -> TestFact:
         """A test with all that it has read."""
         told = self._trail.naming.get(test.test_id)
         if told is None:
             return test
+        self.seen[test.test_id] = self._read_in_place(test.test_id)[0]
         named = self._read_by(test.test_id)
         found = {one for one in named if self._trail.finished(one) < told.first}
         if ANY_RELATION not in told.relations:
@@ -178,6 +201,24 @@ class ByName:
         found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
         return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
 
+    def _read_in_place(self, reader: str) -> tuple[set[str], set[str]]:
+        """The nodes whose candidates a node or test has read, and those that it has read live."""
+        in_place: set[str] = set()
+        live: set[str] = set()
+        seen: set[Identifier] = set()
+        todo = set(self._trail.naming[reader].relations)
+        beside = set(self._beside.values())
+        while todo:
+            one = todo.pop()
+            if one in seen or one[0] not in self._schemas:
+                continue
+            seen.add(one)
+            todo |= self._view_text(one)
+            node_id = self._of_name.get(".".join(self._beside.get(one, one)))
+            if node_id is not None and node_id != reader:
+                (live if one in beside else in_place).add(node_id)
+        return in_place, live - in_place
+
     def _views_of(self, schema: str) -> dict[str, str]:
         if schema not in self._views:
             known = schema in self._schemas
@@ -188,12 +229,17 @@ class ByName:
 
     def _behind_of(self, one: Identifier) -> frozenset[Identifier]:
         """What a view reads, on the branch if it stands there; nothing for a table."""
+        side = (names.side_schema(one[0], self._branch).lower(), one[1])
+        return self._view_text(side if side[1] in self._views_of(side[0]) else one)
+
+    def _view_text(self, one: Identifier) -> frozenset[Identifier]:
+        """What the text of a view reads; nothing for a table."""
         if one not in self._behind:
-            found: frozenset[Identifier] = frozenset()
-            for schema in (names.side_schema(one[0], self._branch), one[0]):
-                name = self._views_of(schema).get(one[1])
-                if name is not None:
-                    found = self._lake.view_reads((self._schemas[schema], name))
-                    break
-            self._behind[one] = found
+            name = self._views_of(one[0]).get(one[1])
+            beyond = (
+                frozenset()
+                if name is None
+                else self._lake.view_reads((self._schemas[one[0]], name))
+            )
+            self._behind[one] = beyond
         return self._behind[one]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from importlib.metadata import version
+from pprint import pformat
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
+from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
 from dbt.adapters.sparkwap.facts import Manifest, audited_again, deferred, mark_rejected, one_line
 
@@ -284,6 +288,40 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     assert inputs(7) == inputs(7)
     assert (inputs(7) == inputs(8)) == (name in ("environment", "none"))
     assert not {"var most", "env_var MOST"} & set(inputs(7, "most", "MOST"))
+
+
+def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    test = node("test", "t", "orders")
+    test.raw_code = "{{ var('most', 1) }} {{ env_var('MOST', 1) }}"
+    test.unrendered_config, test.test_metadata = {}, None
+    test.original_file_path, test.depends_on.macros = "models/o.yml", []
+
+    def inputs(
+        parsed: str, now: str | None, vars_then: Any = MappingProxyType({})
+    ) -> set[tuple[str, str]]:
+        if now is None:
+            monkeypatch.delenv("MOST", raising=False)
+        else:
+            monkeypatch.setenv("MOST", now)
+        args = SimpleNamespace(profile=None, target="dev")
+        text = "\x00".join([pformat(dict(vars_then)), "", "dev", version("dbt-core")])
+        manifest = SimpleNamespace(
+            nodes={TABLE.unique_id: TABLE, test.unique_id: test},
+            unit_tests={},
+            env_vars={"MOST": parsed},
+            state_check=SimpleNamespace(vars_hash=FileHash.from_contents(text)),
+        )
+        config = SimpleNamespace(cli_vars={}, args=args)
+        (fact,) = Manifest(manifest, {}, (), config).tests()
+        return set(fact.inputs.items())
+
+    nothing = DEFAULT_ENV_PLACEHOLDER
+    assert inputs(nothing, None) == set()
+    assert {name for name, _ in inputs("5", None)} == {"env_var MOST"}
+    assert inputs("5", "5") != inputs("4", "5")
+    assert {name for name, _ in inputs(nothing, None, {"most": 9})} == {"var most"}
 
 
 @pytest.mark.parametrize(

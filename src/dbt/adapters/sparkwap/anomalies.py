@@ -32,6 +32,7 @@ def known(
     if run is None or ROW_COUNT not in metrics or _where(test):
         return {}
     count = run.row_count(identifier)
+    run.looked_at(str(test["unique_id"]), identifier)
     return {} if count is None else {ROW_COUNT: count}
 
 
@@ -80,6 +81,7 @@ def column_changes(
         else anomaly.column_changes(_columns(published), _columns(candidate), allowed or ())
     )
     if run is not None:
+        run.looked_at(str(test["unique_id"]), identifier)
         run.told.found(str(test["unique_id"]), "; ".join(one.words() for one in found) or None)
     rows = [
         f"({literal(one.column)}, {literal(one.change)}, {_text(one.before)}, {_text(one.after)})"

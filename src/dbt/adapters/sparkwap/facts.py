@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pprint
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
+from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
 from sparkwap.core.redaction import redact
 from sparkwap.gate.thresholds import cannot_fail
@@ -91,6 +94,8 @@ class Manifest:
     :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.
     :param given: the vars of the command line.
     :param varying: names of vars and environment variables that may have any value.
+    :param config: dbt's configuration of the command; None takes for granted that the manifest was
+        parsed with the same vars.
     """
 
     def __init__(
@@ -98,17 +103,18 @@ class Manifest:
         manifest: Any,
         given: Mapping[str, Any] | None = None,
         varying: Collection[str] = (),
+        config: Any = None,
     ) -> None:
         self._outside = {
             f"var {name}": value
             for name, value in (given or {}).items()
             if not name.startswith(_OUR_VARS)
         }
-        of_environment = getattr(manifest, "env_vars", {}).keys() & os.environ.keys()
-        self._outside |= {f"env_var {name}": os.environ[name] for name in of_environment}
+        self._outside |= _environment(getattr(manifest, "env_vars", {}))
         for name in varying:
             self._outside.pop(f"var {name}", None)
             self._outside.pop(f"env_var {name}", None)
+        self._parsed_with = _other_vars(manifest, config) if config is not None else None
         self._macros: Mapping[str, Any] = getattr(manifest, "macros", {})
         self._files: Mapping[str, Any] = getattr(manifest, "files", {})
         self._nodes: Mapping[str, Any] = manifest.nodes
@@ -249,7 +255,7 @@ class Manifest:
         models that it reads, which are a part of its query, and of where the tables and views are
         that it reads.
         """
-        if not self._outside:
+        if not self._outside and self._parsed_with is None:
             return {}
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
@@ -259,12 +265,16 @@ class Manifest:
         return self._tokens(used)
 
     def _tokens(self, used: Collection[str]) -> dict[str, str]:
-        return {
+        found = {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
             for name, value in sorted(self._outside.items())
             # A name that is made at run time may be any.
             if name in used or name.split(" ")[0] in used
         }
+        if self._parsed_with is not None:
+            vars_used = (one for one in used if one.split(" ")[0] == "var")
+            found |= dict.fromkeys(vars_used, self._parsed_with)
+        return found
 
     def _used_by_parent(self, key: str) -> set[str]:
         """What the place of a table that a test reads, or an ephemeral model's text, uses."""
@@ -471,6 +481,39 @@ def one_line(message: str | None) -> str | None:
     text = _MACROS.split(message, maxsplit=1)[0]
     short = redact(_HEADINGS.sub("", " ".join(text.split())))
     return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
+
+
+def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
+    """The environment variables that a manifest was parsed with, as they are now.
+
+    :param parsed: dbt's record of their values. dbt parses anew what uses one that has changed, but
+        not a manifest that its caller hands on: of such a one both values count.
+    """
+    found: dict[str, Any] = {}
+    for name, value in parsed.items():
+        now = os.environ.get(name)
+        then = None if value == DEFAULT_ENV_PLACEHOLDER else value
+        if now is not None or then is not None:
+            found[f"env_var {name}"] = now if now == then else (then, now)
+    return found
+
+
+def _other_vars(manifest: Any, config: Any) -> str | None:
+    """A token of the vars that a manifest was parsed with; None if they are this command's.
+
+    As dbt's own ``ManifestLoader.build_manifest_state_check`` has it. Only a manifest that the
+    caller of dbt hands on can have others.
+    """
+    state = getattr(manifest, "state_check", None)
+    parsed = str(state.vars_hash.checksum) if state is not None else ""
+    args = config.args
+    own = [
+        getattr(args, "profile", "") or "",
+        getattr(args, "target", "") or "",
+        version("dbt-core"),
+    ]
+    text = "\x00".join([pprint.pformat(config.cli_vars), *own])
+    return None if parsed in ("", hashlib.sha256(text.encode()).hexdigest()) else parsed[:_TOKEN]
 
 
 def _used(written: Any) -> set[str]:

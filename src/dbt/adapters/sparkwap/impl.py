@@ -656,7 +656,7 @@ class SparkWapAdapter(SparkAdapter):
 
     def _read_manifest(self) -> facts.Manifest:
         varying = self._settings().varying
-        return facts.Manifest(self.get_macro_resolver(), self._given_vars(), varying)
+        return facts.Manifest(self.get_macro_resolver(), self._given_vars(), varying, self.config)
 
     def _packed_manifest(self) -> manifests.Packed:
         manifest: Any = self.get_macro_resolver()
@@ -1206,6 +1206,9 @@ class SparkWapAdapter(SparkAdapter):
         self.cache.drop_schema(None, relation.schema)
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkColumn]:
+        reader = getattr(self._reading, "node_id", None)
+        if self._run is not None and reader is not None and relation.schema and relation.identifier:
+            self._run.looked_at(reader, (relation.schema, relation.identifier))
         # A relation without a schema is a temporary view, which only its session knows.
         state = self._state(relation) if relation.schema else None
         if state is None:
