@@ -10,11 +10,15 @@ help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # Set up once, and again only when what it installs has changed.
-.venv/.ready: requirements.lock requirements-build.lock requirements-java.lock pyproject.toml scripts/setup
+.venv/.ready: requirements.lock requirements-build.lock requirements-java.lock pyproject.toml scripts/setup scripts/install.sh
 	@scripts/setup
 
+# What tests and lint need beside that; the demo does without.
+.venv/.ready-dev: .venv/.ready requirements-dev.lock
+	@scripts/setup --dev
+
 # Elementary brings 35 packages along, of which one is another version than dbt's here.
-.venv-elementary/.ready: requirements-build.lock requirements-elementary.lock scripts/elementary
+.venv-elementary/.ready: requirements-build.lock requirements-elementary.lock scripts/elementary scripts/install.sh
 	@scripts/elementary
 
 # Streamlit, of which nothing else here has need: it comes when the page is first asked for.
@@ -24,25 +28,25 @@ help: ## show this list
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
 
-test: .venv/.ready ## set up, lint, and run the tests that tell most (minutes)
+test: .venv/.ready-dev ## set up, lint, and run the tests that tell most (minutes)
 	@scripts/test
 
-check-all: .venv/.ready ## run every test (hours); scripts/check-all <part> runs one part
+check-all: .venv/.ready-dev ## run every test (hours); scripts/check-all <part> runs one part
 	@scripts/check-all
 
-lint: .venv/.ready ## ruff, mypy and sqlfluff
+lint: .venv/.ready-dev ## ruff, mypy and sqlfluff
 	@scripts/lint
 
-unit: .venv/.ready ## tests without Spark
+unit: .venv/.ready-dev ## tests without Spark
 	@scripts/check-all unit
 
-functional: .venv/.ready ## tests on a live server
+functional: .venv/.ready-dev ## tests on a live server
 	@scripts/check-all functional
 
-suite: .venv/.ready ## all of dbt's own adapter suite (docs/adapter-suite.md)
+suite: .venv/.ready-dev ## all of dbt's own adapter suite (docs/adapter-suite.md)
 	@scripts/check-all suite
 
-catalogs: .venv/.ready ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
+catalogs: .venv/.ready-dev ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
 	@scripts/catalogs
 
 docs: .venv/.ready ## docs/ as a site: target/site/index.html
@@ -60,10 +64,10 @@ page: .venv/.ready-page ## the quality page, on this machine alone: runs, branch
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready ## the gate, states, histories and diffs, each beside a rival
+bench: .venv/.ready-dev ## the gate, states, histories and diffs, each beside a rival
 	@for what in gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
 
-soak: .venv/.ready ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
+soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
 	@scripts/soak
 
 clean: ## stop the server, and remove the lake and all that was built

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pprint import pformat
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -298,15 +298,13 @@ def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
     test.unrendered_config, test.test_metadata = {}, None
     test.original_file_path, test.depends_on.macros = "models/o.yml", []
 
-    def inputs(
-        parsed: str, now: str | None, vars_then: Any = MappingProxyType({})
-    ) -> set[tuple[str, str]]:
+    def inputs(parsed: str, now: str | None, vars_then: Any = None) -> set[tuple[str, str]]:
         if now is None:
             monkeypatch.delenv("MOST", raising=False)
         else:
             monkeypatch.setenv("MOST", now)
         args = SimpleNamespace(profile=None, target="dev")
-        text = "\x00".join([pformat(dict(vars_then)), "", "dev", version("dbt-core")])
+        text = "\x00".join([pformat(vars_then or {}), "", "dev", version("dbt-core")])
         manifest = SimpleNamespace(
             nodes={TABLE.unique_id: TABLE, test.unique_id: test},
             unit_tests={},

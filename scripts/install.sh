@@ -1,0 +1,95 @@
+# The one way packages are installed here: with uv, by the hashes of a lock file. To be sourced.
+#   environment <venv>       makes it where it is not there, with uv and what builds packages
+#   packages <venv> <lock>   installs what the lock file names
+# Needs Python 3.11 or 3.12. The whole log is <venv>/install.log.
+
+# A package that is built here is built by the pinned tools, without isolation. PySpark is one: its
+# wheel is unpacked at once, so it need not be compressed. With hashes it does not matter which index
+# a package comes from.
+export UV_INDEX_STRATEGY=unsafe-best-match UV_PYTHON_DOWNLOADS=never
+uv_options=(--config-settings-package 'pyspark:--build-option=--compression=stored')
+
+say() { echo "$(basename "$0"): $*"; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" .venv/bin/python python3.12 python3.11 python3 python; do
+        if [ -n "$candidate" ] && "$candidate" -c 'import sys
+sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    say "no Python 3.11 or 3.12 found. Install one, or name it: PYTHON=... make build" >&2
+    return 1
+}
+
+# uv does not read pip's settings: a mirror or a certificate that pip was told of holds for it, too.
+take_pips_settings() {
+    local name value
+    while IFS='=' read -r name value; do
+        value=${value#\'} value=${value%\'}
+        case "${name##*.}" in
+            index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
+            extra-index-url) export UV_INDEX="${UV_INDEX:-${value//\\n/ }}" ;;
+            find-links) export UV_FIND_LINKS="${UV_FIND_LINKS:-${value//\\n/,}}" ;;
+            trusted-host) export UV_INSECURE_HOST="${UV_INSECURE_HOST:-${value//\\n/ }}" ;;
+            proxy) export ALL_PROXY="${ALL_PROXY:-$value}" ;;
+            cert) export SSL_CERT_FILE="${SSL_CERT_FILE:-$value}" ;;
+        esac
+    done < <("$1/bin/python" -m pip config list 2>/dev/null)
+}
+
+# logged <venv> <command ...>: is silent but for where it is, every five seconds.
+logged() {
+    local venv=$1 log=$1/install.log process status=0 told=$SECONDS started=$SECONDS
+    shift
+    "$@" >>"$log" 2>&1 &
+    process=$!
+    # shellcheck disable=SC2064  # the process id of now
+    trap "kill $process 2>/dev/null" INT TERM
+    while kill -0 "$process" 2>/dev/null; do
+        sleep 0.2
+        if ((SECONDS >= told + 5)); then
+            told=$SECONDS
+            say "$(tail -n 1 "$log" | cut -c -100 | sed 's/^ *//') ($((SECONDS - started)) s)"
+        fi
+    done
+    wait "$process" || status=$?
+    trap - INT TERM
+    if [ "$status" -ne 0 ]; then
+        tail -n 20 "$log" >&2
+        say "failed; $venv is incomplete. The whole log: $log. Once mended, run the command again." >&2
+        exit "$status"
+    fi
+}
+
+environment() {
+    local venv=$1 python
+    if ! "$venv/bin/python" -c '' 2>/dev/null; then
+        python=$(find_python) || exit 1
+        say "making $venv with $("$python" --version)"
+        "$python" -m venv --clear "$venv" || {
+            say "this Python cannot make a virtual environment (Debian: apt install python3-venv)" >&2
+            exit 1
+        }
+    fi
+    : >"$venv/install.log"
+    take_pips_settings "$venv"
+    if ! cmp -s requirements-build.lock "$venv/build.lock"; then
+        # pip installs uv, and uv the rest.
+        sed -n '/^uv==/,/[^\\]$/p' requirements-build.lock >"$venv/uv.lock"
+        logged "$venv" "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
+            install --require-hashes -r "$venv/uv.lock"
+        packages "$venv" requirements-build.lock
+        cp requirements-build.lock "$venv/build.lock"
+    fi
+}
+
+packages() {
+    local venv=$1 lock=$2
+    say "installing the packages of $lock"
+    echo "Looking up the packages" >>"$venv/install.log"
+    logged "$venv" "$venv/bin/uv" pip install --python "$venv/bin/python" "${uv_options[@]}" \
+        --no-build-isolation --require-hashes -r "$lock"
+}
