@@ -3,13 +3,15 @@
 import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparkwap import cli
+from sparkwap.catalog.model import PublishedEntry
 from sparkwap.cli import build, main
 from sparkwap.core import dbt_cli
 from sparkwap.core.dbt_cli import DbtCall
@@ -17,6 +19,8 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.landing import LandingError, list_files, raw_models
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel
+from sparkwap.ledger.ledger import LedgerPublish
+from sparkwap.ledger.manifests import pack
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 
@@ -58,8 +62,9 @@ class Lake:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
-        self.bad: dict[date, int] = {}
+        self.bad: dict[date | None, int] = {}
         self.lines: list[str] = []
+        self.why: str | None = None
         lake = self
 
         def run(_: DbtCall, *command: str, **environment: str) -> int:
@@ -76,6 +81,7 @@ class Lake:
         monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
         monkeypatch.setattr(DbtCall, "lake", lambda _: dbt_cli.LakePlace("lake", {}))
         monkeypatch.setattr(build, "known_files", self.known)
+        monkeypatch.setattr(build, "_why_build", lambda *_: self.why)
 
     def known(self, _: object, models: Sequence[RawModel]) -> Mapping[str, str]:
         files = [f for m in models for f in list_files(m.root, m.entry)] if self.published else []
@@ -103,11 +109,148 @@ def test_drops_are_built_oldest_first_one_by_one(lake: Lake) -> None:
     ]
 
 
-def test_nothing_new_is_one_plain_build(lake: Lake) -> None:
+def test_nothing_new_and_nothing_changed_builds_nothing(lake: Lake) -> None:
     lake.build()
     lake.builds.clear()
     assert lake.build() == 0
+    assert lake.builds == []
+    assert "nothing to build (all the same: sparkwap build --again)" in lake.lines[-1]
+
+
+def test_nothing_new_is_one_plain_build_where_something_has_changed(lake: Lake) -> None:
+    lake.build()
+    lake.builds.clear()
+    lake.why = "the code is not that of the last publish"
+    assert lake.build() == 0
     assert lake.builds == [None]
+    assert lake.lines[-1].endswith(f"one build of what is there: {lake.why}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--again"], None),
+        (["--select", "x"], None),
+        (["--full-refresh"], None),
+        (["--vars", "{x: 1}"], None),
+        ([], "SPARKWAP_PUBLISH"),
+        ([], "SPARKWAP_LANDING_REPLAY"),
+        ([], "DBT_FULL_REFRESH"),
+        ([], "DBT_ENGINE_EMPTY"),
+    ],
+)
+def test_what_is_asked_for_is_built(
+    arguments: list[str], environment: str | None, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    if environment:
+        monkeypatch.setenv(environment, "true")
+    assert lake.build(*arguments) == 0
+    assert lake.builds == [None]
+    assert lake.lines == ["no unread landing files; one build of what is there: as asked"]
+
+
+def test_files_that_cannot_be_used_are_left_to_the_build(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "unread_files", lambda _, __, tell: tell("not as it was") or [])
+    lake.bad = {None: 1}
+    assert lake.build() == 1
+    assert lake.builds == [None]
+
+
+# ---------------------------------------------------------------- what a build would publish
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PROJECT: dict[str, Any] = {
+    "metadata": {"project_name": "shop"},
+    "nodes": {
+        "model.shop.a": {
+            "resource_type": "model", "name": "a", "schema": "shop", "alias": "a",
+            "raw_code": "select 1", "config": {"materialized": "table"},
+            "checksum": {"name": "sha256", "checksum": "1"}, "depends_on": {"nodes": []},
+        },
+        "model.shop.inlined": {
+            "resource_type": "model", "name": "inlined", "schema": "shop", "alias": "inlined",
+            "raw_code": "select 1", "config": {"materialized": "ephemeral"},
+        },
+        "analysis.shop.look": {
+            "resource_type": "analysis", "name": "look", "raw_code": "{{ var('x') }}", "config": {},
+        },
+    },
+    "macros": {
+        "macro.dbt_sparkwap.own": {
+            "name": "own", "package_name": "dbt_sparkwap", "macro_sql": "{{ var('wap_publish') }}",
+        }
+    },
+    "unit_tests": {},
+}  # fmt: skip
+PARTS = {
+    "project": PROJECT,
+    "entry": PublishedEntry(("shop", "a"), "branch", 1, "m1", 2, "m2"),
+    "undone": False,
+    "run": {"publish_id": "p"},
+    "main": 2,
+    "files": {"dbt_project.yml": AT - timedelta(hours=1)},
+    "now": AT + timedelta(hours=1),
+}
+
+
+def reason(**other: Any) -> str | None:
+    given = {**PARTS, **other}
+    entry = given["entry"]
+    entries = (entry,)
+    publish = LedgerPublish(
+        "p", "r", "wap_1", AT, entries, () if given["undone"] else entries, pack(PROJECT).hash
+    )
+    state = SimpleNamespace(main=given["main"], metadata_location="m2")
+    return build.reason_to_build(
+        given["project"], [publish], given["run"], {("shop", "a"): state},  # type: ignore[dict-item]
+        given["files"], given["now"],
+    )  # fmt: skip
+
+
+def changed(node: str = "model.shop.a", **more: Any) -> dict[str, Any]:
+    nodes = PROJECT["nodes"]
+    return {**PROJECT, "nodes": {**nodes, node: {**nodes["model.shop.a"], **more}}}
+
+
+def test_what_was_published_by_the_same_code_is_not_built_again() -> None:
+    assert reason() is None
+    view = PublishedEntry(("shop", "a"), "view", None, None, None, "m2")
+    assert reason(entry=view, main=None) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"project": changed(raw_code="select 2")}, "the code is not that of the last publish"),
+        ({"project": changed("model.shop.b", alias="b")}, "has not all tables of the project"),
+        ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
+        ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
+        ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
+        ({"project": changed(checksum={"name": "path"})}, "a is too large"),
+        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "has not all"),
+        ({"undone": True}, "was rolled back"),
+        ({"run": {"publish_id": None}}, "a run has ended otherwise"),
+        ({"run": None}, "a run has ended otherwise"),
+        ({"main": 3}, "shop.a has changed since"),
+        ({"files": {"dbt_project.yml": AT + timedelta(minutes=1)}}, "dbt_project.yml is newer"),
+        ({"now": AT + timedelta(days=1)}, "not today"),
+    ],
+)
+def test_what_may_differ_is_built_again(other: dict[str, Any], message: str) -> None:
+    assert message in str(reason(**other))
+
+
+def test_a_macro_that_uses_variables_is_a_reason_to_build() -> None:
+    macro = {"name": "m", "package_name": "shop", "macro_sql": "{% set x = var.has_var('y') %}"}
+    assert reason(project={**PROJECT, "macros": {"macro.shop.m": macro}}) == (
+        "the macro m uses variables"
+    )
+
+
+# ---------------------------------------------------------------- drops
 
 
 def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:

@@ -5,28 +5,48 @@ the next one is touched, so that a history sees every state, and a bad drop hold
 came after it. What was read already is written in the raw tables (see `sparkwap.landing`); it is
 looked up in the catalog, without Spark.
 
+Where no file is unread, and a build would publish what stands there already, nothing is built: see
+`reason_to_build`, which takes all that it cannot be sure of for a reason.
+
 dbt is run as a program, once to learn of the raw models and once per drop.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from typing import TYPE_CHECKING
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
 
 from sparkwap import landing
-from sparkwap.core.dbt_cli import parse_call, say
+from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call, say
 from sparkwap.core.errors import ConfigError
+from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel, known_files, raw_models, switched_off
+from sparkwap.ledger.manifests import pack
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
+    from sparkwap.catalog.model import TableState
+    from sparkwap.ledger.ledger import LedgerPublish
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
+AGAIN = "--again"
+_BUILT = frozenset({"model", "seed", "snapshot"})
+_USES_VARIABLES = re.compile(r"\b(?:env_)?var\s*[.(]")
+# The macros of dbt and of the adapter use variables, too: those of the gate, in dbt_project.yml.
+_OWN_MACROS = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
+_DBT_OPTIONS = re.compile(
+    r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
+    r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,121 @@ def _dates(later: Sequence[Drop]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def reason_to_build(
+    manifest: Mapping[str, Any],
+    publishes: Sequence[LedgerPublish],
+    last_run: Mapping[str, Any] | None,
+    states: Mapping[Identifier, TableState],
+    files: Mapping[str, datetime],
+    now: datetime,
+) -> str | None:
+    """Why a build may publish something else than what stands there; None if it cannot.
+
+    It cannot if the last publish of the project's tables has published all of them, by the same
+    code, today, and nothing has been undone, written or rejected since. What a model reads of the
+    clock is at most a day old so.
+
+    Args:
+        manifest: The project as it is now, parsed.
+        publishes: All publishes of the lake, newest first.
+        last_run: The newest row of the ledger's ``runs`` of this project and target.
+        states: What the tables and views are now.
+        files: When each file was changed that dbt's manifest does not tell of: what has variables,
+            flags, and settings of the gate.
+        now: The time.
+    """
+    if why := _unknown_inputs(manifest):
+        return why
+    tables = built_tables(manifest)
+    last = next((p for p in publishes if tables & {e.identifier for e in p.entries}), None)
+    if last is None or not tables <= {entry.identifier for entry in last.entries}:
+        return "the last publish has not all tables of the project"
+    if len(last.left) < len(last.entries):
+        return "the last publish was rolled back"
+    if last.manifest_hash != pack(manifest).hash:
+        return "the code is not that of the last publish"
+    if last_run is None or last_run["publish_id"] != last.publish_id:
+        return "a run has ended otherwise since the last publish"
+    for entry in last.entries:
+        state = states.get(entry.identifier)
+        now_there = state and (state.main or state.metadata_location)
+        if now_there != (entry.candidate or entry.published_metadata_location):
+            return f"{'.'.join(entry.identifier)} has changed since the last publish"
+    for name, changed in files.items():
+        if changed > last.published_at:
+            return f"{name} is newer than the last publish"
+    if last.published_at.date() != now.date():
+        return "the last publish was not today (UTC)"
+    return None
+
+
+def built_tables(manifest: Mapping[str, Any]) -> set[Identifier]:
+    """Schema and name of all tables and views that a project builds."""
+    return {(node["schema"], node["alias"]) for node in _enabled(manifest)
+            if node["resource_type"] in _BUILT
+            and node["config"].get("materialized") != "ephemeral"}  # fmt: skip
+
+
+def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
+    """What is read that neither the code nor the landing folder tells of; None if nothing."""
+    for node in _enabled(manifest):
+        parents = (node.get("depends_on") or {}).get("nodes") or ()
+        if any(parent.startswith("source.") for parent in parents):
+            return f"{node['name']} reads a source that others fill"
+        if (node.get("checksum") or {}).get("name") == "path":
+            return f"{node['name']} is too large for dbt to tell whether it has changed"
+        hooks = [node["config"].get(f"{when}-hook") for when in ("pre", "post")]
+        if _USES_VARIABLES.search(f"{node.get('raw_code') or ''} {hooks}"):
+            return f"{node['name']} uses variables"
+    for macro in manifest.get("macros", {}).values():
+        if macro["package_name"] not in _OWN_MACROS and _USES_VARIABLES.search(macro["macro_sql"]):
+            return f"the macro {macro['name']} uses variables"
+    return None
+
+
+def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    nodes: Iterable[Mapping[str, Any]] = manifest["nodes"].values()
+    return [
+        node
+        for node in nodes
+        if node["resource_type"] != "analysis" and node["config"].get("enabled", True)
+    ]
+
+
+def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
+    """Whether a call says by arguments, variables or the environment what and how to build."""
+    return bool(
+        call.build
+        or call.variables.keys() - {"landing_until"}
+        or of_one_call(environment)
+        or any(_DBT_OPTIONS.fullmatch(name) for name in environment)
+    )
+
+
 # ---------------------------------------------------------------- dbt and the lake
+
+
+def _why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> str | None:
+    """`reason_to_build`, of the lake as it is."""
+    # Here, as it brings PyIceberg along, which `--help` does not need.
+    from sparkwap.publish.lake import Lake
+
+    if not place.exists:
+        return "there is no lake yet"
+    lake = Lake(place.name, place.properties)
+    publishes, project = lake.ledger.publishes(), manifest["metadata"]["project_name"]
+    last_run = next(
+        (r for r in lake.ledger.runs() if (r["project"], r["target"]) == (project, place.target)),
+        None,
+    )
+    beside = [call.project_dir / "dbt_project.yml", call.project_dir / "vars.yml"]
+    files = {
+        file.name: datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        for file in (*beside, call.profiles_dir / "profiles.yml")
+        if file.exists()
+    }
+    states = lake.states(built_tables(manifest))
+    return reason_to_build(manifest, publishes, last_run, states, files, datetime.now(UTC))
 
 
 # ---------------------------------------------------------------- the command
@@ -123,9 +257,11 @@ def register_build(commands: Commands) -> None:
         "build",
         help=text,
         description=text,
-        usage="sparkwap build [argument of dbt build ...]",
+        usage="sparkwap build [--again] [argument of dbt build ...]",
         epilog="It stops at the first drop that is not published. The variable landing_until "
-        "(--vars) is the last load date to build.",
+        "(--vars) is the last load date to build. Where no file is unread and today's last publish "
+        "was by the same code, nothing is built; with --again, or with an argument for dbt, all is "
+        "built once more.",
         # All arguments are dbt's: without a prefix that marks options, none is looked at here.
         prefix_chars="\0",
         add_help=False,
@@ -145,14 +281,14 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """Build all unread drops; returns dbt's exit code, of the first drop that was not published.
 
     Args:
-        arguments: what ``dbt build`` is to get.
+        arguments: what ``dbt build`` is to get, and ``--again`` for a build in any case.
         tell: takes lines of progress; standard error if absent.
 
     Raises:
         SparkwapError: the landing folder or the project cannot be used.
     """
     tell = tell or say
-    call = parse_call(arguments)
+    call = parse_call([one for one in arguments if one != AGAIN])
     manifest = call.manifest()
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
@@ -165,9 +301,24 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     def waiting(tell: Callable[[str], None]) -> list[Drop]:
         return drops(unread_files(models, known_files(lake, models), tell), until)
 
-    found = waiting(tell)
+    faults: list[str] = []
+    found = waiting(faults.append)
+    for fault in faults:
+        tell(fault)
     if not found:
-        tell("no unread landing files; one build of what is there")
+        if faults:
+            why: str | None = "dbt tells what is wrong with the files"
+        elif AGAIN in arguments or asks_for_more(call, os.environ):
+            why = "as asked"
+        else:
+            why = _why_build(call, lake, manifest)
+        if why is None:
+            tell(
+                "no unread landing files, and the last publish is of today and of this code: "
+                f"nothing to build (all the same: sparkwap build {AGAIN})"
+            )
+            return 0
+        tell(f"no unread landing files; one build of what is there: {why}")
         return call.run("build", *call.build)
     for number, drop in enumerate(found, start=1):
         tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")

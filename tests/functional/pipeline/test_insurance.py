@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -85,14 +86,38 @@ def test_the_mart_adds_up(insurer: Pipeline) -> None:
     assert regions == {"Northeast", "Midwest", "South", "West"}
 
 
+def test_a_build_without_new_files_builds_nothing(insurer: Pipeline) -> None:
+    heads = insurer.heads()
+    done = insurer.sparkwap("build")
+    assert done.returncode == 0, done.stdout
+    assert "nothing to build" in done.stdout
+    assert insurer.heads() == heads
+
+
 def test_each_file_is_read_once(insurer: Pipeline) -> None:
     before = insurer.rows("raw_insurance__policies")
     assert sum(row["_kind"] == "file" for row in before) == 2
     assert sum(row["_kind"] == "row" for row in before) == 25 + 5
-    done = insurer.sparkwap("build")
+    done = insurer.sparkwap("build", "--again")
     assert done.returncode == 0, done.stdout
-    assert "no unread landing files" in done.stdout
+    assert "no unread landing files; one build of what is there: as asked" in done.stdout
     assert len(insurer.rows("raw_insurance__policies")) == len(before)
+
+
+def test_a_changed_model_is_built_without_new_files(insurer: Pipeline, tmp_path: Path) -> None:
+    project = replace(insurer, project=tmp_path)
+    shutil.copy2(insurer.project / "dbt_project.yml", tmp_path)
+    for name in ("models", "seeds", "snapshots", "tests/data", "analyses"):
+        shutil.copytree(insurer.project / name, tmp_path / name)
+    heads = insurer.heads()
+    done = project.sparkwap("build")
+    assert "nothing to build" in done.stdout, "the same code in another folder"
+    with (tmp_path / "models/marts/insurance/fct_insured_value.sql").open("a") as model:
+        model.write("\n-- changed\n")
+    done = project.sparkwap("build")
+    assert done.returncode == 0, done.stdout
+    assert "the code is not that of the last publish" in done.stdout
+    assert insurer.heads()["fct_insured_value"] != heads["fct_insured_value"]
 
 
 def test_a_changed_file_under_an_old_name_is_refused(insurer: Pipeline) -> None:
@@ -120,6 +145,10 @@ def test_a_bad_row_is_rejected_and_readers_keep_what_they_have(insurer: Pipeline
     assert "The drop 2024-03-31 was not published" in done.stdout
     assert str(insurer.landing / CHANGED) in done.stdout
     assert insurer.failures() >= {"quarantine_below_raw_insurance__policies_"}
+    assert insurer.heads() == heads
+    again = insurer.sparkwap("build")
+    assert again.returncode != 0
+    assert "drop 2024-03-31 (1 of 1)" in again.stdout, "what was rejected is tried again"
     assert insurer.heads() == heads
 
 
