@@ -80,7 +80,7 @@ environment() {
         # pip installs uv, and uv the rest.
         sed -n '/^uv==/,/[^\\]$/p' requirements-build.lock >"$venv/uv.lock"
         logged "$venv" "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
-            install --require-hashes -r "$venv/uv.lock"
+            install --progress-bar off --require-hashes -r "$venv/uv.lock"
         packages "$venv" requirements-build.lock
         cp requirements-build.lock "$venv/build.lock"
     fi
