@@ -28,7 +28,7 @@ sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
 take_pips_settings() {
     local name value
     while IFS='=' read -r name value; do
-        value=${value#\'} value=${value%\'}
+        value=${value#\'} value=${value%\'} value=${value#\\n}
         case "${name##*.}" in
             index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
             extra-index-url) export UV_INDEX="${UV_INDEX:-${value//\\n/ }}" ;;
