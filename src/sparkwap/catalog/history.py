@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.rows import Row
+
+if TYPE_CHECKING:
+    from sparkwap.catalog.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

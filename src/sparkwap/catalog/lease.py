@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 import psutil
-from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog.leases import Lease, Leases
 from sparkwap.core.errors import CatalogError
@@ -83,6 +82,8 @@ def hold(
     Raises:
         CatalogError: The catalog cannot be written.
     """
+    from sqlalchemy.exc import DBAPIError
+
     pid = os.getpid()
     lease = Lease(
         run_id,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.core.redaction import is_secret
 from sparkwap.server.config import Layout, ServerConfig
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 CATALOG_NAME = "lake"
 
@@ -154,6 +155,9 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
 
 
 def _postgres_url(uri: str) -> URL:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     expected = (
         "postgresql+psycopg2://user:password@host:5432/database, or https://host for a REST catalog"
     )
@@ -170,7 +174,7 @@ def _postgres_url(uri: str) -> URL:
 def _shown(config: ServerConfig) -> str:
     if config.catalog_uri is None:
         return str(config.layout.sqlite)
-    return make_url(config.catalog_uri).render_as_string(hide_password=True)
+    return _postgres_url(config.catalog_uri).render_as_string(hide_password=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -14,14 +14,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbt.cli.flags import command_params
 from dbt.cli.types import Command
 from dbt.utils.utils import args_to_dict
 
-from sparkwap.runs.rebuilding import Ended
 from sparkwap.runs.state import run_of
+
+if TYPE_CHECKING:
+    from sparkwap.runs.rebuilding import Ended
 
 BRANCH_VARIABLE = "SPARKWAP_REBUILD_BRANCH"
 RUN_VARIABLE = "SPARKWAP_REBUILD_OF"

@@ -16,12 +16,12 @@ from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.model import Event, Sample
 from sparkwap.alerts.project import Project
 from sparkwap.gate import summary
-from sparkwap.runs.run import Run
-from sparkwap.runs.types import Closing
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.impl import SparkWapAdapter
     from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.runs.run import Run
+    from sparkwap.runs.types import Closing
 
 _FAILED = frozenset({"fail", "error", "runtime error"})
 

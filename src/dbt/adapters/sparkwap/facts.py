@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
@@ -18,7 +18,9 @@ from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from sparkwap.core.redaction import redact
 from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.replay import Outside
-from sparkwap.runs.types import NodeFact, TestFact, TestSeen
+
+if TYPE_CHECKING:
+    from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 PASSED = frozenset({"pass", "warn"})
@@ -198,6 +200,8 @@ class Manifest:
 
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
         """The tables and views that this invocation was to build."""
+        from sparkwap.runs.types import NodeFact
+
         return [
             NodeFact(
                 node_id=result.node.unique_id,
@@ -222,6 +226,8 @@ class Manifest:
 
     def tests(self) -> list[TestFact]:
         """All tests that are expected: those that are enabled, and those that dbt has dropped."""
+        from sparkwap.runs.types import TestFact
+
         data = [
             TestFact(
                 node.unique_id,
@@ -338,6 +344,8 @@ class Manifest:
 
         Among them are those of disabled or missing models that dbt has parsed once more.
         """
+        from sparkwap.runs.types import TestFact
+
         return [
             TestFact(
                 test.unique_id,
@@ -364,6 +372,8 @@ class Manifest:
 
         :param deferred: ids of nodes for which dbt read the tables of another state.
         """
+        from sparkwap.runs.types import TestSeen
+
         ran = [r for r in results if str(r.node.resource_type) in TEST_TYPES]
         seen = [
             TestSeen(

@@ -32,7 +32,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 from dbt import selected_resources
-from dbt.adapters.sparkwap import again, alerting, anomalies, docs, facts
+from dbt.adapters.sparkwap import again, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -58,14 +58,11 @@ from sparkwap.gate.placement import Desired, in_place
 from sparkwap.gate.settings import GateSettings, from_environment, of_one_call, table_names
 from sparkwap.landing.sql import checked, plain_cast
 from sparkwap.ledger import manifests
-from sparkwap.publish.lake import Lake
-from sparkwap.runs import overlay, rebuilding, replay, state
-from sparkwap.runs.candidates import overlay_of
-from sparkwap.runs.operations import Operations
-from sparkwap.runs.run import Run
+from sparkwap.runs import overlay, replay, state
 from sparkwap.runs.state import RESULTS, UNFINISHED, GoingOn, LastRun, RetryRecord, run_of
-from sparkwap.runs.types import Closing, Invocation
 
+# What reaches the catalog (PyIceberg, PyArrow, SQLAlchemy) is imported where it is first used: it
+# takes a second, and `dbt parse`, `dbt ls` and the like have no use for it.
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
@@ -75,6 +72,12 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
     from pyspark.sql import SparkSession
+
+    from dbt.adapters.sparkwap.alerting import RunAlerts
+    from sparkwap.publish.lake import Lake
+    from sparkwap.runs.rebuilding import Ended
+    from sparkwap.runs.run import Run
+    from sparkwap.runs.types import Closing
 
 _T = TypeVar("_T")
 
@@ -155,7 +158,7 @@ class SparkWapAdapter(SparkAdapter):
         # What is wrong with the server or catalog: empty for nothing, None while it is not known.
         self._probed: str | None = None
         self._log: steplog.StepLog | None = None
-        self._alerts: alerting.RunAlerts | None = None
+        self._alerts: RunAlerts | None = None
         self._read_branch_known = False
         self._facts: facts.Manifest | None = None
         self._calls: manifests.Calls | None = None
@@ -183,6 +186,8 @@ class SparkWapAdapter(SparkAdapter):
     @property
     def lake(self) -> Lake:
         """The lake's catalog, reached without Spark."""
+        from sparkwap.publish.lake import Lake
+
         with self._lock:
             if self._lake is None:
                 if self.credentials.embedded:
@@ -358,6 +363,10 @@ class SparkWapAdapter(SparkAdapter):
         return to_retry(self._retried_results)
 
     def _open_run(self) -> Run:
+        from dbt.adapters.sparkwap.alerting import RunAlerts
+        from sparkwap.runs.run import Run
+        from sparkwap.runs.types import Invocation
+
         settings = self._settings()
         tables = facts.tables(self.get_macro_resolver())
         names.require_own(tables, self.lake.alike(tables))
@@ -398,7 +407,7 @@ class SparkWapAdapter(SparkAdapter):
         )
         if settings.alerts.routes and rebuilt is None:
             # What a rebuild came to is told by the run that it belongs to.
-            self._alerts = alerting.RunAlerts(self, run)
+            self._alerts = RunAlerts(self, run)
         if not names.is_run_branch(run.branch):
             self.lake.require_own(
                 tables | facts.source_tables(self.get_macro_resolver()), run.branch
@@ -471,6 +480,8 @@ class SparkWapAdapter(SparkAdapter):
         """
         branch = self._settings().branch
         if branch and not self._read_branch_known:
+            from sparkwap.runs.candidates import overlay_of
+
             found = sorted(one.branch for one in self.lake.open_branches())
             if branch not in found:
                 raise DbtRuntimeError(
@@ -949,6 +960,8 @@ class SparkWapAdapter(SparkAdapter):
 
         :return: ``lines`` to print and ``failed``, whether dbt has to be told that the run failed.
         """
+        from sparkwap.runs import rebuilding
+
         run = self.current_run()
         if run is None:
             return {"lines": [], "failed": False}
@@ -1011,8 +1024,9 @@ class SparkWapAdapter(SparkAdapter):
 
     def _build_again(self, run: Run, closing: Closing, manifest: facts.Manifest) -> Closing:
         """Follow main, which moved away under the run."""
+        from sparkwap.runs import rebuilding
 
-        def build(node_ids: tuple[str, ...], limit: float | None) -> rebuilding.Ended:
+        def build(node_ids: tuple[str, ...], limit: float | None) -> Ended:
             return again.build(
                 self.config,
                 [manifest.selector(node_id) for node_id in node_ids],
@@ -1038,6 +1052,9 @@ class SparkWapAdapter(SparkAdapter):
     @available.parse(lambda *a, **k: [])
     def wap_operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        from dbt.adapters.sparkwap.alerting import rolled_back
+        from sparkwap.runs.operations import Operations
+
         self._start_log(self._settings())
         operations = Operations(
             self.lake,
@@ -1056,7 +1073,7 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             lines = operations.call(name, arguments)
         if operations.rolled_back:
-            lines += alerting.rolled_back(self, operations.rolled_back)
+            lines += rolled_back(self, operations.rolled_back)
         return lines
 
     @available.parse(lambda *a, **k: [])
