@@ -251,11 +251,17 @@ def find_spark() -> Path:
         ServerError: PySpark is absent, or the installed one carries no jars.
     """
     spec = importlib.util.find_spec("pyspark")
-    home = Path(spec.origin).parent if spec and spec.origin else None
-    if home is None or not (home / "jars").is_dir():
+    if spec is None or spec.origin is None:
         raise ServerError(
-            "The installed PySpark carries no Spark (a client-only package?). The server was not "
-            "started. Run: pip install --force-reinstall 'pyspark[connect]>=4.1,<4.2'"
+            "The embedded server needs Spark, which is not installed. The server was not started. "
+            "Run: pip install 'dbt-sparkwap[local]', or name a server of your own in profiles.yml."
+        )
+    home = Path(spec.origin).parent
+    if not (home / "jars").is_dir():
+        raise ServerError(
+            "The installed PySpark is the client alone, without Spark. The server was not started. "
+            "Run: pip uninstall pyspark-client && "
+            "pip install --force-reinstall 'pyspark[connect]>=4.1,<4.2'"
         )
     return home
 

@@ -171,12 +171,6 @@ class SparkWapConnectionManager(SparkConnectionManager):
 
     def open_connect(self, settings: Mapping[str, str]) -> GuardedSession:
         """A new Spark Connect session, with these settings."""
-        # Without this, functions of pyspark.sql want a SparkContext in this process.
-        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-
-        from dbt.adapters.sparkwap.connect import GuardedSession
-
         creds = self.credentials
         url = self.endpoint().connect_url if creds.embedded else creds.connect_url
         if not url:
@@ -184,6 +178,17 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "Python models run through Spark Connect, and the profile names no endpoint. "
                 "Set `connect_url: sc://host:port` beside `host`."
             )
+        # Without this, functions of pyspark.sql want a SparkContext in this process.
+        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+        try:
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+
+            from dbt.adapters.sparkwap.connect import GuardedSession
+        except ImportError as error:
+            raise DbtRuntimeError(
+                "Python models run through Spark Connect, whose client is not installed "
+                f"({error}). The model was not run. Run: pip install 'dbt-sparkwap[connect]'"
+            ) from error
         spark = GuardedSession(url)
         # The client's own patience with a server that died is ten minutes, per call.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
