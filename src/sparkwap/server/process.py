@@ -214,8 +214,8 @@ def _compare(config: ServerConfig, running: State, progress: Progress) -> None:
 def _start(config: ServerConfig, progress: Progress) -> State:
     layout = config.layout
     progress("starting the server")
-    runtime = java.find()
     spark_home = find_spark()
+    runtime = java.find()
     thrift_port, connect_port = _ports(config)
     token = secrets.token_urlsafe(32)
     settings = defaults.merged(config, thrift_port, connect_port, token)
