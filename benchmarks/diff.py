@@ -73,7 +73,7 @@ class Bench:
         _, properties, condition = SCENARIOS[name]
         made = ROWS.format(rows=rows, files=FILES)
         session.sql(f"create table bench.{name} using iceberg {properties} as {made}")
-        lake.open_branch(("bench", name), BRANCH)
+        lake.branches.open(("bench", name), BRANCH)
         session.sql(f"set spark.wap.branch={BRANCH}")
         session.sql(
             f"update bench.{name} set amount = amount + 1, city = 'moved' "
@@ -161,7 +161,7 @@ def _load() -> str:
 def unchanged(lake: Lake, session: Session, rows: int, pairs: int) -> str:
     """A branch that is at another snapshot with the same files."""
     session.sql(f"create table bench.same using iceberg as {ROWS.format(rows=rows, files=FILES)}")
-    lake.open_branch(("bench", "same"), BRANCH)
+    lake.branches.open(("bench", "same"), BRANCH)
     session.sql(f"set spark.wap.branch={BRANCH}")
     session.sql("insert into bench.same select * from bench.same where false")
     session.sql("reset spark.wap.branch")

@@ -215,13 +215,13 @@ def _publish(config: ServerConfig, rounds: int) -> list[float]:
         branch = f"wap_bench{i}"
         items = []
         for name in names:
-            opened = lake.open_branch(("bench_publish", name), branch)
+            opened = lake.branches.open(("bench_publish", name), branch)
             table = lake.catalog.load_table(("bench_publish", name))
             table.append(rows, branch=branch)
             head = table.refresh().refs()[branch].snapshot_id
             items.append(BranchItem(("bench_publish", name), branch, opened.base, head))
         started = time.perf_counter()
-        lake.publish(
+        lake.publishing.publish(
             items,
             run_id=f"{i:08d}-0000-4000-8000-000000000000",
             tag=f"wap_pub_{i:08d}",

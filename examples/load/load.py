@@ -69,7 +69,7 @@ def load(lake: Lake, file: Path, table: Identifier, audits: list[str], *, publis
         ValueError: The file does not fit the table, or a dbt project builds it.
         SparkwapError: The catalog failed; main is as it was, unless the message says otherwise.
     """
-    for line in lake.recover():  # what a publish that was killed has left to do
+    for line in lake.publishing.recover():  # what a publish that was killed has left to do
         print(line)
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     main = lake.catalog.load_table(table)

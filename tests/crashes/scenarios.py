@@ -242,7 +242,7 @@ def _erase(lake: Lake) -> None:
 
 def _retry(lake: Lake) -> None:
     """As `dbt retry` does after a run that died: look, then build all of it again."""
-    lake.recover()
+    lake.publishing.recover()
     try:
         require_unpublished(lake.ledger, LastRun(SECOND, BRANCH, "open"))
     except SparkwapError:
@@ -251,7 +251,7 @@ def _retry(lake: Lake) -> None:
 
 
 def _retry_clone(lake: Lake) -> None:
-    lake.recover()
+    lake.publishing.recover()
     with suppress(SparkwapError):
         require_unpublished(lake.ledger, LastRun(SECOND, BRANCH, "open"))
         _clone(lake, THIRD)
@@ -262,7 +262,7 @@ def _discard(lake: Lake) -> None:
 
 
 def _discard_if_open(lake: Lake) -> None:
-    if any(one.branch == BRANCH for one in lake.open_branches()):
+    if any(one.branch == BRANCH for one in lake.branches.all()):
         _discard(lake)
 
 

@@ -303,7 +303,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "a second build begins at main",
             "Candidates.forget",
-            "found = self.lake.forget(identifier, self.branch)",
+            "found = self.lake.branches.forget(identifier, self.branch)",
             "found = True",
             "test_run.py::test_building_again_starts_from_main",
         ),
@@ -445,7 +445,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "what the tests of a run have seen is found when it opens",
             "Gathering.facts",
-            "saw = self._candidates.found | {n: t for n, t in present.items() if n in mine}",
+            "saw = self.candidates.found | {n: t for n, t in present.items() if n in mine}",
             "saw = present",
             "test_run.py::test_a_test_does_not_vouch_for_what_another_run_has_built_since",
         ),
@@ -453,7 +453,7 @@ GUARDS: tuple[Guard, ...] = (
             "what was not there when a run opened no test of it has seen",
             "Gathering.facts",
             "present.items() if n in mine}",
-            "present.items() if n in mine or n not in self._candidates.found}",
+            "present.items() if n in mine or n not in self.candidates.found}",
             "test_run.py::"
             "test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began",
         ),
@@ -504,7 +504,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "what was built empty is known as such",
             "Gathering._node",
-            '{"success": self._invocation.part or "built"',
+            '{"success": self.invocation.part or "built"',
             '{"success": "built"',
             "test_run.py::test_what_was_built_on_fewer_rows_is_never_published",
         ),
@@ -790,10 +790,10 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/publish/lake.py",
+        "sparkwap/publish/publishing.py",
         (
             "a publish that was not made is found out",
-            "Lake._verify",
+            "Publishing._verify",
             "        if found:",
             "        if False:",
             "catalog/test_publish.py::test_a_catalog_that_does_not_keep_its_word",
@@ -805,9 +805,12 @@ GUARDS: tuple[Guard, ...] = (
             "if False:",
             "catalog/test_publish.py::test_one_name_twice",
         ),
+    ),
+    *guards_of(
+        "sparkwap/publish/staging.py",
         (
             "one table that differs refuses all",
-            "Lake._plan",
+            "Staging.plan",
             "if mismatches:",
             "if False:",
             "catalog/test_publish.py::test_a_change_after_the_audit_stops_the_whole_publish",
@@ -1182,7 +1185,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "what was half-way is completed before a run is opened",
             "SparkWapAdapter._open_run",
-            "self.lake.recover()",
+            "self.lake.publishing.recover()",
             "()",
             "adapter/test_opening.py::"
             "test_a_retry_looks_at_the_ledger_after_what_was_half_way_is_completed",

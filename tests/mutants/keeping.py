@@ -380,7 +380,7 @@ KEEPING: tuple[Guard, ...] = (
         (
             "a branch that is open again is not put over",
             "Operations._require_free",
-            "if any(one.branch == done.branch for one in self._lake.open_branches()):",
+            "if any(one.branch == done.branch for one in self._lake.branches.all()):",
             "if False:",
             "test_rolling_back.py::test_a_branch_is_not_opened_again_where_tables_moved_on",
         ),
@@ -828,18 +828,18 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/publish/lake.py",
+        "sparkwap/publish/series.py",
         (
             "nothing moves before the journal is written",
-            "Lake._publish_in_series",
-            'self.ledger.append([*(one for one in appends if one.table != "runs"), intended])',
+            "Series.publish",
+            'ledger.append([*(one for one in appends if one.table != "runs"), intended])',
             "pass",
             "catalog/test_series.py::test_nothing_moves_before_the_journal_is_written",
         ),
         (
             "a rollback by a series looks first",
-            "Lake._rollback_in_series",
-            "plans = self._plan(undoer.plan, entries, RollbackRefused)",
+            "Series.roll_back",
+            "plans = self._at.plan(undoer.plan, entries, RollbackRefused)",
             "plans = []",
             "catalog/test_series.py::test_a_rollback_looks_at_all_before_it_moves_one",
         ),

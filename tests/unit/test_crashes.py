@@ -186,11 +186,11 @@ def _try(
         scenario.again(lake)
         assert world.look() == after
         assert Counter(publishes(lake)) == counts
-        still = [one.branch for one in lake.open_branches()]
+        still = [one.branch for one in lake.branches.all()]
         assert still == ([BRANCH] if scenario.leaves else [])
         if still:
             operate(lake, "wap_discard", branch=BRANCH)
-        assert lake.open_branches() == []
+        assert lake.branches.all() == []
         assert world.look() == after
         assert not any(schema.endswith(BRANCH) for schema in lake.schemas())
     finally:
@@ -226,7 +226,7 @@ def assert_free(database_file: Path) -> None:
 def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
     """`wap_status` says what was found."""
     text = operate(lake, "wap_status", LastRun(SECOND, BRANCH, "open") if a_run else None)
-    open_ones, half_way = lake.open_branches(), bool(lake.on_their_way())
+    open_ones, half_way = lake.branches.all(), bool(lake.publishing.on_their_way())
     assert ("No audit branch is open" in text) == (not open_ones)
     assert all(one.branch in text and "wap_discard" in text for one in open_ones)
     assert ("has not come to its end: some of its tables" in text) == half_way

@@ -75,7 +75,7 @@ def test_branch_history_is_the_latest_of_that_branch(lake: Lake) -> None:
 def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
     lake.ledger.append(LedgerRows("nodes", [node("a")]))
     lake.ensure_schema("s__b", "b")
-    lake.discard("b", run_id="r9")
+    lake.branches.discard("b", run_id="r9")
     assert lake.ledger.branch_history("b").nodes == ()
     later = (datetime.now(UTC) - NOW) // timedelta(minutes=1) + 1
     lake.ledger.append(LedgerRows("nodes", [node("c", minutes=later)]))
@@ -119,7 +119,7 @@ def test_unknown_names_are_answered_with_the_known_ones(lake: Lake) -> None:
     with pytest.raises(ValueError, match="run_id"):
         lake.ledger.append(LedgerRows("runs", [{"runid": "x"}]))
     with pytest.raises(ValueError, match="publishes"):
-        lake.publish(
+        lake.publishing.publish(
             [],
             run_id="r",
             tag="t",

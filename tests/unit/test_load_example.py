@@ -59,7 +59,7 @@ class World:
         return sorted(self.lake.catalog.load_table(EVENTS).scan().to_arrow()["id"].to_pylist())
 
     def branches(self) -> list[str]:
-        return [one.branch for one in self.lake.open_branches()]
+        return [one.branch for one in self.lake.branches.all()]
 
     def operate(self, name: str, **arguments: str) -> str:
         operations = Operations(

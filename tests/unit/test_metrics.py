@@ -165,7 +165,7 @@ def test_a_publish_that_was_rolled_back_does_not_count(builds: Builds) -> None:
     builds.build(10)
     undone = builds.build(11)
     (publish,) = builds.lake.ledger.publish(undone)
-    builds.lake.rollback(publish.entries, run_id=undone, publish_id=publish.publish_id)
+    builds.lake.publishing.rollback(publish.entries, run_id=undone, publish_id=publish.publish_id)
     assert builds.values() == [10]
 
 

@@ -359,7 +359,7 @@ class World:
                 return 0  # nothing is modified
             return self.build(**variables)
         if command[1] == "wap_discard":
-            self.lake.discard(variables["wap_branch"])
+            self.lake.branches.discard(variables["wap_branch"])
             return 0
         self.then()
         run = self.a_run({**variables, "wap_publish": "run"}, "wap_publish")
@@ -412,7 +412,7 @@ def test_a_life(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert [command[0] for command in world.commands].count("build") == 2, "no rebuild"
     live = world.live()
     assert len(live) == 3
-    assert world.lake.open_branches() == []
+    assert world.lake.branches.all() == []
     assert pr("publish") == 0, "a job that runs again has nothing to do"
     assert pr("close") == 0
     assert world.live() == live

@@ -14,6 +14,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
 from sparkwap.runs.rebuilding import Ended, follow, told
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
@@ -209,17 +210,18 @@ def test_a_run_that_died_after_its_rebuild_has_published_is_not_retried(lake: La
     with pytest.raises(SparkwapError, match=r"has published 3 tables.*run: 2a2b3c4d"):
         require_unpublished(lake.ledger, last)
     (done,) = lake.ledger.publish(RUNS[1])
-    lake.rollback(done.entries, run_id=RUNS[4], publish_id=done.publish_id)
+    lake.publishing.rollback(done.entries, run_id=RUNS[4], publish_id=done.publish_id)
     require_unpublished(lake.ledger, last)
 
 
 def test_a_rebuild_that_died_is_looked_after(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     run, closing = refused(lake)
     told: list[str] = []
-    monkeypatch.setattr(lake, "recover", lambda: ["Completed the publish of run 2a2b3c4d."])
+    line = "Completed the publish of run 2a2b3c4d."
+    monkeypatch.setattr(Publishing, "recover", lambda _: [line])
     dead = Ended(RUNS[1], "dbt was still building, and was stopped")
     follow(run, closing, lambda *_: dead, told.append, sleep=lambda _: None)
-    assert told[1:] == ["Completed the publish of run 2a2b3c4d."]
+    assert told[1:] == [line]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_rolled_back_publish_is_audited_again_and_published_again(lake: Lake) 
     assert live(lake) == [0]
     assert audit(lake, 1, "pass", "orders") == 1
     assert live(lake) == [0, 0]
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
 
 
 def test_an_audit_that_fails_now_stops_what_had_passed_before(lake: Lake) -> None:
@@ -260,13 +260,13 @@ def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
     publish(lake, 1, "orders")
     with pytest.raises(RollbackRefused, match="main: expected snapshot"):
         call(lake, "wap_rollback", run=first, reopen=True)
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
     fresh = publish(lake, 2, "fresh", how="new")
     call(lake, "wap_rollback", run=fresh)
     _made_by_somebody_else(lake, "fresh")
     with pytest.raises(RollbackRefused, match="what stands there: expected nothing"):
         call(lake, "wap_rollback", run=fresh, reopen=True)
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
     held = a_run(lake, 3)
     held.candidates.place_table(TOTALS, KEPT)
     with pytest.raises(ConfigError, match="The audit branch dev is open again"):
@@ -281,9 +281,9 @@ def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> No
     assert f"in use by run 11111111, process {os.getpid()} on host" in status
     with pytest.raises(SparkwapError, match="Nothing was discarded"):
         call(lake, "wap_discard", branch="dev")
-    assert [one.branch for one in lake.open_branches()] == ["dev"]
+    assert [one.branch for one in lake.branches.all()] == ["dev"]
     call(lake, "wap_discard", branch="dev", force=True)
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
     holding.release()
 
 

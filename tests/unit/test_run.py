@@ -19,6 +19,7 @@ from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
 from sparkwap.runs.operations import NotPublished, Operations
 from sparkwap.runs.replay import Moment, Outside, Replay
 from sparkwap.runs.rows import run_row
@@ -365,7 +366,7 @@ def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
     build_nothing(FIRST).close([NODE], [TEST], [FAILED])
     assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 0
     assert build_nothing(THIRD).close([NODE], [], [], KNOWN).published == 1
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
 
 
 def test_a_test_that_is_deleted_after_it_did_not_run_is_no_reason(lake: Lake) -> None:
@@ -629,7 +630,7 @@ def test_an_unknown_commit_leaves_the_ledger_alone(
     def publish(*_args: object, **_options: object) -> None:
         raise CommitUnknown("nobody knows")
 
-    monkeypatch.setattr(Lake, "publish", publish)
+    monkeypatch.setattr(Publishing, "publish", publish)
     with pytest.raises(CommitUnknown):
         run.close([NODE], [TEST], [PASSED])
     assert lake.ledger.runs() == []

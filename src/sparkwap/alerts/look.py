@@ -55,7 +55,7 @@ def waiting(lake: Lake, settings: AlertSettings, project: Project, now: datetime
     at = lake.leases.now()
     busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, at)}
     found: list[Event] = []
-    for one in lake.open_branches():
+    for one in lake.branches.all():
         if one.branch not in busy:
             found += events.of_branch(
                 one.branch,

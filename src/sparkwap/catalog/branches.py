@@ -143,7 +143,7 @@ def clone(
 
 
 def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
-    """Stage a table of its own that begins with the data files of ``source``; see `Lake.copy`."""
+    """Stage a table of its own that begins with the data files of ``source``."""
     document = store.load(table_row(store, source).location)
     copied = md.copied(document, location, _copied_properties(document))
     metadata = md.next_location(copied, None)

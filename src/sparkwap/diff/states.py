@@ -167,7 +167,7 @@ def _load(lake: Lake) -> Any:
 
 
 def _unknown(lake: Lake, ref: str) -> str:
-    known = ", ".join(one.branch for one in lake.open_branches()) or "none"
+    known = ", ".join(one.branch for one in lake.branches.all()) or "none"
     return (
         f"There is no audit branch '{ref}', and no table has a branch or tag of this name. Nothing "
         f"was compared. Open audit branches: {known}. See them with: dbt run-operation wap_status"

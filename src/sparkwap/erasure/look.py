@@ -93,7 +93,7 @@ class Look:
         self._request = request
         self._journal = journal
         self._states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
-        self._open_branches: Sequence[OpenBranch] = self._lake.open_branches()
+        self._open_branches: Sequence[OpenBranch] = self._lake.branches.all()
 
     def find(self) -> Found:
         """Look.

@@ -176,7 +176,7 @@ class Erasure:
         """
         if journal.branch is not None:
             # What a call that died has left half-rewritten.
-            self._lake.discard(journal.branch, self._run_id)
+            self._lake.branches.discard(journal.branch, self._run_id)
         if not found.rewrites:
             return {}
         branch = names.audit_branch(self._run_id, None)
@@ -184,7 +184,7 @@ class Erasure:
         journal.write(path)
         items: list[BranchItem] = []
         for rewrite in found.rewrites:
-            base = self._lake.open_branch(rewrite.identifier, branch).base
+            base = self._lake.branches.open(rewrite.identifier, branch).base
             if base != found.heads[rewrite.identifier]:
                 return None
             for statement in rewrite.statements(branch):
@@ -197,7 +197,7 @@ class Erasure:
             items.append(BranchItem(rewrite.identifier, branch, base, candidate))
             self._at("rewritten")
         try:
-            self._lake.publish(
+            self._lake.publishing.publish(
                 items,
                 run_id=self._run_id,
                 tag=names.publish_tag(self._run_id),

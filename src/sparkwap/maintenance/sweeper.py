@@ -197,7 +197,7 @@ class Sweeper:
         going = {branch.name for branch in plan.branches}
         return {
             one.branch: len(one.tables) + len(one.side)
-            for one in self._lake.open_branches()
+            for one in self._lake.branches.all()
             if one.branch in going
         }
 

@@ -343,7 +343,7 @@ def _act(page: Page, operation: str, arguments: Mapping[str, Any]) -> None:
     if not page.unlocked:
         return
     with st.spinner(f"{act.typed(operation, arguments)} …"):
-        names = [one.branch for one in page.lake.open_branches()]
+        names = [one.branch for one in page.lake.branches.all()]
         st.session_state["done"] = act.perform(page.call, operation, arguments, open_branches=names)
     st.rerun()
 

@@ -109,7 +109,7 @@ def branches(lake: Lake) -> list[Standing]:
     }
     return [
         Standing(one, lake.ledger.branch_history(one.branch), leases.get(one.branch))
-        for one in lake.open_branches()
+        for one in lake.branches.all()
     ]
 
 

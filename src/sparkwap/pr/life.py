@@ -107,7 +107,7 @@ class PullRequest:
     def is_open(self) -> bool:
         """Whether anything is on the branch."""
         lake = self.lake
-        return lake is not None and any(b.branch == self.branch for b in lake.open_branches())
+        return lake is not None and any(b.branch == self.branch for b in lake.branches.all())
 
     def standing(self) -> Standing:
         """How the branch stands now."""

@@ -144,7 +144,7 @@ class Candidates:
             return False
         target = targets[0]
         if target.how == "branch":
-            return self.lake.is_on_branch(identifier, self.branch, int(str(target.candidate)))
+            return self.lake.branches.stands(identifier, self.branch, int(str(target.candidate)))
         beside = (str(target.side_schema), identifier[1])
         live, grown = self.lake.state(identifier), self.lake.descends(beside, str(target.candidate))
         # The base of a clone has to be what `main` is now; what was new has to be new still.
@@ -218,7 +218,7 @@ class Candidates:
         """
         target = self.place_beside(identifier)
         beside = (str(target.side_schema), identifier[1])
-        copied = self.lake.copy(source, beside, self.location(identifier))
+        copied = self.lake.branches.copy(source, beside, self.location(identifier))
         return self.keep(replace(target, since=copied.main))
 
     def target(self, identifier: Identifier) -> Target | None:
@@ -234,7 +234,7 @@ class Candidates:
         """Forget what is on the branch under a name; returns whether there was something."""
         with self._place(identifier):
             self._invocation.reached(steps.NODE_BEGINS, identifier, node_id=node_id)
-            found = self.lake.forget(identifier, self.branch)
+            found = self.lake.branches.forget(identifier, self.branch)
             self.overlay.remove(identifier)
             self._invocation.reached(steps.NODE_BEGUN, identifier, node_id=node_id)
             return found
@@ -276,7 +276,7 @@ class Candidates:
         in_place: Mapping[str, str] | None,
     ) -> Target:
         self._invocation.reached(steps.NODE_PLACING, identifier)
-        opened = self.lake.open_branch(identifier, self.branch, in_place)
+        opened = self.lake.branches.open(identifier, self.branch, in_place)
         self._invocation.reached(steps.NODE_PLACED, identifier)
         return self.keep(
             Target(
@@ -302,7 +302,7 @@ class Candidates:
             # Left by an earlier run from before the live table was made; the build replaces it.
             return self._beside(identifier, current)
         self._invocation.reached(steps.NODE_PLACING, identifier)
-        clone = self.lake.clone(identifier, side, in_place)
+        clone = self.lake.branches.clone(identifier, side, in_place)
         self.overlay.add(identifier, side)
         self._invocation.reached(steps.NODE_PLACED, identifier)
         return self.keep(

@@ -63,7 +63,7 @@ class Checks:
         A server goes on with a statement for a while when its client was killed, and may commit it
         to the branch that a retry is writing to.
         """
-        others = self.lake.writers(identifier, head, since) - {self.run_id}
+        others = self.lake.branches.writers(identifier, head, since) - {self.run_id}
         if not others:
             return None
         ids = ", ".join(names.short_run_id(one) for one in sorted(others))

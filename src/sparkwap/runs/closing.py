@@ -51,31 +51,20 @@ class Plan:
     code_hash: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class Closer:
-    """Ends a run: decides on its facts, plans what is written, and writes it.
+    """Ends a run: decides on its facts, plans what is written, and writes it."""
 
-    :param manifest: tells the project's code, for the ledger; asked once.
-    """
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        candidates: Candidates,
-        trail: Trail,
-        told: Told,
-        manifest: Callable[[], Packed] | None,
-    ) -> None:
-        self._invocation = invocation
-        self._candidates = candidates
-        self._lake = candidates.lake
-        self._trail = trail
-        self._told = told
-        self._manifest = manifest
+    invocation: Invocation
+    candidates: Candidates
+    trail: Trail
+    told: Told
+    manifest: Callable[[], Packed] | None
 
     def close(self, facts: Facts, *, watched: bool) -> Closing:
         """Let the gate decide, and write what follows; nothing was written before."""
         decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
-        reached(steps.DECIDED, run_id=self._invocation.run_id, branch=self._invocation.branch)
+        reached(steps.DECIDED, run_id=self.invocation.run_id, branch=self.invocation.branch)
         started = datetime.now(UTC)
         plan = self._plan(facts, decision)
         refused: str | None = None
@@ -96,7 +85,7 @@ class Closer:
                 told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
                 refused = self._record_refusal(told, refused)
         elif facts.nodes:
-            self._lake.ledger.append(plan.rows)
+            self.candidates.lake.ledger.append(plan.rows)
         return Closing(
             decision,
             facts.nodes,
@@ -104,27 +93,27 @@ class Closer:
             refused=refused,
             seconds=(datetime.now(UTC) - started).total_seconds(),
             earlier=facts.earlier,
-            notices={node_id: tuple(told) for node_id, told in self._told.notices.items()},
+            notices={node_id: tuple(told) for node_id, told in self.told.notices.items()},
             refusals=refusals,
             rebuild=again if isinstance(again, rebuild.Rebuild) else None,
             gave_up=again.reason if isinstance(again, rebuild.GiveUp) else "",
-            in_series=not self._lake.store.rows.atomic,
+            in_series=not self.candidates.lake.store.rows.atomic,
             watched=watched,
             caught=facts.caught,
-            continued=frozenset(self._trail.continued),
+            continued=frozenset(self.trail.continued),
             code_hash=plan.code_hash,
         )
 
     def _plan(self, facts: Facts, decision: Decision) -> Plan:
         code: Packed | None = None
-        kept = decision.publish or not self._invocation.is_own
-        if self._manifest is not None and facts.nodes and kept:
+        kept = decision.publish or not self.invocation.is_own
+        if self.manifest is not None and facts.nodes and kept:
             # What others may publish later has its code on record; of all else nobody asks.
-            code = self._manifest()
-        built, targets = self._candidates.built, self._candidates.targets
-        rows = Rows(
-            self._invocation, self._candidates, self._trail, self._told, facts, decision
-        ).all(code)
+            code = self.manifest()
+        built, targets = self.candidates.built, self.candidates.targets
+        rows = Rows(self.invocation, self.candidates, self.trail, self.told, facts, decision).all(
+            code
+        )
         return Plan(
             tuple(self._item(targets[built[n]]) for n in decision.publish),
             tuple(rows),
@@ -133,14 +122,14 @@ class Closer:
         )
 
     def _publish(self, plan: Plan) -> None:
-        settings = self._invocation.settings
+        settings = self.invocation.settings
         days = settings.tag_retention_days
-        receipt = self._lake.publish(
+        receipt = self.candidates.lake.publishing.publish(
             list(plan.items),
-            run_id=self._invocation.run_id,
-            tag=names.publish_tag(self._invocation.run_id),
+            run_id=self.invocation.run_id,
+            tag=names.publish_tag(self.invocation.run_id),
             tag_max_age_ms=None if days is None else days * DAY_MS,
-            branch=self._invocation.branch,
+            branch=self.invocation.branch,
             appends=list(plan.rows),
             read=list(plan.reads),
             strict_reads=settings.reads == "strict",
@@ -158,13 +147,13 @@ class Closer:
             for name, token in tokens.items():
                 schema, _, table = name.partition(".")
                 nodes = read_for.get(reader)
-                if nodes and (schema, table) not in self._candidates.targets:
+                if nodes and (schema, table) not in self.candidates.targets:
                     found.setdefault(Read((schema, table), token), set()).update(nodes)
         return found
 
     def _item(self, target: Target) -> BranchItem | SideItem:
         if target.how == "branch":
-            branch = self._invocation.branch
+            branch = self.invocation.branch
             return BranchItem(target.identifier, branch, target.base, int(str(target.candidate)))
         return SideItem(
             target.identifier,
@@ -176,13 +165,13 @@ class Closer:
     def _plan_rebuild(
         self, refusals: Mapping[str, Collection[Difference]], facts: Facts
     ) -> rebuild.Rebuild | rebuild.GiveUp:
-        run = self._invocation
+        run = self.invocation
         if run.rebuild_of is not None or run.command not in REBUILDING:
             # A rebuild is tried again by the run that it is of; an operation builds nothing.
             return rebuild.GiveUp()
         buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
         # Built in several runs: another build of it would build a part.
-        buildable = buildable - self._trail.continued
+        buildable = buildable - self.trail.continued
         tries = run.settings.rebuilds
         return rebuild.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)
 
@@ -190,7 +179,7 @@ class Closer:
         self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]
     ) -> dict[str, tuple[Difference, ...]]:
         """Node id -> what the catalog found different that concerns it."""
-        of_table = {key: node_id for node_id, key in self._candidates.built.items()}
+        of_table = {key: node_id for node_id, key in self.candidates.built.items()}
         found: dict[str, set[Difference]] = {}
         for mismatch in mismatches:
             if mismatch.kind == "read":
@@ -209,7 +198,7 @@ class Closer:
             nodes = {
                 n for read, ns in reads.items() if read.identifier == one.identifier for n in ns
             }
-            self._told.tell(
+            self.told.tell(
                 min(nodes),
                 f"{'.'.join(one.identifier)} was read at {one.expected}, and is at {one.found} now "
                 "(wap_reads: strict would have built on that)",
@@ -217,7 +206,7 @@ class Closer:
 
     def _record_refusal(self, rows: Sequence[LedgerRows], refused: str) -> str:
         try:
-            self._lake.ledger.append(rows)
+            self.candidates.lake.ledger.append(rows)
         except SparkwapError as error:
             # What stopped the publish, a full disk say, may stop the ledger as well.
             return f"{refused}\nThe ledger does not know of it: {error}"

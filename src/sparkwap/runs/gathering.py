@@ -60,28 +60,16 @@ class Facts:
     seconds: Mapping[str, float | None]
 
 
+@dataclass(frozen=True, slots=True)
 class Gathering:
-    """Gathers the facts on a run that ends.
+    """Gathers the facts on a run that ends; ``caught`` tells what it has moved past the gate."""
 
-    :param caught: tells what the run has moved of `main` past the gate.
-    """
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        candidates: Candidates,
-        trail: Trail,
-        told: Told,
-        rules: Rules,
-        caught: Callable[[], list[Caught]],
-    ) -> None:
-        self._invocation = invocation
-        self._candidates = candidates
-        self._lake = candidates.lake
-        self._trail = trail
-        self._told = told
-        self._rules = rules
-        self._caught = caught
+    invocation: Invocation
+    candidates: Candidates
+    trail: Trail
+    told: Told
+    rules: Rules
+    caught: Callable[[], list[Caught]]
 
     def facts(
         self,
@@ -92,17 +80,19 @@ class Gathering:
         varied: bool,
     ) -> Facts:
         """Gather them; see :meth:`sparkwap.runs.run.Run.close` for the parameters."""
-        own, branch = self._invocation.is_own, self._invocation.branch
-        earlier = BranchHistory((), ()) if own else self._lake.ledger.branch_history(branch)
-        mine = frozenset(self._candidates.built)
+        own, branch = self.invocation.is_own, self.invocation.branch
+        earlier = (
+            BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
+        )
+        mine = frozenset(self.candidates.built)
         built = self._all_nodes(nodes, earlier.nodes, known)
-        by_name = ByName(self._lake, branch, self._trail, self._candidates, built)
+        by_name = ByName(self.candidates.lake, branch, self.trail, self.candidates, built)
         built = [by_name.node(node) for node in built]
         tests = [by_name.test(test) for test in tests]
-        caught = tuple(self._caught())
+        caught = tuple(self.caught())
         built, moved = _with_caught(built, caught)
         leftovers = moved + ([] if own else self._leftovers(built))
-        settings = self._invocation.settings
+        settings = self.invocation.settings
         strange = leftovers or not all(node.known for node in built)
         if strange and settings.publish == "lineage":
             # Which nodes have read them is not known.
@@ -111,7 +101,7 @@ class Gathering:
         built_on = self._all_built_on(built, earlier.nodes, by_name.first)
         built = self._with_stale(built, earlier.nodes, present, built_on)
         # What another run has put there since this one was opened, no test of this one has audited.
-        saw = self._candidates.found | {n: t for n, t in present.items() if n in mine}
+        saw = self.candidates.found | {n: t for n, t in present.items() if n in mine}
         tokens = {n: saw[n] for n in present.keys() & saw.keys()}
         # Failures that an earlier run on the branch has stored are among its nodes already.
         there = dict.fromkeys(node.node_id for node in built)
@@ -126,8 +116,8 @@ class Gathering:
         results = [*fresh, *map(_result_of, earlier.tests)]
         expected = self._expected(read, results)
         if settings.warnings != "publish":
-            lost = self._rules.gone(there, ids) if varied else []
-            theirs = self._rules.of_others(there)
+            lost = self.rules.gone(there, ids) if varied else []
+            theirs = self.rules.of_others(there)
             expected += [*lost, *theirs]
             results += [TestResult(one.test_id, "gone") for one in lost]
             results += [TestResult(one.test_id, "elsewhere") for one in theirs]
@@ -153,14 +143,14 @@ class Gathering:
             caught=caught,
             built_on=built_on,
             earlier_reads=earlier_reads,
-            reads=tests_reads | earlier_reads | self._trail.reads,
+            reads=tests_reads | earlier_reads | self.trail.reads,
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
         )
 
     def _expected(
         self, tests: Sequence[TestFact], results: Sequence[TestResult]
     ) -> list[AuditTest]:
-        former = self._rules.former(results)
+        former = self.rules.former(results)
         return [
             AuditTest(
                 t.test_id,
@@ -168,7 +158,7 @@ class Gathering:
                 t.reads,
                 t.kind,
                 former.get(t.test_id),
-                accepted=self._rules.accepted(t.test_id, t.severity),
+                accepted=self.rules.accepted(t.test_id, t.severity),
             )
             for t in tests
         ]
@@ -179,11 +169,11 @@ class Gathering:
         Reads of the branch have seen it, so nothing may be published beside it.
         """
         known = {node.name.lower() for node in built} | {
-            ".".join(key) for key in (*self._candidates.targets, *self._candidates.built.values())
+            ".".join(key) for key in (*self.candidates.targets, *self.candidates.built.values())
         }
         left: set[str] = set()
-        for one in self._lake.open_branches():
-            if one.branch == self._invocation.branch:
+        for one in self.candidates.lake.branches.all():
+            if one.branch == self.invocation.branch:
                 left |= {".".join(t.identifier) for t in one.tables if t.head != t.base}
                 left |= {
                     f"{names.split_side_schema(s.identifier[0], one.branch)}.{s.identifier[1]}"
@@ -204,23 +194,23 @@ class Gathering:
         now = {
             fact.node_id: self._node(fact)
             for fact in facts
-            if fact.node_id not in self._candidates.gone
+            if fact.node_id not in self.candidates.gone
         }
-        checks = Checks(self._lake, self._invocation.run_id, self._invocation.branch)
+        checks = Checks(self.candidates.lake, self.invocation.run_id, self.invocation.branch)
         for row in history:
             node_id = row["node_id"]
             if (
                 node_id in now
-                or node_id in self._candidates.gone
-                or node_id in self._candidates.built
+                or node_id in self.candidates.gone
+                or node_id in self.candidates.built
                 or row["verdict"] == "published"
             ):
                 continue
             built = target_of(row)
-            is_beside = self._candidates.overlay.side_schema(built.identifier) is not None
+            is_beside = self.candidates.overlay.side_schema(built.identifier) is not None
             target = checks.still_there(built, is_beside)
             if target is not None:
-                self._candidates.take(node_id, target)
+                self.candidates.take(node_id, target)
                 now[node_id] = BuiltNode(
                     node_id,
                     target.name,
@@ -245,7 +235,7 @@ class Gathering:
         """
         node_id: str = row["node_id"]
         if node_id.startswith(LOADED):
-            return self._lake.ledger.builder((row["schema"], row["name"])) is None
+            return self.candidates.lake.ledger.builder((row["schema"], row["name"])) is None
         return row["resource_type"] == "failures" or node_id in known
 
     def _all_built_on(
@@ -268,18 +258,18 @@ class Gathering:
             return found
 
         def of(node_id: str) -> dict[str, str]:
-            stood = self._trail.stood.get(node_id)
+            stood = self.trail.stood.get(node_id)
             if stood is None:
                 # One that failed while it added to its rows of before has them no more.
                 lost = (
-                    {node_id: self._candidates.found[node_id]}
-                    if node_id in self._trail.continued
+                    {node_id: self.candidates.found[node_id]}
+                    if node_id in self.trail.continued
                     else {}
                 )
                 return before.get(node_id, {}) | lost
             wanted = upstream(node_id) | {node_id}
             on = {key: token for key, token in stood.items() if key in wanted}
-            return before.get(node_id, {}) | on if node_id in self._trail.continued else on
+            return before.get(node_id, {}) | on if node_id in self.trail.continued else on
 
         return {node.node_id: of(node.node_id) for node in nodes}
 
@@ -294,7 +284,7 @@ class Gathering:
         # What was published since is not on the branch any more.
         now = {row["node_id"]: token_of(row) for row in history}
         now |= {
-            key: self._candidates.mark(self._candidates.targets[self._candidates.built[key]])
+            key: self.candidates.mark(self.candidates.targets[self.candidates.built[key]])
             for key in present
         }
         name_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in history}
@@ -316,9 +306,9 @@ class Gathering:
         ]
 
     def _node(self, fact: NodeFact) -> BuiltNode:
-        target = self._candidates.of(fact.node_id)
+        target = self.candidates.of(fact.node_id)
         # A view has the rows of what it reads; it was built empty if that was.
-        status = {"success": self._invocation.part or "built", "skipped": "skipped"}.get(
+        status = {"success": self.invocation.part or "built", "skipped": "skipped"}.get(
             fact.status, "failed"
         )
         problem = target.problem if target else None
@@ -339,14 +329,14 @@ class Gathering:
     def _failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:
         nodes = []
         for test in tests:
-            target = self._candidates.of(test.test_id)
+            target = self.candidates.of(test.test_id)
             if target is not None:
                 nodes.append(
                     BuiltNode(
                         test.test_id,
                         target.name,
                         "failures",
-                        self._invocation.part or "built",
+                        self.invocation.part or "built",
                         target.candidate,
                         target.problem,
                         test.reads,
@@ -375,7 +365,7 @@ class Gathering:
                 one.failures,
                 one.message,
                 {n: tokens[n] for n in read(one) & tokens.keys()},
-                self._told.findings.get(one.test_id),
+                self.told.findings.get(one.test_id),
                 _rule_of(by_id.get(one.test_id)),
             )
             for one in seen
@@ -384,7 +374,7 @@ class Gathering:
     def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
         """The status of a result; one that saw none or a part of the rows has passed nothing."""
         # A unit test reads rows of its own, whatever dbt was told of the tables.
-        part = None if test and test.kind == "unit" else self._invocation.part
+        part = None if test and test.kind == "unit" else self.invocation.part
         return part if part is not None and seen.status in ("pass", "warn") else seen.status
 
 

@@ -145,13 +145,13 @@ class Operations:
             raise ConfigError(_usage(operation, f"unknown argument: {', '.join(unknown)}"))
         method = getattr(self, "_" + operation.removeprefix("wap_"))
         # What a process that died has left half-way: a look must not change anything.
-        found = [] if operation == "wap_status" else self._lake.recover()
+        found = [] if operation == "wap_status" else self._lake.publishing.recover()
         return [*found, *method(**{key: str(value) for key, value in given.items()})]
 
     # -- wap_status ------------------------------------------------------------------------------
 
     def _status(self, branch: str | None = None) -> Iterable[str]:
-        half_way = self._lake.on_their_way()
+        half_way = self._lake.publishing.on_their_way()
         for row in half_way:
             yield (
                 f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not come to "
@@ -160,7 +160,7 @@ class Operations:
             )
         for table, fault in self._lake.unreadable().items():
             yield f"{'.'.join(table)} cannot be read, and is left out here: {fault}"
-        found = self._lake.open_branches()
+        found = self._lake.branches.all()
         if branch is not None:
             found = [self._branch_of(found, "wap_status", branch)]
         else:
@@ -258,7 +258,7 @@ class Operations:
     def _publish(self, branch: str | None = None, mode: str = "run") -> Iterable[str]:
         if mode not in ("run", "lineage"):
             raise ConfigError(_usage("wap_publish", f"mode is {mode!r}"))
-        one = self._branch_of(self._lake.open_branches(), "wap_publish", branch)
+        one = self._branch_of(self._lake.branches.all(), "wap_publish", branch)
         run = Run(
             self._lake,
             Invocation(
@@ -315,7 +315,7 @@ class Operations:
         by: str = "",
         until: str | None = None,
     ) -> Iterable[str]:
-        one = self._branch_of(self._lake.open_branches(), "wap_accept", branch)
+        one = self._branch_of(self._lake.branches.all(), "wap_accept", branch)
         history = self._lake.ledger.branch_history(one.branch)
         row = _failing_test(history.tests, test)
         reason = " ".join(reason.split())
@@ -355,7 +355,7 @@ class Operations:
 
     def _discard(self, branch: str | None = None, force: str = "false") -> Iterable[str]:
         forced = _flag("wap_discard", "force", force)
-        one = self._branch_of(self._lake.open_branches(), "wap_discard", branch)
+        one = self._branch_of(self._lake.branches.all(), "wap_discard", branch)
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
             if lease.branch == one.branch and not forced and leasing.alive(lease, now):
@@ -366,7 +366,7 @@ class Operations:
                     f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
                     "The run then publishes nothing."
                 )
-        gone = self._lake.discard(one.branch, self._run_id)
+        gone = self._lake.branches.discard(one.branch, self._run_id)
         count = len(gone.tables) + len(gone.side)
         yield (
             f"Discarded {gone.branch} with {count} table{'s' if count != 1 else ''} on it; readers "
@@ -445,7 +445,7 @@ class Operations:
         entries = undo.entries_before(publishes)
         passed = self._written_past(publishes) if force else []
         try:
-            self._lake.rollback(
+            self._lake.publishing.rollback(
                 entries,
                 run_id=self._run_id,
                 publish_id=done.publish_id,
@@ -569,7 +569,7 @@ class Operations:
         ]
 
     def _require_free(self, done: LedgerPublish) -> None:
-        if any(one.branch == done.branch for one in self._lake.open_branches()):
+        if any(one.branch == done.branch for one in self._lake.branches.all()):
             raise ConfigError(
                 f"The audit branch {done.branch} is open again, so the candidates of "
                 f"{_publish_told(done)} cannot be put there. Nothing has changed. Publish or drop "
@@ -583,7 +583,7 @@ class Operations:
             tokens = {row["node_id"]: _token(found[row["schema"], row["name"]]) for row in rows}
             return [LedgerRows("nodes", [self._held_row(row, found, tokens) for row in rows])]
 
-        found = self._lake.reopen(done.entries, branch=done.branch, record=record)
+        found = self._lake.publishing.reopen(done.entries, branch=done.branch, record=record)
         yield (
             f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
             "main see no change."

@@ -112,7 +112,7 @@ def _taken_over(
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
         # It may have died in the middle of a journalled publish.
-        for line in run.lake.recover():
+        for line in run.lake.publishing.recover():
             tell(line)
     runs = _rows_of(run, ended)
     if not runs:

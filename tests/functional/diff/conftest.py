@@ -98,7 +98,7 @@ class Desk:
 
     def branch(self, name: str, *statements: str) -> None:
         """Statements on the audit branch of a table."""
-        self.lake.open_branch((self.schema, name), BRANCH)
+        self.lake.branches.open((self.schema, name), BRANCH)
         self.sql(f"set spark.wap.branch={BRANCH}")
         try:
             self.run(f"{self.schema}.{name}", *statements)
@@ -108,7 +108,7 @@ class Desk:
     def clone(self, name: str, *statements: str) -> None:
         """Statements on a clone of a table in the side schema."""
         side = f"{self.schema}__{BRANCH}"
-        self.lake.clone((self.schema, name), side)
+        self.lake.branches.clone((self.schema, name), side)
         self.run(f"{side}.{name}", *statements)
 
     def diff(
@@ -160,6 +160,6 @@ def desk(lake_dir: Path, config: server.ServerConfig) -> Iterator[Desk]:
         configuration=NO_CACHE,
     )
     yield Desk(lake, connection, lake_dir / "warehouse")
-    lake.discard(BRANCH)
+    lake.branches.discard(BRANCH)
     connection.close()
     lake.close()

@@ -17,7 +17,7 @@ from vocabulary import Project, Reader, SparkReader
 from vocabulary.catalogs import KIND
 
 from sparkwap.erasure import operation
-from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
 
 from .conftest import ANNA, BO, FORMER
 
@@ -277,15 +277,15 @@ def test_rows_that_come_meanwhile_are_erased_too(
             written.append(step)
             run(people_spark, writers[step])
 
-    publish = Lake.publish
+    publish = Publishing.publish
 
-    def published(lake: Lake, *arguments: Any, **named: Any) -> Any:
+    def published(publishing: Publishing, *arguments: Any, **named: Any) -> Any:
         write(None, "audited")
-        return publish(lake, *arguments, **named)
+        return publish(publishing, *arguments, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(operation.Erasure, "_at", write)
-        patch.setattr(Lake, "publish", published)
+        patch.setattr(Publishing, "publish", published)
         failed = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert written == list(writers)
     assert "NOT PROVEN" in failed.text and "Call it again" in failed.text

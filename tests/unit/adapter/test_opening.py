@@ -18,6 +18,7 @@ from dbt.adapters.sparkwap import impl
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
 from sparkwap.runs import overlay, replay
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import UNFINISHED, LastRun
@@ -130,7 +131,7 @@ def test_a_retry_of_what_is_published_is_refused_whoever_named_the_branch(
         with pytest.raises(DbtRuntimeError, match=NOTHING_TO_RETRY):
             open_run(**({} if named is None else {"wap_branch": named}))
     assert live(lake) == [1, 2]
-    assert lake.open_branches() == []
+    assert lake.branches.all() == []
 
 
 @pytest.mark.parametrize("named", [None, "march"])
@@ -185,12 +186,12 @@ def half_way(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = built(lake, "wap_1a2b3c4d")
     on_record(target, "wap_1a2b3c4d")
 
-    def recover() -> list[str]:
+    def recover(_: Publishing) -> list[str]:
         if not lake.ledger.publish(DEAD):
             publish(run)
         return []
 
-    monkeypatch.setattr(lake, "recover", recover)
+    monkeypatch.setattr(Publishing, "recover", recover)
 
 
 @pytest.mark.usefixtures("half_way")

@@ -85,12 +85,12 @@ class Bench:
 
     def candidate(self, name: str, *ids: int) -> BranchItem:
         """A table that exists, written on the audit branch."""
-        opened = self.lake.open_branch(("s", name), BRANCH)
+        opened = self.lake.branches.open(("s", name), BRANCH)
         return BranchItem(("s", name), BRANCH, opened.base, self.write(("s", name), *ids))
 
     def changed(self, name: str, *ids: int) -> SideItem:
         """A table that exists, cloned, with a new column and rows."""
-        self.lake.clone(("s", name), SIDE)
+        self.lake.branches.clone(("s", name), SIDE)
         table = self.lake.catalog.load_table((SIDE, name))
         with table.update_schema() as update:
             update.union_by_name(pa.schema({"extra": pa.string()}))
@@ -127,7 +127,7 @@ class Bench:
             "tag_max_age_ms": None,
             "branch": BRANCH,
         }
-        return self.lake.publish(items, **{**defaults, **options})
+        return self.lake.publishing.publish(items, **{**defaults, **options})
 
     def read(self, name: str, ref: str | None = None, schema: str = "s") -> list[int]:
         """What a reader of the table sees, in order."""

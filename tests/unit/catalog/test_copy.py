@@ -16,7 +16,9 @@ def test_a_copy_begins_with_the_rows_of_main_and_no_file_of_its_own(bench: Bench
     bench.table("t", 1, 2)
     bench.table("t2")
     before = bench.files()
-    copy = bench.lake.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c-1a2b3c4d")
+    copy = bench.lake.branches.copy(
+        ("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c-1a2b3c4d"
+    )
     assert bench.read("c") == [1, 2]
     assert {path for path in bench.files() - before if not path.endswith(".json")} == set()
     assert copy.uuid != bench.state(("s", "t")).uuid
@@ -26,7 +28,7 @@ def test_a_copy_begins_with_the_rows_of_main_and_no_file_of_its_own(bench: Bench
 
 def test_what_is_written_to_a_copy_or_its_source_stays_there(bench: Bench) -> None:
     bench.table("t", 1)
-    bench.lake.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
+    bench.lake.branches.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
     bench.write(("s", "c"), 2, branch="main")
     bench.write(("s", "t"), 3, branch="main")
     assert bench.read("c") == [1, 2]
@@ -38,7 +40,7 @@ def test_a_copy_leaves_audit_branches_and_history_behind(bench: Bench) -> None:
     bench.table("t", 1)
     bench.write(("s", "t"), 2, branch="main")
     bench.candidate("t", 3)
-    copy = bench.lake.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
+    copy = bench.lake.branches.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
     assert set(copy.refs) == {"main"}
     assert "write.wap.enabled" not in copy.properties
     assert len(bench.lake.catalog.load_table(("s", "c")).metadata.snapshots) == 1
@@ -46,14 +48,14 @@ def test_a_copy_leaves_audit_branches_and_history_behind(bench: Bench) -> None:
 
 def test_a_copy_of_an_empty_table_is_empty(bench: Bench) -> None:
     bench.table("t")
-    bench.lake.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
+    bench.lake.branches.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
     assert bench.read("c") == []
 
 
 def test_a_view_cannot_be_copied(bench: Bench) -> None:
     bench.view("v", "select 1", schema="s")
     with pytest.raises(CatalogError, match="is a view"):
-        bench.lake.copy(("s", "v"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
+        bench.lake.branches.copy(("s", "v"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
 
 
 def test_last_change_is_that_of_the_snapshot_on_main(bench: Bench) -> None:

@@ -158,7 +158,7 @@ def test_an_unreachable_database_is_named(tmp_path: Any) -> None:
 def test_open_branch_starts_at_main_and_gates_the_table(bench: Bench) -> None:
     table = bench.table("t", 1)
     main = bench.state(table).main
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(main, main, True)
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(main, main, True)
     state = bench.state(table)
     assert state.refs[BRANCH].snapshot_id == state.refs["wap_base_pr_1"].snapshot_id == main
     assert state.properties["write.wap.enabled"] == "true"
@@ -167,27 +167,27 @@ def test_open_branch_starts_at_main_and_gates_the_table(bench: Bench) -> None:
 def test_open_branch_again_finds_base_and_head(bench: Bench) -> None:
     table = bench.table("t", 1)
     base = bench.state(table).main
-    bench.lake.open_branch(table, BRANCH)
+    bench.lake.branches.open(table, BRANCH)
     head = bench.write(table, 2)
     before = bench.pointers()
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(base, head, False)
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(base, head, False)
     assert bench.pointers() == before
 
 
 def test_open_branch_starts_anew_where_main_has_moved(bench: Bench) -> None:
     table = bench.table("t", 1)
-    bench.lake.open_branch(table, BRANCH)
+    bench.lake.branches.open(table, BRANCH)
     bench.write(table, 2)
     main = bench.write(table, 3, branch="main")
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(main, main, True)
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(main, main, True)
     assert bench.read("t", BRANCH) == [1, 3]
 
 
 def test_open_branch_of_an_empty_table_that_got_rows(bench: Bench) -> None:
     table = bench.table("t")
-    bench.lake.open_branch(table, BRANCH)
+    bench.lake.branches.open(table, BRANCH)
     main = bench.write(table, 3, branch="main")
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(main, main, True)
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(main, main, True)
     assert "wap.base.pr_1" not in bench.state(table).properties
 
 
@@ -197,7 +197,7 @@ def test_open_branch_leaves_refs_of_others_alone(bench: Bench, kind: str) -> Non
     snapshots = bench.lake.catalog.load_table(table).manage_snapshots()
     getattr(snapshots, f"create_{kind}")(bench.state(table).main, BRANCH).commit()
     with pytest.raises(CatalogError, match=f"has a {kind} named pr_1 that no run has opened"):
-        bench.lake.open_branch(table, BRANCH)
+        bench.lake.branches.open(table, BRANCH)
 
 
 def test_a_branch_of_others_is_neither_forgotten_nor_discarded(bench: Bench) -> None:
@@ -207,37 +207,37 @@ def test_a_branch_of_others_is_neither_forgotten_nor_discarded(bench: Bench) -> 
         snapshots.create_branch(bench.state(table).main, name).commit()
     head = bench.write(table, 7)
     with pytest.raises(CatalogError, match="has a branch named pr_1 that no run has opened"):
-        bench.lake.require_own([table], BRANCH)
-    bench.lake.require_own([table], "pr_2")
-    assert not bench.lake.forget(table, BRANCH)
-    assert bench.lake.discard(BRANCH).tables == ()
-    assert bench.lake.discard("wap_mine").tables == ()
+        bench.lake.branches.require_own([table], BRANCH)
+    bench.lake.branches.require_own([table], "pr_2")
+    assert not bench.lake.branches.forget(table, BRANCH)
+    assert bench.lake.branches.discard(BRANCH).tables == ()
+    assert bench.lake.branches.discard("wap_mine").tables == ()
     refs = bench.state(table).refs
     assert (refs[BRANCH].snapshot_id, "wap_mine" in refs) == (head, True)
 
 
 def test_open_branch_of_an_empty_table(bench: Bench) -> None:
     table = bench.table("t")
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(None, None, True)
-    assert bench.lake.open_branch(table, BRANCH) == OpenedBranch(None, None, False)
-    (found,) = bench.lake.open_branches()
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(None, None, True)
+    assert bench.lake.branches.open(table, BRANCH) == OpenedBranch(None, None, False)
+    (found,) = bench.lake.branches.all()
     assert (found.branch, found.tables[0].base, found.tables[0].head) == (BRANCH, None, None)
-    bench.lake.discard(BRANCH)
-    assert bench.lake.open_branches() == []
+    bench.lake.branches.discard(BRANCH)
+    assert bench.lake.branches.all() == []
 
 
 def test_open_branch_refuses_what_cannot_have_one(bench: Bench) -> None:
     bench.view("v", "select 1", schema="s")
     with pytest.raises(CatalogError, match=r"s\.v is a view"):
-        bench.lake.open_branch(("s", "v"), BRANCH)
+        bench.lake.branches.open(("s", "v"), BRANCH)
     with pytest.raises(CatalogError, match=r"s\.x does not exist"):
-        bench.lake.open_branch(("s", "x"), BRANCH)
+        bench.lake.branches.open(("s", "x"), BRANCH)
 
 
 def test_many_branches_at_once_on_one_table(bench: Bench) -> None:
     table = bench.table("t", 1)
     names = [f"b{number}" for number in range(12)]
-    threads = [threading.Thread(target=bench.lake.open_branch, args=(table, n)) for n in names]
+    threads = [threading.Thread(target=bench.lake.branches.open, args=(table, n)) for n in names]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -248,7 +248,7 @@ def test_many_branches_at_once_on_one_table(bench: Bench) -> None:
 def test_clone_leaves_the_table_alone(bench: Bench) -> None:
     table = bench.table("t", 1, 2, **{"gc.enabled": "true"})
     before = bench.pointers()[table]
-    clone = bench.lake.clone(table, SIDE, {"k": "v"})
+    clone = bench.lake.branches.clone(table, SIDE, {"k": "v"})
     assert bench.pointers()[table] == before
     assert (clone.identifier, clone.uuid) == ((SIDE, "t"), bench.state(table).uuid)
     assert clone.properties["write.wap.enabled"] == "false"
@@ -261,29 +261,29 @@ def test_clone_leaves_the_table_alone(bench: Bench) -> None:
 
 def test_clone_again_keeps_it_while_its_base_stands(bench: Bench) -> None:
     table = bench.table("t", 1)
-    first = bench.lake.clone(table, SIDE)
-    bench.lake.open_branch(table, "other")
-    assert bench.lake.clone(table, SIDE) == first
+    first = bench.lake.branches.clone(table, SIDE)
+    bench.lake.branches.open(table, "other")
+    assert bench.lake.branches.clone(table, SIDE) == first
     bench.write(table, 2, branch="main")
-    assert bench.lake.clone(table, SIDE).main == bench.state(table).main
+    assert bench.lake.branches.clone(table, SIDE).main == bench.state(table).main
 
 
 def test_clone_refuses_to_take_the_place_of_something_else(bench: Bench) -> None:
     bench.new("t", 5)
     table = bench.table("t", 1)
     with pytest.raises(CatalogError, match=r"s__pr_1\.t stands in the side schema"):
-        bench.lake.clone(table, SIDE)
+        bench.lake.branches.clone(table, SIDE)
 
 
 def test_discard_drops_what_exists_only_on_the_branch(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("c", 1, 2)
     bench.candidate("a", 2)
-    bench.lake.open_branch(("s", "a"), "other")
+    bench.lake.branches.open(("s", "a"), "other")
     bench.changed("c", 3)
     bench.new("n", 4)
     bench.view("v", "select 1")
-    discarded = bench.lake.discard(BRANCH)
+    discarded = bench.lake.branches.discard(BRANCH)
     assert discarded.tables == (("s", "a"),)
     assert discarded.side == tuple(
         SideObject((SIDE, name), kind)
@@ -294,7 +294,7 @@ def test_discard_drops_what_exists_only_on_the_branch(bench: Bench) -> None:
     assert "s__pr_1" not in bench.lake.schemas()
     assert not any("n-1a2b3c4d" in file or "s__pr_1" in file for file in bench.files())
     assert (bench.read("a"), bench.read("c")) == ([1], [1, 2])
-    assert bench.lake.discard(BRANCH).tables == ()
+    assert bench.lake.branches.discard(BRANCH).tables == ()
 
 
 def test_a_damaged_table_does_not_stop_the_branches_of_others(bench: Bench) -> None:
@@ -305,18 +305,18 @@ def test_a_damaged_table_does_not_stop_the_branches_of_others(bench: Bench) -> N
     for name in (("s", "damaged"), (SIDE, "n")):
         Path(bench.state(name).metadata_location.removeprefix("file://")).unlink()
     lake = Lake("lake", bench.properties)  # that has read nothing yet
-    assert [table.identifier for table in lake.open_branches()[0].tables] == [("s", "a")]
+    assert [table.identifier for table in lake.branches.all()[0].tables] == [("s", "a")]
     assert list(lake.unreadable()) == [("s", "damaged"), (SIDE, "n")]
-    assert lake.discard(BRANCH).tables == (("s", "a"),)
-    assert lake.open_branches() == [] and bench.read("a") == [1]
+    assert lake.branches.discard(BRANCH).tables == (("s", "a"),)
+    assert lake.branches.all() == [] and bench.read("a") == [1]
 
 
 def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench: Bench) -> None:
     table = bench.table("c", 1, 2)
     files = bench.files()
-    bench.lake.clone(table, SIDE)
+    bench.lake.branches.clone(table, SIDE)
     bench.lake.catalog.drop_table(table)
-    bench.lake.discard(BRANCH)
+    bench.lake.branches.discard(BRANCH)
     assert files <= bench.files()
 
 
@@ -325,16 +325,16 @@ def test_discard_spares_a_folder_that_something_else_is_in(bench: Bench) -> None
     bench.lake.ensure_schema(SIDE, BRANCH)
     around = f"{bench.folder}/warehouse/s"
     bench.lake.catalog.create_table((SIDE, "n"), pa.schema({"id": pa.int64()}), location=around)
-    bench.lake.discard(BRANCH)
+    bench.lake.branches.discard(BRANCH)
     assert bench.read("c") == [1]
 
 
 def test_a_branch_with_an_empty_side_schema_is_open(bench: Bench) -> None:
     bench.lake.ensure_schema(SIDE, BRANCH)
-    (found,) = bench.lake.open_branches()
+    (found,) = bench.lake.branches.all()
     assert (found.branch, found.tables, found.side) == (BRANCH, (), ())
-    bench.lake.discard(BRANCH)
-    assert bench.lake.open_branches() == []
+    bench.lake.branches.discard(BRANCH)
+    assert bench.lake.branches.all() == []
 
 
 def test_writers_that_read_first_wait_for_each_other(bench: Bench) -> None:
@@ -361,14 +361,14 @@ def test_writers_that_read_first_wait_for_each_other(bench: Bench) -> None:
 def test_discard_leaves_a_schema_of_the_users_alone(bench: Bench) -> None:
     bench.lake.ensure_schema("acme__staging")
     bench.table("t", 1, schema="acme__staging")
-    discarded = bench.lake.discard("staging")
+    discarded = bench.lake.branches.discard("staging")
     assert (discarded.kept, discarded.schemas) == (("acme__staging",), ())
     assert bench.read("t", schema="acme__staging") == [1]
 
 
 def test_a_runs_own_side_schema_is_known_by_its_name(bench: Bench) -> None:
     bench.lake.ensure_schema("s__wap_1a2b3c4d")
-    assert bench.lake.discard("wap_1a2b3c4d").schemas == ("s__wap_1a2b3c4d",)
+    assert bench.lake.branches.discard("wap_1a2b3c4d").schemas == ("s__wap_1a2b3c4d",)
 
 
 def test_drop_schema(bench: Bench) -> None:
@@ -388,8 +388,8 @@ def test_open_branches_tells_what_is_open(bench: Bench) -> None:
     item = bench.candidate("a", 2)
     bench.write(("s", "a"), 7, branch="main")
     bench.new("n", 4)
-    bench.lake.open_branch(("s", "b"), "other")
-    other, ours = bench.lake.open_branches()
+    bench.lake.branches.open(("s", "b"), "other")
+    other, ours = bench.lake.branches.all()
     assert (other.branch, ours.branch) == ("other", BRANCH)
     (table,) = ours.tables
     assert (table.identifier, table.base, table.head) == (("s", "a"), item.base, item.candidate)
@@ -410,7 +410,7 @@ def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None
     from sparkwap.catalog.rows import Row, Swap
 
     bench.lake.store.rows.apply([Swap(row, Row(row.identifier, "table", location))])
-    bench.lake.open_branch(("s", "t"), BRANCH)
+    bench.lake.branches.open(("s", "t"), BRANCH)
     state = bench.state(("s", "t"))
     grown = bench.lake.store.load(state.metadata_location)
     assert (state.format_version, grown["next-row-id"]) == (3, 7)

@@ -55,12 +55,12 @@ def test_publish_rollback_and_discard(pg: Bench) -> None:
     receipt = pg.publish(*items, pg.side("v"), appends=[LedgerRows("runs", [{"run_id": "x"}])])
     assert [pg.read(name) for name in "acn"] == [[1, 2], [3], [4]]
     assert pg.lake.relations("s")["v"] == "view"
-    pg.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    pg.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert [pg.read(name) for name in "ac"] == [[1], [1]]
     assert pg.lake.relations("s") == {"a": "table", "c": "table"}
     assert pg.lake.ledger.publish(receipt.publish_id)[0].rolled_back
-    pg.lake.open_branch(("s", "a"), "other")
-    assert pg.lake.discard("other").tables == (("s", "a"),)
+    pg.lake.branches.open(("s", "a"), "other")
+    assert pg.lake.branches.discard("other").tables == (("s", "a"),)
 
 
 def test_leases_and_a_sweep(pg: Bench) -> None:
@@ -78,7 +78,7 @@ def test_leases_and_a_sweep(pg: Bench) -> None:
     holding.release()
     report = work.sweep()
     assert (report.problems, [one.name for one in report.plan.branches]) == ([], ["pr_1"])
-    assert pg.lake.open_branches() == []
+    assert pg.lake.branches.all() == []
     assert pg.lake.relations("s") == {"a": "table"}
     assert pg.read("a") == [1]
 
@@ -105,7 +105,9 @@ def test_publishers_and_other_writers_at_once(pg: Bench) -> None:
     def publish(order: int) -> None:
         lake = Lake("lake", pg.properties)
         try:
-            lake.publish(items[::order], run_id="x", tag="t", tag_max_age_ms=None, branch="pr_1")
+            lake.publishing.publish(
+                items[::order], run_id="x", tag="t", tag_max_age_ms=None, branch="pr_1"
+            )
             outcomes.append("published")
         except PublishRefused:
             outcomes.append("refused")
@@ -113,7 +115,7 @@ def test_publishers_and_other_writers_at_once(pg: Bench) -> None:
             lake.close()
 
     def branch(name: str) -> None:
-        pg.lake.open_branch(("s", name), "other")
+        pg.lake.branches.open(("s", name), "other")
 
     threads = [threading.Thread(target=publish, args=(order,)) for order in (1, -1, 1)]
     threads += [threading.Thread(target=branch, args=(name,)) for name in names]
@@ -138,7 +140,7 @@ def test_two_publishes_that_read_each_others_table(pg: Bench) -> None:
         lake = Lake("lake", pg.properties)
         told: dict[str, Any] = {"run_id": "x", "tag": "t", "tag_max_age_ms": None}
         try:
-            lake.publish(
+            lake.publishing.publish(
                 [items[mine]], branch="pr_1", read=[read[1 - mine]], strict_reads=True, **told
             )
             outcomes.append("published")

@@ -36,7 +36,7 @@ def test_files_are_made_with_the_rights_of_the_warehouse(
     bench = Bench(tmp_path)
     bench.table("t", 1)
     item = bench.candidate("t", 2)
-    bench.lake.publish(
+    bench.lake.publishing.publish(
         [item],
         run_id=RUN,
         tag=TAG,

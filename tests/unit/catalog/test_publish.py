@@ -25,6 +25,7 @@ from sparkwap.catalog.files import Files
 from sparkwap.catalog.rows import Row, Rows, Swap
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -52,7 +53,7 @@ def test_branches_clones_new_tables_and_views_in_one_publish(bench: Bench) -> No
         assert not any(key.startswith("wap.") for key in state.properties)
     assert [column.name for column in bench.state(("s", "c")).columns] == ["id", "extra"]
     assert SIDE not in bench.lake.schemas()
-    assert bench.lake.open_branches() == []
+    assert bench.lake.branches.all() == []
 
 
 def test_the_tag_expires_as_told(bench: Bench) -> None:
@@ -187,9 +188,9 @@ def test_a_clone_that_has_lost_its_rows(bench: Bench) -> None:
 def test_what_others_did_to_a_cloned_table_survives(bench: Bench) -> None:
     table = bench.table("t", 1, **{"gc.enabled": "false", "mine": "old", "gone": "x"})
     first = bench.state(table).main
-    bench.lake.open_branch(table, BRANCH)
+    bench.lake.branches.open(table, BRANCH)
     item = bench.changed("t", 3)
-    bench.lake.open_branch(table, "other")
+    bench.lake.branches.open(table, "other")
     head = bench.write(table, 7, branch="other")
     loaded = bench.lake.catalog.load_table(table)
     loaded.manage_snapshots().create_tag(first, "keep").commit()
@@ -390,7 +391,7 @@ def test_killed_in_the_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch
             real(self, connection, swap)
 
         monkeypatch.setattr(Rows, "_apply_one", die_at_the_second)
-        lake.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
+        lake.publishing.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert bench.pointers() == before
@@ -408,7 +409,7 @@ def test_other_writers_do_not_stop_a_publish(bench: Bench) -> None:
     def write() -> None:
         # Fewer than a commit has tries: on a busy machine each of them may come in between.
         while not stop.is_set() and len(done) < 8:
-            other.open_branch(("s", names[len(done) % 6]), f"b{len(done)}")
+            other.branches.open(("s", names[len(done) % 6]), f"b{len(done)}")
             done.append(1)
             time.sleep(0.05)
 
@@ -438,7 +439,7 @@ def test_a_commit_between_staging_and_transaction(
         tries.append(1)
         if len(tries) == 1:
             monkeypatch.setattr(Rows, "apply", real)
-            bench.lake.open_branch(table, "other")
+            bench.lake.branches.open(table, "other")
             monkeypatch.setattr(Rows, "apply", apply)
         real(self, *args, **options)
 
@@ -553,7 +554,7 @@ def test_two_publishers_of_one_branch(bench: Bench) -> None:
 
     def publish() -> None:
         try:
-            Lake("lake", bench.properties).publish(
+            Lake("lake", bench.properties).publishing.publish(
                 items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH
             )
             outcomes.append("published")
@@ -595,7 +596,7 @@ def test_a_lost_answer_and_another_writer_since(
         monkeypatch.setattr(Rows, "apply", real)
         if committed:
             real(self, *args, **options)
-        Lake("lake", bench.properties).open_branch(("s", "a"), "other")
+        Lake("lake", bench.properties).branches.open(("s", "a"), "other")
         raise OperationalError("commit", {}, Exception("gone"), connection_invalidated=True)
 
     monkeypatch.setattr(Rows, "apply", apply)
@@ -612,7 +613,7 @@ def test_a_publish_that_cannot_be_read_again_is_not_told_as_refused(
 ) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)
-    monkeypatch.setattr(Lake, "_verify", lambda *_: bench.lake.store.reload("/not/there"))
+    monkeypatch.setattr(Publishing, "_verify", lambda *_: bench.lake.store.reload("/not/there"))
     with pytest.raises(PublishUnverified, match="was committed, and could not be read again"):
         bench.publish(item)
     assert bench.read("t") == [1, 2]

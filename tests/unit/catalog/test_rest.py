@@ -59,14 +59,14 @@ def test_publish_rollback_and_discard(rest: Bench) -> None:
     assert [rest.read(name) for name in "acn"] == [[1, 2], [3], [4]]
     assert rest.lake.relations("s")["v"] == "view"
     assert SIDE not in rest.lake.schemas()
-    assert rest.lake.open_branches() == []
-    rest.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert rest.lake.branches.all() == []
+    rest.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert [rest.read(name) for name in "ac"] == [[1], [1]]
     assert rest.lake.relations("s") == {"a": "table", "c": "table"}
     assert [column.name for column in rest.state(("s", "c")).columns] == ["id"]
     assert rest.lake.ledger.publish(receipt.publish_id)[0].rolled_back
-    rest.lake.open_branch(("s", "a"), "other")
-    assert rest.lake.discard("other").tables == (("s", "a"),)
+    rest.lake.branches.open(("s", "a"), "other")
+    assert rest.lake.branches.discard("other").tables == (("s", "a"),)
     assert "other" not in rest.state(("s", "a")).refs
 
 
@@ -167,15 +167,17 @@ def test_dying_after_any_request_leaves_all_or_nothing_to_the_next_command(
             except Died:
                 pass
         after = type(rest.lake)("lake", rest.properties)
-        told = after.recover()
+        told = after.publishing.recover()
         recovered += len(told)
         assert _seen(rest) == (NEW if told or ended else OLD), last
-        assert after.recover() == []
+        assert after.publishing.recover() == []
         if told or ended:
             publishes = after.ledger.publishes()
             assert [len(publish.entries) for publish in publishes] == [5]
-            assert after.open_branches() == []
-            after.rollback(publishes[0].entries, run_id="y", publish_id=publishes[0].publish_id)
+            assert after.branches.all() == []
+            after.publishing.rollback(
+                publishes[0].entries, run_id="y", publish_id=publishes[0].publish_id
+            )
             assert _seen(rest) == OLD
         after.close()
         if ended:
@@ -234,8 +236,8 @@ def test_half_a_commit_is_undone_where_others_have_moved_main(
     assert _seen(rest) == {**OLD, "b": [1, 9]}
     # What was on the audit branch is on it still.
     assert rest.read("a", BRANCH) == [1, 2]
-    assert rest.lake.open_branches()[0].branch == BRANCH
-    assert rest.lake.recover() == []
+    assert rest.lake.branches.all()[0].branch == BRANCH
+    assert rest.lake.publishing.recover() == []
 
 
 def test_an_answer_that_is_lost_is_looked_for(rest: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def test_a_view_over_a_view_and_back(rest: Bench) -> None:
     receipt = rest.publish(side, rest.candidate("a", 2), tag="second")
     assert _sql(rest) == "select 2 as id"
     assert rest.state(("s", "v")).uuid == first.uuid
-    rest.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    rest.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert _sql(rest) == "select 1 as id"
     assert rest.read("a") == [1]
 
@@ -328,16 +330,16 @@ def test_force_undoes_what_came_since(overtaken: tuple[Bench, Any, Any]) -> None
     rest, entries, arguments = overtaken
     uuid = rest.state(("s", "a")).uuid
     with pytest.raises(RollbackRefused):
-        rest.lake.rollback(entries, **arguments)
-    rest.lake.rollback(entries, **arguments, force=True)
+        rest.lake.publishing.rollback(entries, **arguments)
+    rest.lake.publishing.rollback(entries, **arguments, force=True)
     assert _seen(rest) == OLD
     assert [column.name for column in rest.state(("s", "b")).columns] == ["id"]
     assert rest.state(("s", "a")).uuid == uuid
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
-    assert rest.lake.recover() == []
+    assert rest.lake.publishing.recover() == []
     # Another time changes nothing.
     before = rest.pointers()
-    rest.lake.rollback(entries, **arguments, force=True)
+    rest.lake.publishing.rollback(entries, **arguments, force=True)
     assert rest.pointers() == before
 
 
@@ -357,9 +359,9 @@ def test_force_that_dies_is_completed_by_the_next_command(
     with monkeypatch.context() as patch:
         _changes(rest, patch, dying)
         with pytest.raises(Died):
-            rest.lake.rollback(entries, **arguments, force=True)
+            rest.lake.publishing.rollback(entries, **arguments, force=True)
     assert _seen(rest) != OLD
-    told = rest.lake.recover()
+    told = rest.lake.publishing.recover()
     assert told == [
         "Completed the forced rollback of run 1a2b3c4d, which had not come to its end: all its "
         "tables are back."

@@ -34,7 +34,7 @@ def _published(bench: Bench) -> PublishReceipt:
 
 
 def _rollback(bench: Bench, receipt: PublishReceipt) -> None:
-    bench.lake.rollback(
+    bench.lake.publishing.rollback(
         receipt.entries, run_id="back", publish_id=receipt.publish_id, branch=BRANCH
     )
 
@@ -42,7 +42,7 @@ def _rollback(bench: Bench, receipt: PublishReceipt) -> None:
 def test_everything_comes_back(bench: Bench) -> None:
     receipt = _published(bench)
     by_name = {entry.identifier[1]: entry for entry in receipt.entries}
-    bench.lake.open_branch(("s", "c"), "other")
+    bench.lake.branches.open(("s", "c"), "other")
     _rollback(bench, receipt)
     assert (bench.read("a"), bench.read("empty"), bench.read("c")) == ([1], [], [1, 2])
     assert bench.lake.relations("s") == {
@@ -101,7 +101,7 @@ def test_a_definition_that_changed_since_stops_it(bench: Bench) -> None:
 
 def test_properties_set_since_stay(bench: Bench) -> None:
     bench.table("c", 1, comment="old")
-    bench.lake.clone(("s", "c"), SIDE, {"comment": "new"})
+    bench.lake.branches.clone(("s", "c"), SIDE, {"comment": "new"})
     bench.changed("c", 2)
     receipt = bench.publish(bench.side("c"))
     assert bench.state(("s", "c")).comment == "new"
@@ -115,7 +115,7 @@ def test_properties_set_since_stay(bench: Bench) -> None:
 
 def test_a_property_that_was_set_again_since_stays(bench: Bench) -> None:
     bench.table("c", 1, comment="old")
-    bench.lake.clone(("s", "c"), SIDE, {"comment": "new"})
+    bench.lake.branches.clone(("s", "c"), SIDE, {"comment": "new"})
     bench.changed("c", 2)
     receipt = bench.publish(bench.side("c"))
     with bench.lake.catalog.load_table(("s", "c")).transaction() as transaction:
@@ -159,7 +159,7 @@ def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> Non
 
 
 def _reopen(bench: Bench, receipt: PublishReceipt) -> None:
-    bench.lake.reopen(receipt.entries, branch=BRANCH, record=lambda found: ())
+    bench.lake.publishing.reopen(receipt.entries, branch=BRANCH, record=lambda found: ())
 
 
 def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
@@ -175,7 +175,7 @@ def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
     bench.lake.store.rows.apply([Swap(row, Row(("s", "a"), "table", location))])
     with pytest.raises(RollbackRefused, match="that it has expired"):
         _reopen(bench, receipt)
-    assert bench.lake.open_branches() == []
+    assert bench.lake.branches.all() == []
 
 
 @pytest.mark.parametrize("how", ["branch", "beside"])

@@ -129,7 +129,7 @@ def marked(bench: Bench, name: str, *ids: int) -> None:
 
 
 def overwritten(bench: Bench, name: str, *ids: int) -> BranchItem:
-    opened = bench.lake.open_branch(("s", name), BRANCH)
+    opened = bench.lake.branches.open(("s", name), BRANCH)
     loaded = bench.lake.catalog.load_table(("s", name))
     loaded.overwrite(pa.table({"id": pa.array(ids, pa.int64())}), branch=BRANCH)
     return BranchItem(("s", name), BRANCH, opened.base, bench.head(("s", name), BRANCH))
@@ -143,7 +143,9 @@ def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
     receipt = bench.publish(item)
     assert bench.read("t") == [7]
     assert receipt.entries[0].base == compacted
-    bench.lake.rollback(receipt.entries, run_id=receipt.run_id, publish_id=receipt.publish_id)
+    bench.lake.publishing.rollback(
+        receipt.entries, run_id=receipt.run_id, publish_id=receipt.publish_id
+    )
     assert bench.read("t") == [1, 2]
     assert bench.head(("s", "t"), "main") == compacted
 
@@ -177,7 +179,7 @@ def replacement(bench: Bench, name: str) -> SideItem:
 def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> None:
     marked(bench, "t", 1)
     item = replacement(bench, "t")
-    bench.lake.open_branch(("s", "t"), "other")
+    bench.lake.branches.open(("s", "t"), "other")
     compact(bench, "t")
     bench.publish(item)
     assert bench.read("t") == [4]
@@ -218,7 +220,7 @@ def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
     marked(bench, "r", 5)
     item = bench.candidate("t", 2)
     read = bench.lake.read([("s", "r")])
-    bench.lake.open_branch(("s", "r"), "other")
+    bench.lake.branches.open(("s", "r"), "other")
     compact(bench, "r")
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
 
@@ -302,7 +304,7 @@ def cross(bench: Bench) -> list[str]:
         lake = Lake("lake", bench.properties)
         options: dict[str, Any] = {"run_id": "x", "tag": "t", "tag_max_age_ms": None}
         try:
-            lake.publish(
+            lake.publishing.publish(
                 [items[mine]],
                 read=[read[1 - mine]],
                 strict_reads=True,

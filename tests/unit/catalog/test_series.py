@@ -178,9 +178,9 @@ def assert_behind_the_gate(bench: Bench) -> None:
 def test_publish_and_rollback(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     assert seen(slow) == NEW
-    assert slow.lake.open_branches() == []
+    assert slow.lake.branches.all() == []
     assert_behind_the_gate(slow)
-    slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert seen(slow) == OLD
 
 
@@ -195,21 +195,21 @@ def test_what_dies_on_its_way_is_completed_by_the_next_command(
     with pytest.raises(Died):
         slow.publish(*items)
     lake = after_death(slow)
-    (told,) = lake.recover()
+    (told,) = lake.publishing.recover()
     assert "all its tables are published" in told
     assert seen(slow) == NEW
     assert_behind_the_gate(slow)
-    assert lake.recover() == []
+    assert lake.publishing.recover() == []
     lake.close()
 
 
 def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
     items = everything(slow)
     journals: list[Any] = []
-    once(slow, "a", lambda: journals.extend(slow.lake.on_their_way()))
+    once(slow, "a", lambda: journals.extend(slow.lake.publishing.on_their_way()))
     slow.publish(*items)
     assert [row["state"] for row in journals] == ["intended"]
-    assert slow.lake.on_their_way() == []
+    assert slow.lake.publishing.on_their_way() == []
 
 
 @pytest.mark.parametrize("name", ["b", "c", "r"])
@@ -242,11 +242,11 @@ def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn) as torn:
-        slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert [one.identifier for one in torn.value.mismatches] == [("s", "b")]
     assert torn.value.back == (("s", "a"), ("s", "c"), ("s", "n"), ("s", "r"))
     assert seen(slow) == {**OLD, "b": [1, 2, 9]}
-    assert slow.lake.on_their_way() == []
+    assert slow.lake.publishing.on_their_way() == []
     (publish,) = slow.lake.ledger.publishes()
     assert [entry.identifier for entry in publish.left] == [("s", "b")]
 
@@ -256,7 +256,7 @@ def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
     receipt = slow.publish(slow.candidate("b", 2))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackRefused):
-        slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert seen(slow) == {"b": [1, 2, 9]}
 
 
@@ -303,10 +303,12 @@ def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None
     receipt = slow.publish(*everything(slow))
     once(slow, "b", die)
     with pytest.raises(Died):
-        slow.lake.rollback(receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id)
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
     append(slow, "b")()
     lake = after_death(slow)
-    (told,) = lake.recover()
+    (told,) = lake.publishing.recover()
     assert "Completed" not in told
     assert "s.b: main: expected snapshot" in told
     assert "s.a, s.c, s.n, s.r are as before it" in told
@@ -328,7 +330,7 @@ def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
     with pytest.raises(Died):
         rolling_back(slow.lake, run=receipt.publish_id)
     lake = after_death(slow)
-    (told,) = lake.recover()
+    (told,) = lake.publishing.recover()
     assert "all its tables are back" in told
     assert seen(slow) == OLD
     lake.close()
@@ -339,7 +341,7 @@ def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
     append(slow, "b")()
     before = slow.pointers()
     with pytest.raises(RollbackRefused):
-        slow.lake.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
     assert slow.pointers() == before
 
 
@@ -365,8 +367,8 @@ def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, nam
         slow.publish(*items)
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
-    when_read(one, name, lambda: told.extend(other.recover()))
-    one.recover()
+    when_read(one, name, lambda: told.extend(other.publishing.recover()))
+    one.publishing.recover()
     assert "all its tables are published" in told[0]
     assert seen(slow) == NEW
     assert_ended(slow, "completing", "completed")
@@ -380,11 +382,13 @@ def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) ->
     receipt = slow.publish(*everything(slow))
     once(slow, "a", die)
     with pytest.raises(Died):
-        slow.lake.rollback(receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id)
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
-    when_read(one, name, lambda: told.extend(other.recover()))
-    assert all("are back" in text for text in [*one.recover(), *told])
+    when_read(one, name, lambda: told.extend(other.publishing.recover()))
+    assert all("are back" in text for text in [*one.publishing.recover(), *told])
     assert seen(slow) == OLD
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
     one.close()
@@ -400,12 +404,12 @@ def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> No
     one, other = after_death(slow), after_death(slow)
 
     def complete_and_drop() -> None:
-        other.recover()
+        other.publishing.recover()
         slow.lake.catalog.drop_table(("s", "r"))
 
     # The positions of all are looked at, and this one last.
     when_read(one, "r", complete_and_drop)
-    one.recover()
+    one.publishing.recover()
     assert seen(slow) == {name: rows for name, rows in NEW.items() if name != "r"}
     assert_ended(slow, "completing", "completed")
     one.close()
@@ -428,7 +432,7 @@ def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
     back = slow.lake.catalog.load_table(("s", "b")).manage_snapshots()
     back.set_current_snapshot(snapshot_id=base).commit()
     lake = after_death(slow)
-    (told,) = lake.recover()
+    (told,) = lake.publishing.recover()
     assert told.startswith("Undid")
     assert seen(slow) == OLD
     assert_ended(slow, "undoing", "undone")

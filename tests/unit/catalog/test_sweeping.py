@@ -69,7 +69,7 @@ def sweep(bench: Bench, **options: Any) -> Report:
 
 def write(bench: Bench, identifier: tuple[str, str], *ids: int, branch: str = BRANCH) -> int:
     """As a run writes: its id is in the summary."""
-    bench.lake.open_branch(identifier, branch)
+    bench.lake.branches.open(identifier, branch)
     table = bench.lake.catalog.load_table(identifier)
     rows = pa.table({"id": pa.array(ids, pa.int64())})
     table.append(rows, branch=branch, snapshot_properties={"wap_run": RUN})
@@ -111,7 +111,7 @@ def test_an_old_branch_goes_with_all_that_only_it_held(
     report = sweep(bench)
     assert swept(look) == swept(report) == [BRANCH]
     assert bench.pointers().keys() == {("s", "a"), ("s", "c")}
-    assert bench.lake.open_branches() == []
+    assert bench.lake.branches.all() == []
     assert bench.lake.schemas() == {"s", "wap_ledger"}
     assert [bench.read(name) for name in "ac"] == [[1], [1]]
     state = bench.lake.catalog.load_table(("s", "a"))
@@ -211,7 +211,7 @@ def test_what_last_happened_on_a_branch_tells_its_age(bench: Bench, what: str) -
     elif what == "written beside":
         bench.new("n", 2)
     else:
-        bench.lake.open_branch(("s", "a"), BRANCH)
+        bench.lake.branches.open(("s", "a"), BRANCH)
         lost = leasing.Lease(RUN, BRANCH, "build", 1, 0.0, "x", "far away", ttl=-1.0)
         bench.lake.leases.take(lost)
     report = sweep(bench)
@@ -309,7 +309,7 @@ def test_the_base_of_a_branch_that_stays_does(
 ) -> None:
     table = bench.table("a", 1)
     holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
-    base = bench.lake.open_branch(table, BRANCH).base
+    base = bench.lake.branches.open(table, BRANCH).base
     if left == "whole":
         holding.release()
     else:
@@ -325,8 +325,8 @@ def test_the_base_of_a_branch_that_stays_does(
 def test_a_table_in_use_is_not_touched(bench: Bench, later: Callable[[float], None]) -> None:
     table = bench.table("a", 1)
     write(bench, table, 2)
-    bench.lake.discard(BRANCH)
-    bench.lake.open_branch(table, "wap_1a2b3c4d")
+    bench.lake.branches.discard(BRANCH)
+    bench.lake.branches.open(table, "wap_1a2b3c4d")
     later(31)
     holding = leasing.hold(bench.lake.leases, run_id=RUN, branch="wap_1a2b3c4d", command="build")
     before = bench.pointers()
@@ -360,7 +360,7 @@ def test_young_snapshots_stay(bench: Bench) -> None:
     """A job that is not on record may still be about to refer to them."""
     table = bench.table("a", 1)
     head = write(bench, table, 2)
-    bench.lake.discard(BRANCH)
+    bench.lake.branches.discard(BRANCH)
     assert sweep(bench).snapshots == 0
     loaded = bench.lake.catalog.load_table(table)
     assert loaded.scan(snapshot_id=head).to_arrow().num_rows == 2
@@ -371,7 +371,7 @@ def test_snapshots_that_a_discard_left_go_those_of_others_stay(
 ) -> None:
     bench.table("a", 1)
     ours = write(bench, ("s", "a"), 2)
-    bench.lake.discard(BRANCH)
+    bench.lake.branches.discard(BRANCH)
     loaded = bench.lake.catalog.load_table(("s", "a"))
     loaded.manage_snapshots().create_branch(bench.state(("s", "a")).main, "theirs").commit()
     staged = bench.write(("s", "a"), 7, branch="theirs")
@@ -393,7 +393,7 @@ def test_what_was_rolled_back_goes_when_its_receipt_does(
     receipt = bench.publish(
         BranchItem(("s", "a"), BRANCH, base, head), tag_max_age_ms=30 * DAY * 1000
     )
-    bench.lake.rollback(receipt.entries, run_id="back", publish_id=receipt.publish_id)
+    bench.lake.publishing.rollback(receipt.entries, run_id="back", publish_id=receipt.publish_id)
     kept = bench.read("a", TAG)
     later(29)
     sweep(bench)
@@ -411,7 +411,7 @@ def test_what_was_rolled_back_goes_when_its_receipt_does(
 def test_snapshots_of_shared_files_stay(bench: Bench, later: Callable[[float], None]) -> None:
     bench.table("a", 1, **{"gc.enabled": "false"})
     ours = write(bench, ("s", "a"), 2)
-    bench.lake.discard(BRANCH)
+    bench.lake.branches.discard(BRANCH)
     stray(bench, "s/a/data/of-another-table.parquet")
     files = bench.files()
     later(99)
@@ -515,7 +515,7 @@ def test_what_branches_tags_clones_copies_and_views_reach_stays(bench: Bench) ->
     write(bench, ("s", "a"), 2)
     bench.changed("b", 3)
     bench.new("n", 4)
-    bench.lake.copy(("s", "c"), ("s", "copy"), f"{bench.folder}/warehouse/s/copy")
+    bench.lake.branches.copy(("s", "c"), ("s", "copy"), f"{bench.folder}/warehouse/s/copy")
     bench.lake.catalog.drop_table(("s", "c"))
     loaded = bench.lake.catalog.load_table(("s", "d"))
     loaded.manage_snapshots().create_tag(bench.state(("s", "d")).main, "keep").commit()
@@ -639,7 +639,7 @@ def test_what_a_publish_replaced_stays_as_long_as_it_can_be_rolled_back(
     _age_all(bench)
     later(89)
     sweep(bench)
-    bench.lake.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
     assert bench.read("r") == [1]
     bench.new("r", 3)
     bench.publish(bench.side("r", bench.state(("s", "r")).metadata_location))
@@ -867,7 +867,7 @@ def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
     monkeypatch.setattr(branches, "sweep_branch", sweep_branch)
     report = sweeper(bench).sweep()
     assert report.problems == ["branch pr_1: Other writers were faster."]
-    assert [one.branch for one in bench.lake.open_branches()] == ["pr_1"]
+    assert [one.branch for one in bench.lake.branches.all()] == ["pr_1"]
     told = lines(report, "")
     assert "  not done branch pr_1: Other writers were faster." in told
     assert told[-1] == "  Next: sweep again; what is done stays done"

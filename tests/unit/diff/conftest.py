@@ -64,7 +64,7 @@ class Bench:
 
     def open(self, identifier: Identifier) -> Any:
         """Its branch, and PyIceberg's table with it."""
-        self.lake.open_branch(identifier, BRANCH)
+        self.lake.branches.open(identifier, BRANCH)
         return self.lake.catalog.load_table(identifier)
 
 

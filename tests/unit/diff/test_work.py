@@ -39,7 +39,7 @@ def test_new_metadata_for_the_same_files_is_no_difference(bench: Bench) -> None:
 
 def test_a_clone_with_a_new_column_and_the_same_files_differs_in_it_alone(bench: Bench) -> None:
     name = bench.table("t", (1, 2))
-    bench.lake.clone(name, f"s__{BRANCH}")
+    bench.lake.branches.clone(name, f"s__{BRANCH}")
     clone = bench.lake.catalog.load_table((f"s__{BRANCH}", "t"))
     with clone.update_schema() as update:
         update.union_by_name(pa.schema({"extra": pa.string()}))

@@ -100,7 +100,7 @@ def test_the_receipt_of_main_stays(lake: Lake) -> None:
 
 
 def test_a_branch_head_is_swept_alone(lake: Lake) -> None:
-    lake.open_branch(PEOPLE_TABLE, "pr_1")
+    lake.branches.open(PEOPLE_TABLE, "pr_1")
     before = md.main_of(document(lake))
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id = 42", branch="pr_1")
     head = expiry.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN)
@@ -133,7 +133,7 @@ def test_checksums_stay_with_their_files() -> None:
 
 
 def test_files_of_a_copy_are_reachable(lake: Lake, tmp_path: Path) -> None:
-    lake.copy(PEOPLE_TABLE, ("s", "copied"), f"{tmp_path}/warehouse/s/copied")
+    lake.branches.copy(PEOPLE_TABLE, ("s", "copied"), f"{tmp_path}/warehouse/s/copied")
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
     known = expiry.reachable(lake)

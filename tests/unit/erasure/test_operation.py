@@ -205,7 +205,7 @@ def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
     def at(_: Any, step: str) -> None:
         if step == "noted":
             write(lake, 42, "anna.2@new.example")
-            lake.open_branch(PEOPLE_TABLE, "pr_1")
+            lake.branches.open(PEOPLE_TABLE, "pr_1")
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
     with pytest.raises(SparkwapError, match="in the way now") as refused:

@@ -69,7 +69,7 @@ def lake(project: Path) -> Iterator[Lake]:
     lake.ensure_schema("s")
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     lake.catalog.create_table(("s", "orders"), rows.schema).append(rows)
-    lake.open_branch(("s", "orders"), BRANCH)
+    lake.branches.open(("s", "orders"), BRANCH)
     lake.catalog.load_table(("s", "orders")).append(rows, branch=BRANCH)
     shared = {"run_id": RUN, "branch": BRANCH}
     node = {"node_id": "model.shop.orders", "schema": "s", "name": "orders", "built_at": NOW}
@@ -214,7 +214,7 @@ def test_a_failed_operation_shows_what_was_said(
 
 def test_a_branch_that_went_meanwhile_is_told(draw: Draw, lake: Lake, held: None) -> None:
     page = draw("Branches")
-    lake.discard(BRANCH, str(uuid.uuid4()))
+    lake.branches.discard(BRANCH, str(uuid.uuid4()))
     page.button(key=f"publish-{BRANCH}").click().run()
     # The page is drawn from the catalog as it is now, so that its button is gone.
     assert "No audit branch is open" in page.success[0].value

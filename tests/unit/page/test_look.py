@@ -80,12 +80,12 @@ def test_an_empty_lake_has_no_history(lake: Lake) -> None:
 def test_a_branch_against_main(lake: Lake) -> None:
     table(lake, "a", ids(1, 2))
     table(lake, "b", ids(1))
-    lake.open_branch(("s", "a"), BRANCH)
+    lake.branches.open(("s", "a"), BRANCH)
     lake.catalog.load_table(("s", "a")).append(ids(3), branch=BRANCH)
-    lake.open_branch(("s", "b"), BRANCH)
+    lake.branches.open(("s", "b"), BRANCH)
     lake.ensure_schema("s__pr_1", BRANCH)
     table(lake, "c", ids(1, 2, 3), "s__pr_1")
-    lake.clone(("s", "b"), "s__pr_1")
+    lake.branches.clone(("s", "b"), "s__pr_1")
     with lake.catalog.load_table(("s__pr_1", "b")).update_schema() as update:
         update.union_by_name(pa.schema({"vat": pa.string()}))
     (one,) = look.branches(lake)
@@ -102,7 +102,7 @@ def test_a_branch_against_main(lake: Lake) -> None:
 
 def test_a_branch_that_has_written_nothing_is_the_same(lake: Lake) -> None:
     table(lake, "a", ids(1, 2))
-    lake.open_branch(("s", "a"), BRANCH)
+    lake.branches.open(("s", "a"), BRANCH)
     (one,) = look.compared(lake, BRANCH, "main")
     assert (one.same, one.told, one.written) == (True, "the same snapshot", "")
 

@@ -372,7 +372,7 @@ class SparkWapAdapter(SparkAdapter):
         names.require_own(tables, self.lake.alike(tables))
         self._start_log(settings)
         # First of all: what follows asks the ledger what is published.
-        for line in self.lake.recover():
+        for line in self.lake.publishing.recover():
             logger.info(line)
         # Now, as no node was run yet: dbt adds to this what nodes call when they are.
         self._calls = facts.calls(self.get_macro_resolver())
@@ -409,7 +409,7 @@ class SparkWapAdapter(SparkAdapter):
             # What a rebuild came to is told by the run that it belongs to.
             self._alerts = RunAlerts(self, run)
         if not names.is_run_branch(run.branch):
-            self.lake.require_own(
+            self.lake.branches.require_own(
                 tables | facts.source_tables(self.get_macro_resolver()), run.branch
             )
         run.warm_up()
@@ -482,7 +482,7 @@ class SparkWapAdapter(SparkAdapter):
         if branch and not self._read_branch_known:
             from sparkwap.runs.candidates import overlay_of
 
-            found = sorted(one.branch for one in self.lake.open_branches())
+            found = sorted(one.branch for one in self.lake.branches.all())
             if branch not in found:
                 raise DbtRuntimeError(
                     f"There is no open audit branch '{branch}' (wap_branch), so nothing was read. "

@@ -1,0 +1,255 @@
+"""What publishing, rolling back and discarding have in common: plans, staged commits, folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sparkwap.catalog import branches, reads, sparksql
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.model import (
+    Identifier,
+    Item,
+    LedgerRows,
+    Mismatch,
+    PublishedEntry,
+    Read,
+    SideItem,
+    TableState,
+    UndonePublish,
+    merge_rows,
+)
+from sparkwap.catalog.planning import Differs, Plan
+from sparkwap.catalog.rows import Row
+from sparkwap.catalog.store import Staged, Store
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import split_side_schema
+from sparkwap.core.steps import COMMIT_STEPS, Operation, reached
+
+if TYPE_CHECKING:
+    from sparkwap.ledger.ledger import Ledger
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PUBLISH_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The store of a lake, with what every commit on several tables needs.
+
+    Attributes:
+        ledger: The lake's ledger, made when it is first asked for.
+        warehouse: The folder of new tables; raises where there is none.
+    """
+
+    store: Store
+    ledger: Callable[[], Ledger]
+    warehouse: Callable[[], str]
+
+    def plan(
+        self,
+        planner: Callable[[T], Plan],
+        things: Sequence[T],
+        refusal: Callable[[Sequence[Mismatch]], Exception],
+        more: Sequence[Mismatch] = (),
+    ) -> list[Plan]:
+        """The plans of all; if any differs, a refusal that names every one that does, and more."""
+
+        def one(thing: T) -> Plan | Mismatch:
+            try:
+                return planner(thing)
+            except Differs as differs:
+                return differs.mismatch
+
+        planned = self.store.map(one, things)
+        mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
+        if mismatches:
+            raise refusal(mismatches)
+        return [plan for plan in planned if isinstance(plan, Plan)]
+
+    def moved(self, read: Collection[Read], rows: Mapping[Identifier, Row]) -> list[Mismatch]:
+        """Those of what was read that are others now."""
+        found = [reads.moved(one, rows.get(one.identifier), self.store.load) for one in read]
+        return list(dict.fromkeys(one for one in found if one is not None))
+
+    def staged(
+        self,
+        result: R,
+        plans: Sequence[Plan],
+        appends: Sequence[LedgerRows],
+        drop_if_empty: Collection[str] = (),
+    ) -> Staged[R]:
+        """The commit of all plans, with rows of the ledger."""
+        writes = {path: document for plan in plans for path, document in plan.writes.items()}
+        files = self.store.write(writes)
+        swaps = [swap for plan in plans for swap in plan.swaps]
+        # Last, as the ledger is what runs beside each other write to most.
+        return self.ledger().beside(
+            Staged(result, swaps, files, drop_if_empty), merge_rows(appends)
+        )
+
+    def prepare_ledger(self, appends: Sequence[LedgerRows], publishes: bool) -> None:
+        """See that the ledger has the tables for these rows, and for a publish."""
+        tables = {append.table for append in appends}
+        if "publishes" in tables:
+            raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
+        self.ledger().ensure(tables | ({"publishes"} if publishes else set()))
+
+    def side_schemas(self, branch: str, items: Sequence[Item]) -> dict[str, str]:
+        """Side schema -> schema, of the audit branch."""
+        marked = self.store.rows.side_schemas()
+        found = {
+            side: split_side_schema(side, branch) or side
+            for side, owner in marked.items()
+            if owner == branch
+        }
+        used = {
+            item.side_schema: item.identifier[0] for item in items if isinstance(item, SideItem)
+        }
+        return found | used
+
+    def state(self, row: Row) -> TableState:
+        """What a table or view is by its row."""
+        document = self.store.load(row.location)
+        view = md.is_view(document)
+        properties = md.properties_of(document)
+        return TableState(
+            identifier=row.identifier,
+            kind=row.kind,
+            uuid=md.identity(document),
+            metadata_location=row.location,
+            location=document["location"],
+            main=md.main_of(document),
+            refs=md.refs_of(document),
+            columns=sparksql.columns(sparksql.current_schema(document)),
+            partitioning=() if view else sparksql.partitioning(document),
+            sort_order=() if view else sparksql.sort_order(document),
+            properties=properties,
+            format_version=int(document["format-version"]),
+            comment=properties.get("comment"),
+        )
+
+    def fault(self, row: Row) -> str | None:
+        """What is wrong with the metadata of a table or view; None for nothing."""
+        try:
+            self.store.load(row.location)
+        except CatalogError as error:
+            return str(error)
+        return None
+
+    def readable(self, rows: Sequence[Row], marked: Collection[str]) -> list[Row]:
+        """The live tables, without those whose metadata is damaged: they must not stop the rest."""
+        live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
+        faults = self.store.map(self.fault, live)
+        return [row for row, fault in zip(live, faults, strict=True) if fault is None]
+
+    def own_folders(self, rows: Sequence[Row]) -> set[str]:
+        """The folders of tables and views that were made new, which no other object uses."""
+        folders: set[str] = set()
+        for row in rows:
+            if self.fault(row) is not None:
+                continue  # whose folder it is nobody knows; a sweep finds files without a use
+            document = self.store.load(row.location)
+            if not branches.is_clone(document):
+                folders.add(str(document["location"]).rstrip("/"))
+        return folders
+
+    def purge(
+        self,
+        operation: Operation,
+        folders: Collection[str],
+        schemas: Collection[str] = (),
+        **facts: Any,
+    ) -> None:
+        """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
+        if not folders:
+            return
+        reached(COMMIT_STEPS[operation]["purging"], **facts)
+        warehouse = self.warehouse()
+        try:
+            used = [plain_location(row.location) for row in self.store.rows.all()]
+        except CatalogError:
+            # What it follows is committed, so this must not look like its failure; the folders
+            # are orphans now.
+            return
+        used.append(f"{plain_location(warehouse)}/")
+        for folder in folders:
+            inside = f"{plain_location(folder)}/"
+            if not any(location.startswith(inside) for location in used):
+                self.store.files.delete_tree(folder)
+        for schema in schemas:
+            self.store.files.delete_empty(f"{warehouse}/{schema}")
+        reached(COMMIT_STEPS[operation]["purged"], **facts)
+
+
+def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:
+    """Rows of ``runs`` with the id of the publish; others as they are."""
+    if append.table != "runs":
+        return append
+    return LedgerRows("runs", [{"publish_id": publish_id, **row} for row in append.rows])
+
+
+def side_views(rows: Iterable[Row], schemas: Collection[str]) -> list[Row]:
+    """Views get a new file at the live name's place, so that their side folder is left over."""
+    return [row for row in rows if row.kind == "view" and row.identifier[0] in schemas]
+
+
+def publish_rows(
+    action: str,
+    publish_id: str,
+    run_id: str,
+    branch: str,
+    at: datetime,
+    entries: Sequence[PublishedEntry],
+    manifest_hash: str | None = None,
+) -> list[LedgerRows]:
+    """The ledger's rows of a publish."""
+    rows = [
+        {
+            "publish_id": publish_id,
+            "run_id": run_id,
+            "branch": branch,
+            "schema": entry.identifier[0],
+            "name": entry.identifier[1],
+            "how": entry.how,
+            "base_snapshot": entry.base,
+            "base_metadata": entry.base_metadata_location,
+            "candidate_snapshot": entry.candidate,
+            "published_metadata": entry.published_metadata_location,
+            "published_at": at,
+            "action": action,
+            "manifest_hash": manifest_hash,
+        }
+        for entry in entries
+    ]
+    return [LedgerRows("publishes", rows)] if rows else []
+
+
+def rollback_rows(
+    undone: Sequence[UndonePublish],
+    asked: str,
+    run_id: str,
+    at: datetime,
+    rows: Mapping[Identifier, Row],
+) -> list[LedgerRows]:
+    """The ledger's rows of a rollback; ``asked`` is the publish that was to be undone."""
+    found = [
+        {
+            **row,
+            "undone_by": asked,
+            "undone_metadata": rows[name].location if (name := _name_of(row)) in rows else None,
+        }
+        for one in undone
+        for append in publish_rows("rollback", one.publish_id, run_id, one.branch, at, one.entries)
+        for row in append.rows
+    ]
+    return [LedgerRows("publishes", found)] if found else []
+
+
+def _name_of(row: Mapping[str, Any]) -> Identifier:
+    return row["schema"], row["name"]
