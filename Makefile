@@ -64,13 +64,8 @@ page: .venv/.ready-page ## the quality page, on this machine alone: runs, branch
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-<<<<<<< HEAD
-bench: .venv/.ready-dev ## the gate, states, histories and diffs, each beside a rival
-	@for what in gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
-=======
-bench: .venv/.ready ## the start, the gate, states, histories and diffs, each beside a rival
+bench: .venv/.ready-dev ## the start, the gate, states, histories and diffs, each beside a rival
 	@for what in start gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
->>>>>>> 764f3d7 (packaging, benchmarks: the wheel is tried without Spark first; what the start costs)
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
 	@scripts/soak
