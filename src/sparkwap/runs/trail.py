@@ -207,7 +207,7 @@ class ByName:
         live: set[str] = set()
         seen: set[Identifier] = set()
         todo = set(self._trail.naming[reader].relations)
-        beside = set(self._beside.values())
+        beside = {live: side for side, live in self._beside.items()}
         while todo:
             one = todo.pop()
             if one in seen or one[0] not in self._schemas:
@@ -216,8 +216,19 @@ class ByName:
             todo |= self._view_text(one)
             node_id = self._of_name.get(".".join(self._beside.get(one, one)))
             if node_id is not None and node_id != reader:
-                (live if one in beside else in_place).add(node_id)
+                another = one in beside and not self._is_one_view(one, beside[one])
+                (live if another else in_place).add(node_id)
         return in_place, live - in_place
+
+    def _is_one_view(self, live: Identifier, beside: Identifier) -> bool:
+        """Whether both are views of one text: a session of the run has the same rows of both."""
+        texts = {
+            self._lake.view_content(
+                (self._schemas.get(schema, schema), self._views_of(schema).get(name, name))
+            )
+            for schema, name in (live, beside)
+        }
+        return len(texts) == 1 and None not in texts
 
     def _views_of(self, schema: str) -> dict[str, str]:
         if schema not in self._views:

@@ -108,6 +108,9 @@ def build(
     }
     ending = run_until(command, environment, folder / _OUTPUT, limit)
     words = f"{ending}: {_last_line(folder / _OUTPUT)} (see {folder})"
+    # Here, as the adapter's start does not need what it brings along.
+    from sparkwap.runs.rebuilding import Ended
+
     return Ended(run_of(folder / "run_results.json"), words)
 
 
