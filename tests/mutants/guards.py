@@ -418,9 +418,23 @@ GUARDS: tuple[Guard, ...] = (
             "if False",
             "test_run.py::test_what_is_read_by_name_while_it_is_built_is_a_problem",
         ),
+        (
+            "a model that has read a live table is no child of the candidate",
+            "ByName.node",
+            "_READ_LIVE: live",
+            "_READ_LIVE: ()",
+            "test_run.py::test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it",
+        ),
     ),
     *guards_of(
         "sparkwap/runs/gathering.py",
+        (
+            "a test counts for what it has read",
+            "Gathering._results",
+            "reads & by_name.seen.get(one.test_id, reads)",
+            "reads",
+            "test_run.py::test_a_test_counts_where_it_has_read_the_candidate",
+        ),
         (
             "what was built on a candidate that is gone is known",
             "Gathering._with_stale",
