@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, dead_address
+from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.alerts import look
 from sparkwap.alerts.model import Event

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from endpoints import Endpoint, dead_address
+from helpers.endpoints import Endpoint, dead_address
 
 from dbt.adapters.sparkwap import alerting
 from dbt.adapters.sparkwap.alerting import RunAlerts

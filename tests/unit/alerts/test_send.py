@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
+from helpers.endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
 
 from sparkwap.alerts import render
 from sparkwap.alerts.model import Message

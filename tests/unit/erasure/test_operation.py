@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.people import PEOPLE, files
 
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.publish.lake import Lake
-
-from .conftest import PEOPLE, files
 
 PEOPLE_TABLE = ("s", "people")
 MARKS = {

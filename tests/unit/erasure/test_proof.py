@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.people import files
 from pyarrow import orc
 
 from sparkwap.catalog import avro
@@ -21,8 +22,6 @@ from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Owned, Scanner, scan
 from sparkwap.erasure.search import Search
 from sparkwap.publish.lake import Lake
-
-from .conftest import files
 
 EMAIL = "anna.berg@mail.example"
 SEARCH = Search.of(["42"], {"email": [EMAIL]}, [EMAIL])
