@@ -15,6 +15,14 @@ from sparkwap.core import redaction
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+UNIT = Path(__file__).parent / "unit"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if UNIT in item.path.parents:
+            item.add_marker(pytest.mark.unit)
+
 
 @pytest.fixture(autouse=True)
 def secrets_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
