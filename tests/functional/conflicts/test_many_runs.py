@@ -1,6 +1,7 @@
 """Many dbt runs at once on one lake, killed now and then, beside writers that know no gate.
 
-What readers saw all the while is judged by the checker that `tests/integration/histories/test_histories.py` has:
+What readers saw all the while is judged by the checker of
+`tests/integration/histories/test_histories.py`:
 each version audited and whole, no publish lost, all of it as one run after the other would give.
 Some builds of it; ``SOAK=1`` takes minutes (``SPARKWAP_SECONDS`` says how many seconds).
 """

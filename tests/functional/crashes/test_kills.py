@@ -1,7 +1,8 @@
 """The kill matrix inside dbt, with Spark: a build dies at a step, and the next commands go on.
 
-The steps of the catalog have their cells in ``tests/integration/crashes/test_kill_matrix.py``; here are all that only
-dbt reaches, and some of the others. SOAK=1 tries every step that a build reaches.
+The steps of the catalog have their cells in ``tests/integration/crashes/test_kill_matrix.py``;
+here are all that only dbt reaches, and some of the others. SOAK=1 tries every step that a build
+reaches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The table of `docs/crashes.md`: ``PYTHONPATH=tests python -m crashes.table`` prints it."""
+"""The table of `docs/crashes.md`.
+
+``PYTHONPATH=tests python -m helpers.crashes.table`` prints it.
+"""
 
 from __future__ import annotations
 

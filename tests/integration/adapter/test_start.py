@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.smoke
+
 HEAVY = (
     "grpc", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy",
     "sparkwap.ledger.ledger", "sparkwap.publish", "sparkwap.runs.run",

@@ -290,7 +290,7 @@ def test_lost_database(world: World, name: str, operation: str, part: str) -> No
 
 def test_the_documents_have_all_steps() -> None:
     assert table() in (TESTS.parent / "docs/crashes.md").read_text(), (
-        "print the table anew: PYTHONPATH=tests python -m crashes.table"
+        "print the table anew: PYTHONPATH=tests python -m helpers.crashes.table"
     )
 
 

@@ -11,6 +11,8 @@ import pytest
 from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 
+pytestmark = pytest.mark.smoke
+
 MACROS = Path(__file__).parents[3] / "macros"
 PUBLIC = re.compile(r"\{%-? (macro|test) ([a-z]\w*)\(")
 FILES = {

@@ -205,22 +205,6 @@ def mail_route(server: MailServer, **more: Any) -> dict[str, Route]:
     return {"r": parse({"routes": [given]}).routes[0]}
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for 127.0.0.1 that nobody has signed, and its key."""
-    import subprocess
-
-    folder = tmp_path_factory.mktemp("tls")
-    found = str(folder / "cert.pem"), str(folder / "key.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-out", found[0], "-keyout", found[1]],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    return found
-
-
 class TestMail:
     def test_arrives(self) -> None:
         with mail_server() as server:
@@ -254,24 +238,6 @@ class TestMail:
             routes = mail_route(server)
         (done,) = send(message(), routes=routes, tries=2)
         assert (done.problem, done.tries) == ("the mail server cannot be reached", 2)
-
-    def test_starttls_and_login(
-        self, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        more = {"security": "starttls", "user": "dbt", "password": "{{ env_var('PW') }}"}
-        monkeypatch.setenv("PW", "correct horse")
-        with mail_server(certificate) as server:
-            (done,) = send(message(), routes=mail_route(server, **more))
-            assert done.problem == "the mail server's TLS cannot be verified"
-            assert (done.tries, server.logins) == (1, [])
-            monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
-            (done,) = send(message(), routes=mail_route(server, **more))
-            assert (done.problem, len(server.received)) == ("", 1)
-            assert server.logins == [("dbt", "correct horse")]
-            monkeypatch.setenv("PW", "wrong wrong wrong")
-            (done,) = send(message(), routes=mail_route(server, **more))
-            assert done.problem == "the mail server refused user and password"
-            assert done.tries == 1
 
     def test_a_server_without_starttls(self) -> None:
         with mail_server() as server:

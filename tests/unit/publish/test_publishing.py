@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -372,31 +371,6 @@ def test_what_is_still_being_written_when_another_file_fails_is_gone_too(
         bench.lake.store.write({f"{bench.folder}/{name}": {} for name in ("bad", "good")})
     time.sleep(0.5)
     assert not (bench.folder / "good").exists()
-
-
-def test_killed_in_the_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in "ab":
-        bench.table(table, 1)
-    items = [bench.candidate(table, 2) for table in "ab"]
-    bench.lake.ledger.ensure({"publishes"})
-    before = bench.pointers()
-    child = os.fork()
-    if child == 0:
-        lake, real, calls = Lake("lake", bench.properties), Rows._apply_one, []
-
-        def die_at_the_second(self: Rows, connection: Any, swap: Any) -> None:
-            calls.append(swap)
-            if len(calls) == 2:
-                os._exit(9)
-            real(self, connection, swap)
-
-        monkeypatch.setattr(Rows, "_apply_one", die_at_the_second)
-        lake.publishing.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert bench.pointers() == before
-    bench.publish(*items)
-    assert [bench.read(table) for table in "ab"] == [[1, 2], [1, 2]]
 
 
 def test_other_writers_do_not_stop_a_publish(bench: Bench) -> None:
