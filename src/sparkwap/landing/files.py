@@ -58,10 +58,10 @@ def list_files(
             f"There is no landing folder {root}. Nothing was read. "
             "Set LANDING to the folder that holds <entity>/load_date=YYYY-MM-DD/<files>."
         )
-    index = index or Index()
+    index, resolved = index or Index(), dict[Path, Path]()
     try:
         found = [
-            _landing_file(root, path, load_date, entry, index)
+            _landing_file(root, path, load_date, entry, index, resolved)
             for folder in _folders(root, entry)
             for path, load_date in _members(folder, entry)
         ]
@@ -113,13 +113,18 @@ def _folders(root: Path, entry: Entry) -> list[Path]:
 
 def _members(folder: Path, entry: Entry) -> Iterable[tuple[Path, date | None]]:
     """The files of an entity's folder, with their load dates."""
-    for item in sorted(p for p in folder.iterdir() if not _hidden(p.name)):
-        if item.is_file() and (_dateless(entry) or entry.load_date is not None):
+    loose = _dateless(entry) or entry.load_date is not None
+    for item in _visible(folder):
+        if loose and item.is_file():
             yield item, _date_in_name(item, entry)
             continue
         load_date = _load_date(item)
-        for path in sorted(p for p in item.iterdir() if not _hidden(p.name)):
+        for path in _visible(item):
             yield path, load_date
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not _hidden(path.name))
 
 
 def _dateless(entry: Entry) -> bool:
@@ -161,7 +166,12 @@ def _load_date(folder: Path) -> date:
 
 
 def _landing_file(
-    root: Path, path: Path, load_date: date | None, entry: Entry, index: Index
+    root: Path,
+    path: Path,
+    load_date: date | None,
+    entry: Entry,
+    index: Index,
+    resolved: dict[Path, Path],
 ) -> LandingFile:
     layout = layout_of(path.name, entry)
     if layout is None or not path.is_file():
@@ -170,7 +180,7 @@ def _landing_file(
             f"{path} is not a file that the landing entry of '{entry.entity}' knows ({patterns}). "
             "Nothing was read. Add it to 'files' of the entry, or move it away."
         )
-    name = _require_inside(root, path)
+    name = _require_inside(root, path, resolved)
     try:
         status = path.stat()
         require_size(path, status.st_size, entry)
@@ -180,16 +190,26 @@ def _landing_file(
     return LandingFile(path, name, load_date, layout, row.sha256, row.stamp.bytes)
 
 
-def _require_inside(root: Path, path: Path) -> str:
+def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     """The name of a file: its path below the landing folder.
+
+    Args:
+        root: the landing folder.
+        path: the file.
+        resolved: folders without links, by their paths; those of this file are added, as to follow
+            the links of each file's path would be most of a listing's cost.
 
     Raises:
         LandingError: a link leads out of the landing folder, or the name is no text.
     """
-    if not path.resolve().is_relative_to(root.resolve()):
+    for folder in (root, path.parent):
+        if folder not in resolved:
+            resolved[folder] = folder.resolve()
+    real = path.resolve() if path.is_symlink() else resolved[path.parent] / path.name
+    if not real.is_relative_to(resolved[root]):
         raise LandingError(
-            f"{path} is a link that leads out of the landing folder, to {path.resolve()}. Nothing "
-            "was read. Put a copy of the file there, or set LANDING to the folder that it is in."
+            f"{path} is a link that leads out of the landing folder, to {real}. Nothing was read. "
+            "Put a copy of the file there, or set LANDING to the folder that it is in."
         )
     name = path.relative_to(root).as_posix()
     if has_controls(name) or ":" in name:

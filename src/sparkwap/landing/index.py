@@ -1,13 +1,13 @@
 """Digests of landing files, kept from build to build: a file that stays the same is hashed once.
 
-The index of a raw model is a file in dbt's target folder, for its owner alone. It has a row for each
-landing file of the model: its stamp (size, times of change, inode), its digest, when it was hashed,
-and its load date. A digest counts only while the file has the same stamp, and only if the file was
-hashed `MARGIN_NS` or more after its last change: file systems tell times in steps of up to two
-seconds, so that a file which is hashed and changed within one step may keep its stamp.
+The index of a raw model is a file in dbt's target folder, for its owner alone. It has a row for
+each landing file of the model: its stamp (size, times of change, inode), its digest, when it was
+hashed, and its load date. A digest counts only while the file has the same stamp, and only if the
+file was hashed `MARGIN_NS` or more after its last change: file systems tell times in steps of up to
+two seconds, so that a file which is hashed and changed within one step may keep its stamp.
 
-An index that is damaged, that belongs to another user, model or landing folder, or that others may
-write to, counts for nothing; files are hashed anew then. No failure to read or write one is an error.
+An index counts for nothing if it is damaged, belongs to another user, model or landing folder, or
+can be written to by others. The files are hashed again then; that is never an error.
 """
 
 from __future__ import annotations
