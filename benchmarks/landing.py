@@ -6,7 +6,7 @@ alone, and with the way without an index, on which each of three listings (befor
 after it) hashes all files. Sides in turn, by CPU time of this process, which other work on the
 machine disturbs least. No server is started. The files have their size, and no blocks on disk.
 
-    python benchmarks/landing.py [--old 1000] [--megabytes 4] [--rounds 5]
+    python benchmarks/landing.py [--old 1000] [--megabytes 1] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LISTINGS_BEFORE = 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--old", type=int, default=1_000)
-    parser.add_argument("--megabytes", type=int, default=4)
+    parser.add_argument("--megabytes", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     size = given.megabytes << 20
@@ -48,7 +48,7 @@ def main() -> None:
         alone, many = Path(home) / "alone", Path(home) / "many"
         for number in range(given.old):
             _deliver(many, f"old_{number:06}.csv", size, number % 28 + 1)
-        # A digest is trusted if its file was old when it was hashed; a new one is delivered in time.
+        # A digest is trusted only if its file was old when it was hashed.
         time.sleep(MARGIN_NS / 10**9)
         known = {file.name: file.sha256 for file in _listed(many)}
         _deliver(many, "new.csv", size, 28)

@@ -1,14 +1,15 @@
 """``sparkwap build``: bring the lake up to the landing folder, one gated build per drop.
 
-A drop is all landing files of one load date. Each is read, built, audited and published before
-the next one is touched, so that a history sees every state, and a bad drop holds up only what
-came after it. What was read already is written in the raw tables (see `sparkwap.landing`); it is
-looked up in the catalog, without Spark.
+A drop is all landing files of one load date. Each drop is read, built, audited and published
+before the next one, so that a history has every state, and a bad drop stops only the drops after
+it. The raw tables say which files were read (see `sparkwap.landing`); they are read from the
+catalog, without Spark.
 
-Where no file is unread, and a build would publish what stands there already, nothing is built: see
-`reason_to_build`, which takes all that it cannot be sure of for a reason.
+If no file is unread and a build would publish what is there already, nothing is built.
+`reason_to_build` decides that; if it is not sure, there is a build.
 
-dbt is run as a program, once to learn of the raw models and once per drop.
+dbt runs as a program: once to list the raw models, and once for each drop. The landing folder is
+listed once; the builds of the drops go by that listing.
 """
 
 from __future__ import annotations
@@ -150,11 +151,11 @@ def reason_to_build(
     files: Mapping[str, datetime],
     now: datetime,
 ) -> str | None:
-    """Why a build may publish something else than what stands there; None if it cannot.
+    """Why a build may publish something else than what is there; None if it cannot.
 
     It cannot if the last publish of the project's tables has published all of them, by the same
-    code, today, and nothing has been undone, written or rejected since. What a model reads of the
-    clock is at most a day old so.
+    code, today, and nothing has been undone, written or rejected since. So what a model has taken
+    from the clock is at most a day old.
 
     Args:
         manifest: The project as it is now, parsed.
@@ -198,7 +199,7 @@ def built_tables(manifest: Mapping[str, Any]) -> set[Identifier]:
 
 
 def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
-    """What is read that neither the code nor the landing folder tells of; None if nothing."""
+    """An input that is neither code nor a landing file; None if there is none."""
     for node in _enabled(manifest):
         parents = (node.get("depends_on") or {}).get("nodes") or ()
         if any(parent.startswith("source.") for parent in parents):
@@ -318,7 +319,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     found = drops(unread, until)
     if not found:
         if faults:
-            why: str | None = "dbt tells what is wrong with the files"
+            why: str | None = "it says what is wrong with the files"
         elif AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as asked"
         else:

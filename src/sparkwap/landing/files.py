@@ -15,7 +15,9 @@ from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.index import Index, Stamp
 from sparkwap.landing.sql import has_controls
 
-_FOLDER = re.compile(r"load_date=(\d{4}-\d{2}-\d{2})")
+DROP_PREFIX = "load_date="
+"""What the names of the folders of drops begin with."""
+_FOLDER = re.compile(rf"{DROP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -124,7 +126,7 @@ def _members(folder: Path, entry: Entry) -> Iterable[tuple[Path, date | None]]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not _hidden(path.name))
+    return sorted(path for path in folder.iterdir() if not is_hidden(path.name))
 
 
 def _dateless(entry: Entry) -> bool:
@@ -148,7 +150,8 @@ def _date_in_name(path: Path, entry: Entry) -> date | None:
     )
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is on its way, and not to be read yet."""
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 

@@ -32,11 +32,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
         ConfigError: a model names no landing folder.
         LandingError: an entry cannot be used.
     """
-    nodes = [
-        node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
-    ]
+    nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
     return [
         RawModel(
             str(node["name"]),
@@ -51,13 +47,11 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
     """The folders of the disabled models that have a landing entry."""
     disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
-    return sorted(
-        {
-            str(node["fqn"][-2])
-            for node in disabled
-            if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
-        }
-    )
+    return sorted({str(node["fqn"][-2]) for node in disabled if _has_entry(node)})
+
+
+def _has_entry(node: Mapping[str, Any]) -> bool:
+    return bool(node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing"))
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:

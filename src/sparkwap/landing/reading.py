@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import node
-from sparkwap.landing import drift, formats, log
+from sparkwap.landing import debezium, drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, Layout, parse_entry
@@ -223,7 +223,7 @@ class Reader:
 
     def _keys(self, texts: DataFrame) -> dict[str, tuple[str, ...]]:
         if self.entry.format == "debezium":
-            return formats.debezium_columns(formats.envelopes(texts))
+            return debezium.columns_by_path(debezium.envelopes(texts))
         return formats.json_columns(texts)
 
     def _texts(self, paths: Sequence[str], layout: Layout) -> DataFrame:
@@ -262,7 +262,7 @@ class Reader:
     def _taken_apart(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
         entry, layout, columns = self.entry, group.layout, group.columns
         if layout.format == "debezium":
-            return formats.debezium_rows(formats.envelopes(texts), entry, columns, mapped)
+            return debezium.rows(debezium.envelopes(texts), entry, columns, mapped)
         if layout.format == "csv":
             return formats.csv_rows(texts, entry, layout, columns, mapped)
         return formats.json_rows(texts, entry, layout, columns, mapped)
