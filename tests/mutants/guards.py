@@ -1262,16 +1262,57 @@ GUARDS: tuple[Guard, ...] = (
         (
             "a file is in the landing folder",
             "_require_inside",
-            "if not path.resolve().is_relative_to(root.resolve()):",
+            "if not real.is_relative_to(resolved[root]):",
             "if False:",
             "test_landing_limits.py::test_links_that_lead_out_are_refused",
         ),
+        (
+            "a file that changes after the listing is not read as it was",
+            "unchanged",
+            ".sha256 == file.sha256",
+            "",
+            "test_landing_index.py::test_a_file_that_changes_after_the_listing_is_read_as_it_is",
+        ),
+    ),
+    *guards_of(
+        "sparkwap/landing/unread.py",
         (
             "a file that was read does not change",
             "pending",
             "elif known[file.name] != file.sha256:",
             "elif False:",
             "test_landing.py::test_a_changed_file_under_an_old_name_is_refused",
+        ),
+    ),
+    *guards_of(
+        "sparkwap/landing/index.py",
+        (
+            "a file that was changed is hashed again",
+            "Hashed.holds",
+            "stamp == self.stamp and ",
+            "",
+            "test_landing_index.py::test_what_changes_is_hashed_again",
+        ),
+        (
+            "a file that was just changed is hashed again",
+            "Hashed.holds",
+            " + MARGIN_NS <= self.at",
+            " <= self.at",
+            "test_landing_index.py::test_a_file_that_was_just_written_is_hashed_again",
+        ),
+        (
+            "an index of others does not count",
+            "Index._read",
+            "status.st_uid != os.getuid()",
+            "False",
+            "test_landing_index.py::test_an_index_of_others_counts_for_nothing",
+        ),
+        (
+            "a damaged index does not count",
+            "Index._read",
+            "if head != self._head(body):",
+            "if False:",
+            "test_landing_index.py::test_a_damaged_or_open_index_counts_for_nothing",
         ),
     ),
     *guards_of(
