@@ -6,7 +6,7 @@ alone, and with the way without an index, on which each of three listings (befor
 after it) hashes all files. Sides in turn, by CPU time of this process, which other work on the
 machine disturbs least. No server is started. The files have their size, and no blocks on disk.
 
-    python benchmarks/landing.py [--old 1000] [--megabytes 1] [--rounds 5]
+    python benchmarks/landing.py [--old 1000] [--kilobytes 256] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LISTINGS_BEFORE = 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--old", type=int, default=1_000)
-    parser.add_argument("--megabytes", type=int, default=1)
+    parser.add_argument("--kilobytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    size = given.megabytes << 20
+    size = given.kilobytes << 10
     with tempfile.TemporaryDirectory(prefix="sparkwap-bench-") as home:
         alone, many = Path(home) / "alone", Path(home) / "many"
         for number in range(given.old):
@@ -118,7 +118,7 @@ def _print(found: Mapping[str, list[float]], given: argparse.Namespace) -> None:
         return f"{statistics.median(side) * 1000:,.0f} ms"
 
     print(f"Machine: {machine()}\n")
-    print(f"One new file, {given.old:,} old ones, {given.megabytes} MB each\n")
+    print(f"One new file, {given.old:,} old ones, {given.kilobytes:,} KB each\n")
     print("| with the index | against | | ratio (min - median - max) |")
     print("|---|---|---|---|")
     for name, side in (("the new file alone", alone), ("hashing all, three times", all_)):

@@ -249,11 +249,15 @@ def test_a_build_goes_by_the_listing_of_the_command_that_started_it(
     hashed.clear()
     monkeypatch.setattr(files, "_folders", lambda *_: pytest.fail("the folder is listed again"))
     (root / "t" / "load_date=2024-01-01" / "old.csv").unlink()  # nobody looks at it
-    assert [f.path.name for f in taken(root, "id-1", known)] == ["new.csv"]
-    # The log decides what is new: one that is built anew reads all files.
-    assert len(listed_again := [f for f in found if f.name not in known]) == 1
-    assert taken(root, "id-1", known) == listed_again
+    assert taken(root, "id-1", known) == [f for f in found if f.path.name == "new.csv"]
     assert hashed == []
+
+
+@pytest.mark.usefixtures("later")
+def test_a_log_that_is_built_anew_reads_all_files(root: Path) -> None:
+    deliver(root, "old.csv")
+    deliver(root, "new.csv", day="2024-01-02")
+    assert taken(root, "id-1", {}) == listed(root, "id-1") == taken(root, "id-1", {})
 
 
 @pytest.mark.usefixtures("later")
@@ -359,7 +363,7 @@ class OnDisk(Index):
         for name, (content, stamp) in self.disk.files.items():
             path: Any = _Opened((content, stamp))
             found[name] = self.look(name, path, stamp).sha256
-        self.list(dict.fromkeys(found), "")
+        self.record(dict.fromkeys(found), "")
         return found
 
 

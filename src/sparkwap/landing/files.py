@@ -67,7 +67,7 @@ def list_files(
             for folder in _folders(root, entry)
             for path, load_date in _members(folder, entry)
         ]
-        index.list({file.name: file.load_date for file in found}, listing_id)
+        index.record({file.name: file.load_date for file in found}, listing_id)
     finally:
         index.save()
     return _in_order(found)

@@ -128,7 +128,7 @@ class Index:
         after = Stamp.of(os.fstat(stream.fileno()))
         return Hashed(after, digest.hexdigest(), at if before == after else 0)
 
-    def list(self, listing: Listing, listing_id: str) -> None:
+    def record(self, listing: Listing, listing_id: str) -> None:
         """Take note of the files that are there now; those that are gone are forgotten."""
         self.rows = {name: row for name, row in self.rows.items() if name in listing}
         self.listing, self.listing_id = dict(listing), listing_id
