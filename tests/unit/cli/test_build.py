@@ -83,12 +83,15 @@ class Lake:
         monkeypatch.setattr(build, "known_files", self.known)
         monkeypatch.setattr(build, "_why_build", lambda *_: self.why)
 
-    def known(self, _: object, models: Sequence[RawModel]) -> Mapping[str, str]:
+    def known(
+        self, _: object, models: Sequence[RawModel], names: Sequence[str] | None = None
+    ) -> Mapping[str, str]:
         files = [f for m in models for f in list_files(m.root, m.entry)] if self.published else []
-        return {f.name: f.sha256 for f in files if f.load_date in self.published}
+        known = {f.name: f.sha256 for f in files if f.load_date in self.published}
+        return known if names is None else {n: d for n, d in known.items() if n in names}
 
     def build(self, *arguments: str) -> int:
-        return build.build(arguments, self.lines.append)
+        return build.build(["--project-dir", str(self.root), *arguments], self.lines.append)
 
 
 @pytest.fixture
@@ -153,7 +156,7 @@ def test_what_is_asked_for_is_built(
 def test_files_that_cannot_be_used_are_left_to_the_build(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "unread_files", lambda _, __, tell: tell("not as it was") or [])
+    monkeypatch.setattr(build, "unread_files", lambda *_: ([], ["not as it was"]))
     lake.bad = {None: 1}
     assert lake.build() == 1
     assert lake.builds == [None]

@@ -52,9 +52,9 @@ def test_rows_are_listed_with_file_and_line() -> None:
 
 
 def test_the_end_of_a_replay_is_told() -> None:
-    assert quarantine.told(5, 0, 0) == "5 rows of 5 brought back"
-    assert "3 rows of 5 brought back; 2 rows stay" in quarantine.told(5, 2, 0)
-    assert "Nothing was brought back (dbt ended with code 1)" in quarantine.told(5, 5, 1)
+    assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 brought back"
+    assert "3 rows of 5 brought back; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
+    assert "Nothing was brought back (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
 
 
 class Table:

@@ -16,7 +16,9 @@ import yaml
 from sparkwap.cli import main
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import LandingError, parse_entry
-from sparkwap.landing.guessing import Answers, guess, read_samples, text_kind
+from sparkwap.landing.guessing import Answers, guess
+from sparkwap.landing.samples import read_samples
+from sparkwap.landing.text_types import text_kind
 
 
 def sample(folder: Path, name: str, content: str) -> Path:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sparkwap import landing
 from sparkwap.landing import LandingError, drift
 from sparkwap.landing.contents import Contents
-from sparkwap.landing.guessing import read_samples
+from sparkwap.landing.samples import read_samples
 
 ENTRY: dict[str, Any] = {
     "entity": "t",

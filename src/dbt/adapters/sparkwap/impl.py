@@ -909,6 +909,7 @@ class SparkWapAdapter(SparkAdapter):
             replay=self._as_of() is not None,
             settings=self._environment,
             project=Path(self._project_root),
+            target_folder=self._target_path,
         )
 
     # -- opening and closing ---------------------------------------------------------------------
