@@ -369,24 +369,30 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/runs/operations.py",
+        "sparkwap/runs/operations/discard.py",
         (
             "no branch is discarded under a living run",
-            "Operations._discard",
-            "if lease.branch == one.branch and not forced and leasing.alive(lease, now):",
+            "Discard.operate",
+            "if lease.branch == one.branch and not self.force and leasing.alive(lease, now):",
             "if False:",
             "test_rolling_back.py::test_a_branch_is_not_discarded_under_a_run_that_is_at_work",
         ),
+    ),
+    *guards_of(
+        "sparkwap/runs/operations/rollback.py",
         (
             "a branch that is open again is not put over",
-            "Operations._require_free",
-            "if any(one.branch == done.branch for one in self._lake.branches.all()):",
+            "_require_free",
+            "if any(one.branch == done.branch for one in gate.lake.branches.all()):",
             "if False:",
             "test_rolling_back.py::test_a_branch_is_not_opened_again_where_tables_moved_on",
         ),
+    ),
+    *guards_of(
+        "sparkwap/runs/operations/sweep.py",
         (
             "files of a job at work are not orphans",
-            "Operations._sweep",
+            "Sweep._limits",
             "if limits.file_days < 1:",
             "if False:",
             "test_rolling_back.py::test_a_sweep_leaves_the_files_of_today",

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from dbt.adapters.sparkwap import again
+from dbt.adapters.sparkwap import rebase
 
 TARGET = Path("/t/rebuild")
 GIVEN = {
@@ -32,7 +32,7 @@ GIVEN = {
 
 
 def test_flags_and_vars_are_those_of_the_run() -> None:
-    command = again.arguments(GIVEN, ["fqn:p.a", "fqn:p.b"], TARGET)
+    command = rebase.arguments(GIVEN, ["fqn:p.a", "fqn:p.b"], TARGET)
     before, after = command[: command.index("build")], command[command.index("build") + 1 :]
     assert "--select=fqn:p.a fqn:p.b" in after
     assert {"--full-refresh", "--threads=3", "--project-dir=/p", f"--target-path={TARGET}"} <= set(
@@ -47,20 +47,20 @@ def test_flags_and_vars_are_those_of_the_run() -> None:
 
 def test_a_sample_is_the_same_sample() -> None:
     window = SimpleNamespace(start="2026-01-01", end="2026-02-01")
-    command = again.arguments({**GIVEN, "sample": window}, ["a"], TARGET)
+    command = rebase.arguments({**GIVEN, "sample": window}, ["a"], TARGET)
     (sample,) = (part for part in command if part.startswith("--sample="))
     assert json.loads(sample.partition("=")[2]) == {"start": "2026-01-01", "end": "2026-02-01"}
 
 
 def test_a_selection_that_is_too_long_is_that_of_the_run() -> None:
-    command = again.arguments(GIVEN, [f"fqn:p.model_{n:05}" for n in range(9000)], TARGET)
+    command = rebase.arguments(GIVEN, [f"fqn:p.model_{n:05}" for n in range(9000)], TARGET)
     assert "--select=mine" in command
     assert "--exclude=other" in command
 
 
 def run(code: str, tmp_path: Path, limit: float | None) -> str:
     command = [sys.executable, "-c", f"import signal, subprocess, sys, time\n{code}"]
-    return again.run_until(command, os.environ, tmp_path / "output", limit)
+    return rebase.run_until(command, os.environ, tmp_path / "output", limit)
 
 
 def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
 def test_a_build_that_hangs_is_ended_and_none_but_it(
     heeds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endings = [(ending, patience and 0.5) for ending, patience in again._ENDINGS]
-    monkeypatch.setattr(again, "_ENDINGS", endings)
+    endings = [(ending, patience and 0.5) for ending, patience in rebase._ENDINGS]
+    monkeypatch.setattr(rebase, "_ENDINGS", endings)
     ignored = {"KeyboardInterrupt": [], "SystemExit": ["INT"], "nothing": ["INT", "TERM"]}[heeds]
     code = "\n".join(
         [
@@ -107,8 +107,8 @@ def test_a_build_in_the_background_is_not_asked_by_what_it_ignores(tmp_path: Pat
 
 
 def test_only_a_rebuild_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert again.rebuilt_branch() is None
-    monkeypatch.setenv(again.BRANCH_VARIABLE, "dev")
-    assert again.rebuilt_branch() is None
-    monkeypatch.setenv(again.RUN_VARIABLE, "1a2b")
-    assert again.rebuilt_branch() == ("dev", "1a2b")
+    assert rebase.rebuilt_branch() is None
+    monkeypatch.setenv(rebase.BRANCH_VARIABLE, "dev")
+    assert rebase.rebuilt_branch() is None
+    monkeypatch.setenv(rebase.RUN_VARIABLE, "1a2b")
+    assert rebase.rebuilt_branch() == ("dev", "1a2b")
