@@ -13,7 +13,7 @@
 -#}
 {% macro widened(columns, relation) %}
     {#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
-    {%- if not execute or not adapter.wap_is_building() or relation.is_cte -%}
+    {%- if not execute or not adapter.wap.is_building() or relation.is_cte -%}
         {{ return(columns) }}
     {%- endif -%}
     {%- set standing = {} -%}
@@ -27,7 +27,7 @@
     {%- set fitting = dict(columns) -%}
     {%- for column, wanted in columns.items() if wanted is not none -%}
         {%- set words = wanted.split(" as ") -%}
-        {%- set wide = adapter.wap_wider(words[0]) -%}
+        {%- set wide = adapter.wap.wider(words[0]) -%}
         {%- if wide is not none -%}
             {%- set name = words[1] if words | length > 1 else column -%}
             {%- do fitting.update({column: wide ~ " as " ~ name}) -%}
@@ -46,10 +46,10 @@
         ).rows[0].values() -%}
         {%- for one in narrow -%}
             {%- if counts[loop.index0] -%}
-                {%- do adapter.wap_tell(
+                {%- do adapter.wap.tell(
                     model.unique_id, "column " ~ one["column"] ~ ": " ~ counts[loop.index0]
                     ~ " values are no " ~ one["type"] ~ "; its type is now "
-                    ~ adapter.wap_wider(one["type"])) -%}
+                    ~ adapter.wap.wider(one["type"])) -%}
             {%- else -%}
                 {%- do fitting.update({one["column"]: one["wanted"]}) -%}
             {%- endif -%}

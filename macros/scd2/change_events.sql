@@ -16,7 +16,7 @@
 {% macro change_events(log, columns=none, partial=true, widen=true) -%}
     {%- set columns = columns or _own_columns(log) -%}
     {#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
-    {%- if widen and execute and adapter.wap_is_building() and not log.is_cte -%}
+    {%- if widen and execute and adapter.wap.is_building() and not log.is_cte -%}
         {%- set columns = _widened_events(log, columns) -%}
     {%- endif -%}
     {#- A column is left out of an event if one that it is made of is. -#}
@@ -25,8 +25,8 @@
         {%- for name, expression in columns.items() %}
         {#- A plain cast of the log's text fails where it would round, as it does on other values
             that are not of the type. #}
-        {%- set cast = adapter.wap_plain_cast(expression) %}
-        {{ adapter.wap_checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
+        {%- set cast = adapter.wap.plain_cast(expression) %}
+        {{ adapter.wap.checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
         {%- set words = modules.re.findall('[A-Za-z_][A-Za-z0-9_]*', expression) | unique %}
         {%- do absent.append(
             "if(arrays_overlap(_absent, array('" ~ words | join("', '") ~ "')), '"
@@ -63,8 +63,8 @@
     {%- endif -%}
     {%- set fitting, narrow, questions = dict(columns), [], [] -%}
     {%- for name, expression in columns.items() -%}
-        {%- set cast = adapter.wap_plain_cast(expression) -%}
-        {%- set wide = adapter.wap_wider(cast[1]) if cast else none -%}
+        {%- set cast = adapter.wap.plain_cast(expression) -%}
+        {%- set wide = adapter.wap.wider(cast[1]) if cast else none -%}
         {%- if wide is not none -%}
             {%- set value, type = cast -%}
             {%- do fitting.update({name: "cast(" ~ value ~ " as " ~ wide ~ ")"}) -%}
@@ -84,7 +84,7 @@
             ~ "and _batch > " ~ seen).rows[0].values() -%}
         {%- for one in narrow -%}
             {%- if counts[loop.index0] -%}
-                {%- do adapter.wap_tell(
+                {%- do adapter.wap.tell(
                     model.unique_id, "column " ~ one["name"] ~ ": " ~ counts[loop.index0]
                     ~ " values are no " ~ one["type"] ~ "; its type is now " ~ one["wide"]) -%}
             {%- else -%}

@@ -20,11 +20,11 @@
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
     {%- if whole -%}
         {%- do wap_build_table(
-            target_relation, wap_scd2_whole(history, adapter.wap_published(this))) -%}
+            target_relation, wap_scd2_whole(history, adapter.wap.published(this))) -%}
     {%- else -%}
         {%- do wap_scd2_extend(target_relation, history, on_schema_change) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
-    {%- do adapter.wap_built(model.unique_id, target_relation, must_write=whole) -%}
+    {%- do adapter.wap.built(model.unique_id, target_relation, must_write=whole) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -139,7 +139,7 @@
 {#- Stage `keys`: the keys of the increment with their path; and `late`, those on that path. -#}
 {% macro _wap_scd2_sort_keys(stage, relation, history, marks, increment) %}
     {%- if increment["all"] -%}{{ return("") }}{%- endif -%}
-    {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
+    {%- set key = adapter.wap.quoted(history["keys"]) | join(", ") -%}
     {%- do _wap_scd2_stage(
         stage ~ "keys", _wap_scd2_paths_sql(stage, relation, history, increment)) -%}
     {%- set found = _wap_scd2_ranges(history, stage ~ "keys", ["late", "unknown"]) -%}
@@ -173,7 +173,7 @@
 {% endmacro %}
 
 {% macro _wap_scd2_paths_sql(stage, relation, history, increment) -%}
-    {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
+    {%- set key = adapter.wap.quoted(history["keys"]) | join(", ") -%}
     {%- set columns = history["keys"] -%}
     with touched as (
 
@@ -210,13 +210,13 @@
     )
 
     select
-        {%- for column in adapter.wap_quoted(columns) %}
+        {%- for column in adapter.wap.quoted(columns) %}
         coalesce(touched.{{ column }}, heads.{{ column }}) as {{ column }},
         {%- endfor %}
     {%- else %}
 
     select
-        {%- for column in adapter.wap_quoted(columns) %}
+        {%- for column in adapter.wap.quoted(columns) %}
         touched.{{ column }},
         {%- endfor %}
     {%- endif %}
@@ -301,10 +301,10 @@
     compared as (
 
         select
-            {%- for column in adapter.wap_quoted(same) %}
+            {%- for column in adapter.wap.quoted(same) %}
             coalesce(wanted.{{ column }}, present.{{ column }}) as {{ column }},
             {%- endfor %}
-            {%- for column in adapter.wap_quoted(own) if column != "`valid_from`" %}
+            {%- for column in adapter.wap.quoted(own) if column != "`valid_from`" %}
             wanted.{{ column }},
             {%- endfor %}
             {%- if surrogate %}
@@ -320,7 +320,7 @@
             on {{ _wap_scd2_same("wanted", "present", same) }}
         where wanted.valid_from is null
             or present.valid_from is null
-            {%- for column in adapter.wap_quoted(own) if column != "`valid_from`" %}
+            {%- for column in adapter.wap.quoted(own) if column != "`valid_from`" %}
             or not (wanted.{{ column }} <=> present.{{ column }})
             {%- endfor %}
 
@@ -331,7 +331,7 @@
         {%- if surrogate %}
         cast(coalesce(_number, {{ marks["number"] }} + row_number() over (
             partition by _action
-            order by valid_from, {{ adapter.wap_quoted(history["keys"]) | join(", ") }}
+            order by valid_from, {{ adapter.wap.quoted(history["keys"]) | join(", ") }}
         )) as bigint) as {{ adapter.quote(surrogate) }},
         {%- endif %}
         cast({{ increment["batch"] }} as bigint) as _batch
@@ -410,7 +410,7 @@
 {%- endmacro %}
 
 {% macro _wap_scd2_merge(stage, relation, history, increment) -%}
-    {%- set columns = adapter.wap_quoted(wap_scd2_columns(history)) -%}
+    {%- set columns = adapter.wap.quoted(wap_scd2_columns(history)) -%}
     merge into {{ relation }} as DBT_INTERNAL_DEST
     using {{ stage }}changes as DBT_INTERNAL_SOURCE
     on {{ _wap_scd2_same(

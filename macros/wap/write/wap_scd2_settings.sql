@@ -21,9 +21,9 @@
     {%- for column in wap_query_columns(sql) -%}
         {%- do types.update({column["name"]: column["type"]}) -%}
     {%- endfor -%}
-    {%- set keys = adapter.wap_list(config.get("unique_key")) or [] -%}
+    {%- set keys = adapter.wap.list(config.get("unique_key")) or [] -%}
     {%- set own = _wap_scd2_payload(types, keys) -%}
-    {%- set tracked = adapter.wap_list(config.get("tracked_columns")) or own -%}
+    {%- set tracked = adapter.wap.list(config.get("tracked_columns")) or own -%}
     {%- set end = config.get("open_end") -%}
     {%- set surrogate = config.get("surrogate_key", false) -%}
     {%- set history = {

@@ -5,10 +5,10 @@
         source: SQL of rows as the model selects them
 -#}
 {% macro wap_scd2_events(history, source) -%}
-    {%- set said = adapter.wap_quoted(history["payload"] | sort)
+    {%- set said = adapter.wap.quoted(history["payload"] | sort)
         + (["sort_array(_absent) as _absent"] if history["partial"] else []) -%}
     select
-        {{ adapter.wap_quoted(history["keys"] + history["payload"]) | join(", ") }},
+        {{ adapter.wap.quoted(history["keys"] + history["payload"]) | join(", ") }},
         {%- if history["partial"] %}
         _absent,
         {%- endif %}
@@ -38,7 +38,7 @@
 -#}
 {% macro wap_scd2_heads(history, source) -%}
     select
-        {{ adapter.wap_quoted(history["keys"] + history["payload"]) | join(", ") }},
+        {{ adapter.wap.quoted(history["keys"] + history["payload"]) | join(", ") }},
         {%- if history["partial"] %}
         cast(null as array<string>) as _absent,
         {%- endif %}
@@ -138,7 +138,7 @@
 {% endmacro %}
 
 {% macro _wap_scd2_numbered(history, published=none, resets=none) -%}
-    {%- set names = adapter.wap_quoted(wap_scd2_columns(history)) -%}
+    {%- set names = adapter.wap.quoted(wap_scd2_columns(history)) -%}
     {%- set surrogate = history["surrogate_key"] -%}
     {%- set versions = wap_scd2_versions(
         history, wap_scd2_events(history, history["sql"]), resets) -%}

@@ -17,8 +17,8 @@
     returns: SQL of keys, payload, the columns made, `_sequence` and `_event_time`
 -#}
 {% macro wap_scd2_versions(history, steps, resets=none) -%}
-    {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
-    {%- set payload = adapter.wap_quoted(history["payload"]) -%}
+    {%- set key = adapter.wap.quoted(history["keys"]) | join(", ") -%}
+    {%- set payload = adapter.wap.quoted(history["payload"]) -%}
     with told as (
 
         {{ steps }}
@@ -167,15 +167,15 @@
 -#}
 {% macro wap_scd2_hash(columns) -%}
     sha2(to_json(
-        struct({{ adapter.wap_quoted(columns | sort) | join(", ") or "1 as one" }}),
+        struct({{ adapter.wap.quoted(columns | sort) | join(", ") or "1 as one" }}),
         map('ignoreNullFields', 'true')
     ), 256)
 {%- endmacro %}
 
 {#- Steps with a deletion after each step that was the last before a reset. -#}
 {% macro _wap_scd2_cleared(history, source, resets) -%}
-    {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
-    {%- set carried = adapter.wap_quoted(history["keys"] + history["payload"])
+    {%- set key = adapter.wap.quoted(history["keys"]) | join(", ") -%}
+    {%- set carried = adapter.wap.quoted(history["keys"] + history["payload"])
         + (["_absent"] if history["partial"] else []) -%}
     {%- set head = ["_head_from", "_head_version", "_head_flag"] -%}
     followed as (
@@ -230,7 +230,7 @@
 
 {#- Steps with each column as last stated since the key was deleted. -#}
 {% macro _wap_scd2_filled(history, source) -%}
-    {%- set key = adapter.wap_quoted(history["keys"]) | join(", ") -%}
+    {%- set key = adapter.wap.quoted(history["keys"]) | join(", ") -%}
     lived as (
 
         select

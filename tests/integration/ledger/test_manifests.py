@@ -10,7 +10,7 @@ import pytest
 from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 
-from dbt.adapters.sparkwap import facts
+from dbt.adapters.sparkwap.manifest import calls as calls_of
 from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger import manifests
 from sparkwap.pr.code import digests
@@ -174,11 +174,11 @@ def test_what_a_run_adds_to_a_node_is_not_kept(story: dict[str, Any]) -> None:
 def test_dbt_does_add_to_a_node(tmp_path: Path) -> None:
     project = Project(tmp_path)
     manifest = project.dbt("parse")
-    calls = facts.calls(manifest)
+    calls = calls_of(manifest)
     parsed = manifests.pack(manifest.writable_manifest().to_dict(omit_none=False), calls)
     # Without a server: what it compiles is what a build would run.
     project.dbt("compile", "--no-introspect", "--no-populate-cache", manifest=manifest)
-    assert facts.calls(manifest) != calls
+    assert calls_of(manifest) != calls
     ran = manifest.writable_manifest().to_dict(omit_none=False)
     assert manifests.pack(ran).hash != parsed.hash
     assert manifests.pack(ran, calls).hash == parsed.hash

@@ -7,6 +7,7 @@ was left behind: an option renamed, an argument that is gone, a time that a repl
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -30,8 +31,17 @@ from sparkwap.gate.settings import GateSettings
 from sparkwap.ledger import schemas
 from sparkwap.runs import replay
 
-OPERATIONS = ROOT / "macros/wap/operations/wap_operations.sql"
-_MACRO = re.compile(r"macro (wap_\w+)\((.*?)\)", re.DOTALL)
+
+def _script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+operations = _script("operations")
+OPERATIONS = {one.name: {name for name, _ in one.legal()} for one in operations.ALL}
 
 
 def given(value: str | None) -> dict[str, Any]:
@@ -99,12 +109,8 @@ def test_a_dbt_command_is_one(
     if words[0] != "run-operation":
         args_to_context(words)
         return
-    macros = {
-        name: {part.split("=")[0].strip() for part in parameters.split(",")}
-        for name, parameters in _MACRO.findall(OPERATIONS.read_text())
-    }
-    assert words[1] in macros
-    assert set(given(command.option("--args"))) <= macros[words[1]]
+    assert words[1] in OPERATIONS
+    assert set(given(command.option("--args"))) <= OPERATIONS[words[1]]
     if not command.inline:
         args_to_context(words)
 
@@ -134,8 +140,16 @@ def test_a_script_is_there_and_takes_its_arguments(command: Command) -> None:
 def test_the_operations_of_the_docs_are_all_that_there_are() -> None:
     told = {one.words[2] for one in commands("dbt") if one.words[1:2] == ("run-operation",)}
     text = "".join(page.read_text() for page in PAGES)
-    for name, _ in _MACRO.findall(OPERATIONS.read_text()):
+    for name in OPERATIONS:
         assert name in told or f"`{name}`" in text, f"no page tells of {name}"
+
+
+def test_macros_and_pages_say_of_the_operations_what_their_dataclasses_say() -> None:
+    written = "run: python scripts/operations.py"
+    assert operations.MACROS.read_text() == operations.macros(), written
+    assert operations.MACRO_DOCS.read_text() == operations.macro_docs(), written
+    page = operations.REFERENCE.read_text()
+    assert page == operations.reference_page(page), written
 
 
 def test_the_walk_through_types_what_the_demo_shows_of_the_customers() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dbt.adapters.sparkwap import again
+from dbt.adapters.sparkwap import rebase
 
 
 def run(code: str, tmp_path: Path, limit: float | None) -> str:
     command = [sys.executable, "-c", f"import signal, subprocess, sys, time\n{code}"]
-    return again.run_until(command, os.environ, tmp_path / "output", limit)
+    return rebase.run_until(command, os.environ, tmp_path / "output", limit)
 
 
 def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
@@ -29,8 +29,8 @@ def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
 def test_a_build_that_hangs_is_ended_and_none_but_it(
     heeds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endings = [(ending, patience and 0.5) for ending, patience in again._ENDINGS]
-    monkeypatch.setattr(again, "_ENDINGS", endings)
+    endings = [(ending, patience and 0.5) for ending, patience in rebase._ENDINGS]
+    monkeypatch.setattr(rebase, "_ENDINGS", endings)
     ignored = {"KeyboardInterrupt": [], "SystemExit": ["INT"], "nothing": ["INT", "TERM"]}[heeds]
     code = "\n".join(
         [

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.sparkwap import anomalies
-from dbt.adapters.sparkwap.facts import Manifest
+from dbt.adapters.sparkwap.audits import Audits
+from dbt.adapters.sparkwap.manifest import Manifest
 from sparkwap.audits.anomaly import Sample
-from sparkwap.core.errors import ConfigError
 
 TEST = {"unique_id": "test.p.t", "attached_node": "model.p.a", "config": {}}
 NAME = "wap_volume_anomaly"
@@ -51,8 +51,14 @@ class ARun:
         self.kept[test_id] = measured
 
 
+def audits(run: Any, materialized: str = "table") -> Audits:
+    command = SimpleNamespace(manifest=manifest(materialized))
+    runs: Any = SimpleNamespace(current=lambda: run, command=command)
+    return Audits(runs)
+
+
 def judged(run: Any, test: Any = TEST, scope: str | None = None, **values: Any) -> str:
-    return anomalies.judged(run, manifest(), NAME, test, values, {}, scope)
+    return audits(run).judge(NAME, test, values, {}, scope)
 
 
 def test_an_anomaly_is_a_row_of_the_query_and_a_finding() -> None:
@@ -77,7 +83,7 @@ def test_without_a_run_nothing_is_judged() -> None:
 
 def test_the_metadata_tells_the_row_count_of_a_whole_table() -> None:
     def known(run: Any, test: Any = TEST, metrics: Any = ("row_count",)) -> dict[str, int]:
-        return anomalies.known(run, manifest(), NAME, test, metrics, {})
+        return audits(run).known_metrics(NAME, test, metrics, {})
 
     assert known(ARun()) == {"row_count": 10}
     assert known(None) == {}
@@ -86,10 +92,10 @@ def test_the_metadata_tells_the_row_count_of_a_whole_table() -> None:
 
 
 def test_arguments_are_checked_before_anything_is_measured() -> None:
-    with pytest.raises(ConfigError, match="window"):
-        anomalies.known(None, manifest(), NAME, TEST, ["row_count"], {"window": 0})
+    with pytest.raises(DbtRuntimeError, match="window"):
+        audits(None).known_metrics(NAME, TEST, ["row_count"], {"window": 0})
 
 
 def test_what_is_no_table_has_no_history() -> None:
-    with pytest.raises(ConfigError, match=r"model\.p\.a, which is no table"):
-        anomalies.known(None, manifest("ephemeral"), NAME, TEST, ["row_count"], {})
+    with pytest.raises(DbtRuntimeError, match=r"model\.p\.a, which is no table"):
+        audits(None, "ephemeral").known_metrics(NAME, TEST, ["row_count"], {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dbt.adapters.sparkwap.record import to_retry
+from dbt.adapters.sparkwap.run_results import to_retry
 
 STATUSES = (
     "success", "pass", "warn", "no-op", "error", "fail", "skipped", "runtime error",

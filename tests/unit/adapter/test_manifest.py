@@ -12,7 +12,8 @@ from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
-from dbt.adapters.sparkwap.facts import Manifest, audited_again, deferred, mark_rejected, one_line
+from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.run_results import audited_again, deferred, mark_rejected, one_line
 
 
 def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
@@ -202,7 +203,7 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
         result(other, TestStatus.Pass),
     ]
     tests = manifest(TABLE, good, bad, other)
-    assert mark_rejected(results, {"model.p.orders": "test bad failed"}, tests) == 1
+    assert mark_rejected(results, {"model.p.orders": "test bad failed"}, tests.tests()) == 1
     # dbt counts what was skipped with a message as an error in one place and as skipped in another.
     assert results[1].message is None
     assert results[1].adapter_response == {"audited": "pass"}

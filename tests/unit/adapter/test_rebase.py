@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dbt.adapters.sparkwap import again
+from dbt.adapters.sparkwap import rebase
 
 TARGET = Path("/t/rebuild")
 GIVEN = {
@@ -27,7 +27,7 @@ GIVEN = {
 
 
 def test_flags_and_vars_are_those_of_the_run() -> None:
-    command = again.arguments(GIVEN, ["fqn:p.a", "fqn:p.b"], TARGET)
+    command = rebase.arguments(GIVEN, ["fqn:p.a", "fqn:p.b"], TARGET)
     before, after = command[: command.index("build")], command[command.index("build") + 1 :]
     assert "--select=fqn:p.a fqn:p.b" in after
     assert {"--full-refresh", "--threads=3", "--project-dir=/p", f"--target-path={TARGET}"} <= set(
@@ -42,20 +42,20 @@ def test_flags_and_vars_are_those_of_the_run() -> None:
 
 def test_a_sample_is_the_same_sample() -> None:
     window = SimpleNamespace(start="2026-01-01", end="2026-02-01")
-    command = again.arguments({**GIVEN, "sample": window}, ["a"], TARGET)
+    command = rebase.arguments({**GIVEN, "sample": window}, ["a"], TARGET)
     (sample,) = (part for part in command if part.startswith("--sample="))
     assert json.loads(sample.partition("=")[2]) == {"start": "2026-01-01", "end": "2026-02-01"}
 
 
 def test_a_selection_that_is_too_long_is_that_of_the_run() -> None:
-    command = again.arguments(GIVEN, [f"fqn:p.model_{n:05}" for n in range(9000)], TARGET)
+    command = rebase.arguments(GIVEN, [f"fqn:p.model_{n:05}" for n in range(9000)], TARGET)
     assert "--select=mine" in command
     assert "--exclude=other" in command
 
 
 def test_only_a_rebuild_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert again.rebuilt_branch() is None
-    monkeypatch.setenv(again.BRANCH_VARIABLE, "dev")
-    assert again.rebuilt_branch() is None
-    monkeypatch.setenv(again.RUN_VARIABLE, "1a2b")
-    assert again.rebuilt_branch() == ("dev", "1a2b")
+    assert rebase.rebuilt_branch() is None
+    monkeypatch.setenv(rebase.BRANCH_VARIABLE, "dev")
+    assert rebase.rebuilt_branch() is None
+    monkeypatch.setenv(rebase.RUN_VARIABLE, "1a2b")
+    assert rebase.rebuilt_branch() == ("dev", "1a2b")

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pprint
-import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
-from importlib.metadata import version
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from dbt.artifacts.schemas.results import RunStatus, TestStatus
-from dbt.constants import DEFAULT_ENV_PLACEHOLDER
-
-from sparkwap.core.redaction import redact
+from dbt.adapters.sparkwap.run_results import PASSED, one_line
+from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.replay import Outside
 
@@ -23,7 +16,6 @@ if TYPE_CHECKING:
     from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
-PASSED = frozenset({"pass", "warn"})
 TEST_TYPES = frozenset({"test", "unit_test"})
 # A unit test is given its rows.
 READING_TYPES = BUILT_TYPES | {"test"}
@@ -36,28 +28,7 @@ DROPPED = (
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
 _NAMED = 3
-_TOKEN = 12
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
-
-_GIVEN = re.compile(
-    r"""\b(?P<kind>var|env_var)\s*(?:\.\s*has_var\s*)?\(\s*(?:(['"])(?P<name>.*?)\2)?"""
-)
-_JINJA = re.compile(r"\{[{%].*?[}%]\}", re.DOTALL)
-# Under another name, or by what has all of them; `context["model"]` is the test itself.
-_CONTEXT = r"context\b(?!\s*\[\s*(['\"])model\1)"
-_ANY_OF = {
-    "var": re.compile(
-        rf"\b(?:{_CONTEXT}|invocation_args_dict\b|var\b(?!\s*(?:\.\s*has_var\s*)?\())"
-    ),
-    "env_var": re.compile(rf"\b(?:{_CONTEXT}|env_var\b(?!\s*\())"),
-}
-_HEADINGS = re.compile(
-    r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
-    r"|An error occurred during execution of unit test '[^']*'. )+"
-)
-_MACROS = re.compile(r"\n\s*> (?:in|called by) ")
-_SHORT = 300
-_CUT = " ..."
 
 
 def calls(manifest: Any) -> dict[str, list[str]]:
@@ -91,14 +62,6 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
     return {(source.schema, source.identifier) for source in sources.values()}
 
 
-_OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
-_PLACING = ("alias", "schema", "database", "enabled")
-_PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
-_OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
-"""What the vars of the gate and the pipeline begin with: they say what to build and to read."""
-_INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
-
-
 class Manifest:
     """The parts of dbt's manifest that the gate looks at.
 
@@ -116,18 +79,7 @@ class Manifest:
         varying: Collection[str] = (),
         config: Any = None,
     ) -> None:
-        self._outside = {
-            f"var {name}": value
-            for name, value in (given or {}).items()
-            if not name.startswith(_OUR_VARS)
-        }
-        self._outside |= _environment(getattr(manifest, "env_vars", {}))
-        self._varying = {f"{kind} {name}" for kind in _ANY_OF for name in varying}
-        for name in self._varying:
-            self._outside.pop(name, None)
-        self._parsed_with = _other_vars(manifest, config) if config is not None else None
-        self._macros: Mapping[str, Any] = getattr(manifest, "macros", {})
-        self._files: Mapping[str, Any] = getattr(manifest, "files", {})
+        self.inputs = Inputs(manifest, given or {}, varying, config)
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
@@ -141,12 +93,6 @@ class Manifest:
             if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
         }
         self._reads = cache(self._reads_of)
-        self._used_by_macro = cache(self._used_in_macro)
-
-    @property
-    def varied(self) -> bool:
-        """Whether the command line has vars by which a model or test may be another, or off."""
-        return any(one.startswith("var ") for one in self._outside)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""
@@ -244,7 +190,7 @@ class Manifest:
                 "data",
                 self._tested(node),
                 _severity(node),
-                inputs=self._inputs(node),
+                inputs=self.inputs.of_test(node, self._tested(node)),
             )
             for node in self._nodes.values()
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
@@ -256,108 +202,11 @@ class Manifest:
                 "unit",
                 frozenset({_tested(test)}),
                 "error",
-                inputs=self._tokens(_used(self._written(test, "unit_tests", test.name))),
+                inputs=self.inputs.of_unit_test(test),
             )
             for test in self._unit_tests.values()
         ]
         return [*data, *unit, *self._disabled_tests()]
-
-    def _inputs(self, test: Any) -> dict[str, str]:
-        """What a test uses that came from outside of the project -> a token of its value.
-
-        By the text of the test, of the YAML that its config may come from, and of the macros that
-        it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
-        models that it reads, which are a part of its query, and of where the tables and views are
-        that it reads.
-        """
-        used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
-        used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
-        used |= self._used_by_macros(frozenset(test.depends_on.macros) | self._overrides)
-        for key in self._tested(test):
-            used |= self._used_by_parent(key)
-        return self._tokens(used)
-
-    def _tokens(self, used: set[str]) -> dict[str, str]:
-        # dbt has no record of a variable that a test asks for only when it runs.
-        asked = {
-            f"env_var {name}": value
-            for name, value in os.environ.items()
-            if f"env_var {name}" in used - self._varying
-        }
-        found = {
-            name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
-            for name, value in sorted((asked | self._outside).items())
-            # A name that is made at run time may be any.
-            if name in used or name.split(" ")[0] in used
-        }
-        if self._parsed_with is not None:
-            vars_used = (one for one in used if one.split(" ")[0] == "var")
-            found |= dict.fromkeys(vars_used, self._parsed_with)
-        return found
-
-    def _used_by_parent(self, key: str) -> set[str]:
-        """What the place of a table that a test reads, or an ephemeral model's text, uses."""
-        source = self._sources.get(key)
-        if source is not None:
-            return _used(self._written(source, "sources", source.source_name))
-        node = self._nodes.get(key)
-        if node is None:
-            return set()
-        code = getattr(node, "raw_code", "") or ""
-        written = self._written(node, _OWNER_OF.get(str(node.resource_type), "models"), node.name)
-        configs = [getattr(node, "unrendered_config", None) or {}]
-        configs += [one.get("config") or {} for one in written]
-        used = _used([{k: v for k, v in one.items() if k in _PLACING} for one in configs])
-        if _materialized(node) != "ephemeral":
-            # The rows of a table or view are what the test looks at, however they came about.
-            return used | _used(_PLACED.findall(code))
-        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
-
-    def _written(self, node: Any, of: str, name: str) -> Any:
-        """The entries of a node in the YAML that tells of it, as they are written."""
-        patch = getattr(node, "patch_path", None)
-        where = patch or f"{node.package_name}://{node.original_file_path}"
-        written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
-        return [one for one in written.get(of) or () if one.get("name") == name]
-
-    @cached_property
-    def _overrides(self) -> frozenset[str]:
-        """The project's macros that stand in the place of dbt's or the adapter's own."""
-        internal = {
-            macro.name for macro in self._macros.values() if macro.package_name in _INTERNAL
-        }
-        return frozenset(
-            key
-            for key, macro in self._macros.items()
-            if macro.package_name not in _INTERNAL and macro.name in internal
-        )
-
-    def _yaml_of(self, test: Any) -> Any:
-        """The entry of the model, seed, ... in whose YAML a test stands, as it is written."""
-        file = self._files.get(f"{test.package_name}://{test.original_file_path}")
-        written: Mapping[str, Any] = getattr(file, "dict_from_yaml", None) or {}
-        of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
-        entries = written.get(of) or ()
-        return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
-
-    def _used_by_macros(self, macros: frozenset[str]) -> set[str]:
-        seen: set[str] = set()
-        todo = set(macros)
-        while todo:
-            seen |= todo
-            todo = {
-                one
-                for key in todo & self._macros.keys()
-                for one in self._macros[key].depends_on.macros
-            } - seen
-        return set().union(*(self._used_by_macro(key) for key in seen & self._macros.keys()))
-
-    def _used_in_macro(self, key: str) -> set[str]:
-        macro = self._macros[key]
-        if macro.package_name in _INTERNAL:
-            # Macros of dbt and the adapter use the context for other things than variables.
-            return _named(macro.macro_sql)
-        return _used(macro.macro_sql)
 
     def _disabled_tests(self) -> list[TestFact]:
         """The tests that are switched off, with what they would have read.
@@ -504,65 +353,6 @@ class Manifest:
         return frozenset(seen)
 
 
-def one_line(message: str | None) -> str | None:
-    """An error of dbt's, short, without the headings and macros that say where it was."""
-    if message is None:
-        return None
-    text = _MACROS.split(message, maxsplit=1)[0]
-    short = redact(_HEADINGS.sub("", " ".join(text.split())))
-    return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
-
-
-def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
-    """The environment variables that a manifest was parsed with, as they are now.
-
-    :param parsed: dbt's record of their values. dbt parses anew what uses one that has changed, but
-        not a manifest that its caller hands on: of such a one both values count.
-    """
-    found: dict[str, Any] = {}
-    for name, value in parsed.items():
-        now = os.environ.get(name)
-        then = None if value == DEFAULT_ENV_PLACEHOLDER else value
-        if now is not None or then is not None:
-            found[f"env_var {name}"] = now if now == then else (then, now)
-    return found
-
-
-def _other_vars(manifest: Any, config: Any) -> str | None:
-    """A token of the vars that a manifest was parsed with; None if they are this command's.
-
-    As dbt's own ``ManifestLoader.build_manifest_state_check`` has it. Only a manifest that the
-    caller of dbt hands on can have others.
-    """
-    state = getattr(manifest, "state_check", None)
-    parsed = str(state.vars_hash.checksum) if state is not None else ""
-    args = config.args
-    own = [
-        getattr(args, "profile", "") or "",
-        getattr(args, "target", "") or "",
-        version("dbt-core"),
-    ]
-    text = "\x00".join([pprint.pformat(config.cli_vars), *own])
-    return None if parsed in ("", hashlib.sha256(text.encode()).hexdigest()) else parsed[:_TOKEN]
-
-
-def _named(text: str) -> set[str]:
-    """The variables that a text asks for: `var max_age`; `var` where it may be any."""
-    return {" ".join(filter(None, (one["kind"], one["name"]))) for one in _GIVEN.finditer(text)}
-
-
-def _used(written: Any) -> set[str]:
-    """The variables that a text may use, or texts within lists and mappings, as `_named` has it."""
-    if isinstance(written, str):
-        jinja = " ".join(_JINJA.findall(written))
-        return _named(written) | {kind for kind, reach in _ANY_OF.items() if reach.search(jinja)}
-    if isinstance(written, Mapping):
-        written = written.values()
-    elif not isinstance(written, list | tuple):
-        return set()
-    return set().union(*(_used(one) for one in written))
-
-
 def _severity(test: Any) -> str:
     """A test's severity, with the thresholds that are not dbt's own: `warn, error_if > 10`."""
     given = {name: str(getattr(test.config, name, usual)) for name, usual in _THRESHOLDS.items()}
@@ -579,22 +369,6 @@ def _cannot_fail(config: Any) -> str | None:
         fail_calc=given["fail_calc"],
         limit=getattr(config, "limit", None),
         where=getattr(config, "where", None),
-    )
-
-
-def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[str]:
-    """The nodes for which dbt reads the tables of another state: `--defer --favor-state`.
-
-    :param manifest: dbt's own.
-    :param args: those of the command line.
-    :param selected: ids of the nodes that this invocation runs.
-    """
-    if not (getattr(args, "defer", False) and getattr(args, "favor_state", False)):
-        return frozenset()
-    return frozenset(
-        key
-        for key, node in manifest.nodes.items()
-        if key not in selected and _is_elsewhere(node, getattr(node, "defer_relation", None))
     )
 
 
@@ -616,11 +390,6 @@ def _keeps(node: Any) -> str | None:
     return None
 
 
-def _is_elsewhere(node: Any, other: Any) -> bool:
-    # The same name is the same table: it is read on the branch.
-    return other is not None and (other.schema, other.alias) != (node.schema, node.alias)
-
-
 def _materialized(node: Any) -> str:
     return str(getattr(node.config, "materialized", ""))
 
@@ -628,50 +397,6 @@ def _materialized(node: Any) -> str:
 def _tested(unit_test: Any) -> str:
     # dbt looks it up in the same way: a unit test depends on what it tests, and on nothing else.
     return str(unit_test.depends_on.nodes[0])
-
-
-def mark_rejected(results: Iterable[Any], rejected: Mapping[str, str], tests: Manifest) -> int:
-    """Make dbt's own record say what the gate said, so that ``dbt retry`` does the right thing.
-
-    dbt retries what did not succeed. A rejected table was built without an error, so to dbt only
-    its test failed, and a retry would audit the same rows again. Here the table becomes an error,
-    and its other tests are skipped: they have to see the rows that a retry will build. They have
-    no message, as dbt counts what was skipped with one among the errors, and elsewhere not.
-
-    :param rejected: reason by node id.
-    :return: how many tests had passed and are skipped now.
-    """
-    again = 0
-    reads = {test.test_id: test.reads for test in tests.tests()}
-    for result in results:
-        node_id = result.node.unique_id
-        if node_id in rejected and str(result.status) == "success":
-            result.status = RunStatus.Error
-            result.message = f"Not published: {rejected[node_id]}"
-        elif reads.get(node_id, frozenset()) & rejected.keys() and str(result.status) in PASSED:
-            result.adapter_response = {**result.adapter_response, "audited": str(result.status)}
-            result.message = None
-            result.status = TestStatus.Skipped
-            again += 1
-    return again
-
-
-def audited_again(count: int) -> str | None:
-    """A line on the tests that :func:`mark_rejected` has skipped; None if it has skipped none."""
-    if not count:
-        return None
-    tests, them = ("test", "it") if count == 1 else ("tests", "them")
-    return (
-        f"{count:,} {tests} passed above on rows that are rejected now: dbt counts {them} as "
-        "skipped, to be run again on the rows that a retry builds."
-    )
-
-
-def dbt_failed(results: Iterable[Any]) -> bool:
-    """Whether dbt itself ends with a failure, so that the exit code needs no help."""
-    return any(
-        str(r.status) in ("error", "fail", "runtime error", "partial success") for r in results
-    )
 
 
 def _depends_on(node: Any) -> list[str]:
