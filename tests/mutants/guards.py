@@ -425,6 +425,13 @@ GUARDS: tuple[Guard, ...] = (
             "_READ_LIVE: ()",
             "test_run.py::test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it",
         ),
+        (
+            "a view that differs from another in case only is not taken for it",
+            "ByName._view_text",
+            "for v in views",
+            "for v in views[-1:]",
+            "test_run.py::test_what_is_read_by_a_view_with_a_twin_in_another_case_is_a_parent",
+        ),
     ),
     *guards_of(
         "sparkwap/runs/gathering.py",
@@ -1112,6 +1119,23 @@ GUARDS: tuple[Guard, ...] = (
             "elif node is not None and _materialized(node) in SEE_THROUGH:",
             "elif False:",
             "adapter/test_manifest.py::test_a_test_reads_through_views_and_ephemeral_models",
+        ),
+    ),
+    *guards_of(
+        "dbt/adapters/sparkwap/variables.py",
+        (
+            "a variable that a test asks for when it runs is an input",
+            "Inputs._tokens",
+            "asked | self._outside",
+            "self._outside",
+            "adapter/test_manifest.py::test_what_a_test_uses_of_the_command_line_is_known_by_its_value",
+        ),
+        (
+            "a variable under another name is any of them",
+            "_used",
+            "_named(written) | {",
+            "_named(written) & {",
+            "adapter/test_manifest.py::test_what_a_test_uses_of_the_command_line_is_known_by_its_value",
         ),
     ),
     *guards_of(

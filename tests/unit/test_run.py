@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import CommitUnknown, Identifier
+from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
@@ -885,6 +887,30 @@ def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
     assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
     (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
     assert row["parents"] == [NODE.node_id]
+
+
+def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
+    """A view, as Spark writes it."""
+    lake.ensure_schema(schema)
+    file = f"{lake.warehouse}/{schema}/{name}/metadata/00000-v.metadata.json"
+    text = {"type": "sql", "sql": sql, "dialect": "spark"}
+    version = {"version-id": 1, "default-namespace": [], "representations": [text]}
+    document = {"view-uuid": name, "current-version-id": 1, "versions": [version]}
+    swap = Swap(None, Row((schema, name), "view", file))
+    files = lake.store.write({file: document})
+    lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
+
+
+@pytest.mark.parametrize(("schema", "view"), [("shop", "Shown"), ("shop", "SHOWN"), ("SHOP", "v")])
+def test_what_is_read_by_a_view_with_a_twin_in_another_case_is_a_parent(
+    lake: Lake, schema: str, view: str
+) -> None:
+    for twin in ("shop.Shown", "shop.SHOWN", "SHOP.v", "shop.v"):
+        told = "select id from shop.orders" if twin == f"{schema}.{view}" else "select 1 as id"
+        a_view(lake, *twin.split("."), sql=told)
+    run = two_by_name(lake, where=f"{schema}.{view}")
+    closing = run.close([NODE, OTHER], [TEST], [FAILED])
+    assert (closing.decision.verdicts[OTHER.node_id].outcome, closing.published) == ("held", 0)
 
 
 def test_what_is_read_by_name_while_it_is_built_is_a_problem(lake: Lake) -> None:

@@ -104,11 +104,11 @@ def test_a_rejected_run() -> None:
           held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
           held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
           Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
-          Next: look at it as built    SPARKWAP_BRANCH=wap_1a2b3c4d dbt show --inline "select * from {{ ref('stg_policies') }}"
-                after a fix of it      dbt retry
-                accept it as it is     dbt run-operation wap_accept --args '{branch: wap_1a2b3c4d, test: check_stg_policies_0, reason: "<why>"}'
-                after a fix upstream   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +stg_policies+
-                give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+          Next: look at it as built   SPARKWAP_BRANCH=wap_1a2b3c4d dbt show --inline "select * from {{ ref('stg_policies') }}"
+                after a fix of it     dbt retry
+                accept it as it is    dbt run-operation wap_accept --args '{branch: wap_1a2b3c4d, test: check_stg_policies_0, reason: "<why>"}'
+                after any other fix   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +stg_policies+
+                give it up            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -122,9 +122,9 @@ def test_a_part_published() -> None:
           published  insurance.a   1/1 test
           rejected   insurance.b   build failed
           Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, out of readers' sight.
-          Next: after a fix of it      dbt retry
-                after a fix upstream   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +b+
-                give it up             dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+          Next: after a fix of it     dbt retry
+                after any other fix   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +b+
+                give it up            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 

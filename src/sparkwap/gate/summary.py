@@ -296,7 +296,7 @@ def _ways_on(rows: Sequence[_Row], branch: str, closing: Closing) -> list[tuple[
         nodes = again or [node for _, node, _ in rejected]
         ways.append(
             (
-                "after a fix" if again else "after a fix upstream",
+                "after a fix" if again else "after any other fix",
                 _build(nodes, branch, upstream=not again),
             )
         )

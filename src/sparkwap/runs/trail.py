@@ -140,8 +140,11 @@ class ByName:
         self._of_name = {node.name.lower(): node.node_id for node in nodes}
         self._name_of = {node.node_id: node.name for node in nodes}
         schemas = lake.schemas() if trail.naming else ()
-        self._schemas = {schema.lower(): schema for schema in schemas}
-        self._views: dict[str, dict[str, str]] = {}
+        # Statements are read in lower case: a name is all that differ from it in case only.
+        self._schemas: dict[str, list[str]] = {}
+        for schema in schemas:
+            self._schemas.setdefault(schema.lower(), []).append(schema)
+        self._views: dict[str, dict[str, list[Identifier]]] = {}
         self._behind: dict[Identifier, frozenset[Identifier]] = {}
         self.first: dict[str, frozenset[str]] = {}
         self.early: dict[str, set[str]] = {}
@@ -222,19 +225,17 @@ class ByName:
 
     def _is_one_view(self, live: Identifier, beside: Identifier) -> bool:
         """Whether both are views of one text: a session of the run has the same rows of both."""
-        texts = {
-            self._lake.view_content(
-                (self._schemas.get(schema, schema), self._views_of(schema).get(name, name))
-            )
-            for schema, name in (live, beside)
-        }
-        return len(texts) == 1 and None not in texts
+        found = [self._views_of(schema).get(name, []) for schema, name in (live, beside)]
+        texts = {self._lake.view_content(view) for views in found for view in views}
+        return all(found) and len(texts) == 1 and None not in texts
 
-    def _views_of(self, schema: str) -> dict[str, str]:
+    def _views_of(self, schema: str) -> dict[str, list[Identifier]]:
         if schema not in self._views:
-            known = schema in self._schemas
-            kinds = self._lake.relations(self._schemas[schema]) if known else {}
-            views = {name.lower(): name for name, kind in kinds.items() if kind == "view"}
+            views: dict[str, list[Identifier]] = {}
+            for exact in self._schemas.get(schema, ()):
+                for name, kind in self._lake.relations(exact).items():
+                    if kind == "view":
+                        views.setdefault(name.lower(), []).append((exact, name))
             self._views[schema] = views
         return self._views[schema]
 
@@ -246,11 +247,6 @@ class ByName:
     def _view_text(self, one: Identifier) -> frozenset[Identifier]:
         """What the text of a view reads; nothing for a table."""
         if one not in self._behind:
-            name = self._views_of(one[0]).get(one[1])
-            beyond = (
-                frozenset()
-                if name is None
-                else self._lake.view_reads((self._schemas[one[0]], name))
-            )
-            self._behind[one] = beyond
+            views = self._views_of(one[0]).get(one[1], ())
+            self._behind[one] = frozenset().union(*(self._lake.view_reads(v) for v in views))
         return self._behind[one]

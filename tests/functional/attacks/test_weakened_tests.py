@@ -42,10 +42,14 @@ models:
     columns: [{name: id, data_tests: [{not_null: {config: {error_if: "{{ '> ' ~ env_var('LIMIT', '0') }}"}}}]}]
   - name: by_macro
     columns: [{name: id, data_tests: [no_more]}]
+  - name: when_it_runs
+    columns: [{name: id, data_tests: [none_above]}]
 """  # noqa: E501
 NO_MORE = """
 {% test no_more(model, column_name) %} select 1 from {{ model }} where {{ at_most(column_name) }} {% endtest %}
 {% macro at_most(column) %} {{ column }} > {{ var('top', 1) }} {% endmacro %}
+{% test none_above(model, column_name) %} select 1 from {{ model }}
+where {{ column_name }} > {{ env_var('ASKED', '1') if execute else 1 }} {% endtest %}
 """  # noqa: E501
 VARS = {"by_arguments": {"most": 2}, "by_where": {"below": -1}, "by_macro": {"top": 2}}
 
@@ -53,7 +57,7 @@ VARS = {"by_arguments": {"most": 2}, "by_where": {"below": -1}, "by_macro": {"to
 def test_a_variable_that_weakens_a_test_publishes_nothing(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = (*VARS, "by_limit")
+    names = (*VARS, "by_limit", "when_it_runs")
     model = "{{ config(materialized='table') }} select {{ env_var('ID', '1') }} as id"
     files = {"models/all.yml": WEAKENED, "macros/no_more.sql": NO_MORE}
     project = make_project("weaker", files | {f"models/{name}.sql": model for name in names})
@@ -64,19 +68,20 @@ def test_a_variable_that_weakens_a_test_publishes_nothing(
 
     before = ids()
     monkeypatch.setenv("LIMIT", "5")
+    monkeypatch.setenv("ASKED", "5")
     given = {key: value for one in VARS.values() for key, value in one.items()}
     monkeypatch.setenv("ID", "2")
     built = project.dbt("build", wap_publish="lineage", **given)
     assert {name: built.verdict(name) for name in names} == dict.fromkeys(names, "held")
     assert ids() == before
-    for name in VARS:
+    for name in (*VARS, "when_it_runs"):
         assert "was another when main was last published" in built.reason(name)
     assert "severity was 'error, error_if > 0'" in built.reason("by_limit")
     # Nor do the rows come to main by hand, from a command without the variables.
     monkeypatch.delenv("LIMIT")
     project.dbt("run-operation", "wap_publish", "--args", f"{{branch: {built.branch}}}").failed()
     assert ids() == before
-    named = ["most", "below", "top", "LIMIT"]
+    named = ["most", "below", "top", "LIMIT", "ASKED"]
     again = project.dbt("build", wap_varying_vars=named, wap_warnings="publish", **given)
     again.succeeded()
     assert ids() == {name: [2] for name in names}

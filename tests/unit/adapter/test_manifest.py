@@ -28,8 +28,10 @@ def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
         original_file_path=f"models/{name}.sql",
         refs=[SimpleNamespace(name=ref) for ref in more.pop("refs", ())],
         sources=[],
-        depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above]),
+        depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above], macros=[]),
         config=SimpleNamespace(**{**config, **more}),
+        raw_code="",
+        unrendered_config={},
     )
 
 
@@ -245,8 +247,12 @@ VARIED = {
     "macro": ("", {}, {}),
     "yaml": ("", {}, {}),
     "any": ("{{ var(name) }}", {}, {}),
+    "alias": ("{% set v = var %} {{ v('most') }}", {}, {}),
+    "context": ("{{ context['var']('most') }}", {}, {}),
+    "arguments": ("{{ invocation_args_dict.vars.most }}", {}, {}),
     "environment": ("{{ env_var('MOST', 1) }}", {}, {}),
-    "none": ("select my_var (id), 'most'", {"where": "most > 1"}, {}),
+    "only when it runs": ("{{ env_var('UNRECORDED') if execute }}", {}, {}),
+    "none": ("select my_var (id), 'most', var {{ context['model'] }}", {"where": "most > 1"}, {}),
 }
 
 
@@ -260,6 +266,7 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOST", "5")
+    monkeypatch.setenv("UNRECORDED", "5")
     raw, config, kwargs = VARIED[name]
     test = node("test", name, "orders")
     test.raw_code, test.unrendered_config = raw, config
@@ -284,11 +291,18 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
         (fact,) = Manifest(parsed, {"most": most, "other": 1}, varying).tests()
         return dict(fact.inputs)
 
-    outside = {"environment": {"env_var MOST"}, "any": {"var most", "var other"}, "none": set()}
+    outside: dict[str, set[str]] = {
+        "environment": {"env_var MOST"},
+        "only when it runs": {"env_var UNRECORDED"},
+        "context": {"var most", "var other", "env_var MOST", "env_var NOT_SET"},
+        **{one: {"var most", "var other"} for one in ("any", "alias", "arguments")},
+        "none": set(),
+    }
     assert set(inputs(7)) == outside.get(name, {"var most"})
     assert inputs(7) == inputs(7)
-    assert (inputs(7) == inputs(8)) == (name in ("environment", "none"))
-    assert not {"var most", "env_var MOST"} & set(inputs(7, "most", "MOST"))
+    assert (inputs(7) == inputs(8)) == (name in ("environment", "only when it runs", "none"))
+    told = {"var most", "env_var MOST", "env_var UNRECORDED"}
+    assert not told & set(inputs(7, "most", "MOST", "UNRECORDED"))
 
 
 def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
@@ -372,7 +386,13 @@ def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_tes
 
 
 def test_a_source_that_names_a_table_of_the_project_is_that_table() -> None:
-    same = SimpleNamespace(schema="s", identifier="orders")
+    same = SimpleNamespace(
+        schema="s",
+        identifier="orders",
+        source_name="same",
+        package_name="p",
+        original_file_path="models/s.yml",
+    )
     view = node("model", "v", materialized="view")
     view.depends_on.nodes = ["source.p.same.orders"]
     test = node("test", "t")

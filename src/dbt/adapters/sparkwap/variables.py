@@ -17,6 +17,15 @@ _TOKEN = 12
 _GIVEN = re.compile(
     r"""\b(?P<kind>var|env_var)\s*(?:\.\s*has_var\s*)?\(\s*(?:(['"])(?P<name>.*?)\2)?"""
 )
+_JINJA = re.compile(r"\{[{%].*?[}%]\}", re.DOTALL)
+# Under another name, or by what has all of them; `context["model"]` is the test itself.
+_CONTEXT = r"context\b(?!\s*\[\s*(['\"])model\1)"
+_ANY_OF = {
+    "var": re.compile(
+        rf"\b(?:{_CONTEXT}|invocation_args_dict\b|var\b(?!\s*(?:\.\s*has_var\s*)?\())"
+    ),
+    "env_var": re.compile(rf"\b(?:{_CONTEXT}|env_var\b(?!\s*\())"),
+}
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
@@ -43,15 +52,15 @@ class Inputs:
             f"var {name}": value for name, value in given.items() if not name.startswith(_OUR_VARS)
         }
         self._outside |= _environment(getattr(manifest, "env_vars", {}))
-        for name in varying:
-            self._outside.pop(f"var {name}", None)
-            self._outside.pop(f"env_var {name}", None)
+        self._varying = {f"{kind} {name}" for kind in _ANY_OF for name in varying}
+        for name in self._varying:
+            self._outside.pop(name, None)
         self._parsed_with = _other_vars(manifest, config) if config is not None else None
         self._macros: Mapping[str, Any] = getattr(manifest, "macros", {})
         self._files: Mapping[str, Any] = getattr(manifest, "files", {})
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
-        self._used_by_macro = cache(lambda key: _used(self._macros[key].macro_sql))
+        self._used_by_macro = cache(self._used_in_macro)
 
     @property
     def varied(self) -> bool:
@@ -74,8 +83,6 @@ class Inputs:
             test: dbt's node of the test.
             tested: Ids of what it reads.
         """
-        if not self._outside and self._parsed_with is None:
-            return {}
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
         used |= self._used_by_macros(frozenset(test.depends_on.macros) | self._overrides)
@@ -83,10 +90,16 @@ class Inputs:
             used |= self._used_by_parent(key)
         return self._tokens(used)
 
-    def _tokens(self, used: Collection[str]) -> dict[str, str]:
+    def _tokens(self, used: set[str]) -> dict[str, str]:
+        # dbt has no record of a variable that a test asks for only when it runs.
+        asked = {
+            f"env_var {name}": value
+            for name, value in os.environ.items()
+            if f"env_var {name}" in used - self._varying
+        }
         found = {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
-            for name, value in sorted(self._outside.items())
+            for name, value in sorted((asked | self._outside).items())
             # A name that is made at run time may be any.
             if name in used or name.split(" ")[0] in used
         }
@@ -152,6 +165,13 @@ class Inputs:
             } - seen
         return set().union(*(self._used_by_macro(key) for key in seen & self._macros.keys()))
 
+    def _used_in_macro(self, key: str) -> set[str]:
+        macro = self._macros[key]
+        if macro.package_name in _INTERNAL:
+            # Macros of dbt and the adapter use the context for other things than variables.
+            return _named(macro.macro_sql)
+        return _used(macro.macro_sql)
+
 
 def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
     """The environment variables that a manifest was parsed with, as they are now.
@@ -186,11 +206,16 @@ def _other_vars(manifest: Any, config: Any) -> str | None:
     return None if parsed in ("", hashlib.sha256(text.encode()).hexdigest()) else parsed[:_TOKEN]
 
 
+def _named(text: str) -> set[str]:
+    """The variables that a text asks for: `var max_age`; `var` where it may be any."""
+    return {" ".join(filter(None, (one["kind"], one["name"]))) for one in _GIVEN.finditer(text)}
+
+
 def _used(written: Any) -> set[str]:
-    """The variables that a text names, or texts within lists and mappings: `var max_age`."""
+    """The variables that a text may use, or texts within lists and mappings, as `_named` has it."""
     if isinstance(written, str):
-        found = _GIVEN.finditer(written)
-        return {" ".join(filter(None, (one["kind"], one["name"]))) for one in found}
+        jinja = " ".join(_JINJA.findall(written))
+        return _named(written) | {kind for kind, reach in _ANY_OF.items() if reach.search(jinja)}
     if isinstance(written, Mapping):
         written = written.values()
     elif not isinstance(written, list | tuple):
