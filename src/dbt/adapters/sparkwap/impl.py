@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -36,6 +36,7 @@ from dbt.adapters.sparkwap import again, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.histories import HistoryBuild, Widening
 from dbt.adapters.sparkwap.listening import statement_of
 from dbt.adapters.sparkwap.python_models import model_frame, named_in
 from dbt.adapters.sparkwap.record import all_batches, to_retry, write_unfinished
@@ -45,13 +46,14 @@ from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap.audits.anomaly import column_metrics
 from sparkwap.catalog import Kind, TableState, lease
 from sparkwap.catalog.metadata import WAP_ENABLED
+from sparkwap.cdc import history
 from sparkwap.core import names, next_command, sqllex, sqltext, steplog, steps
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.node import Node, building
 from sparkwap.core.redaction import redact
 from sparkwap.core.retry import Fate
-from sparkwap.core.spark_types import family, widens, wider
+from sparkwap.core.spark_types import family, widens
 from sparkwap.core.steps import reached
 from sparkwap.gate import connect_guard, guard, summary
 from sparkwap.gate.placement import Desired, in_place
@@ -1353,11 +1355,6 @@ class SparkWapAdapter(SparkAdapter):
         return self.current_run() is not None
 
     @available
-    def wap_wider(self, column_type: str) -> str | None:
-        """The type of the same family that takes more values; None where there is none."""
-        return wider(column_type)
-
-    @available
     def wap_type_family(self, column_type: str) -> str:
         """A type without the size, precision and scale of its parts."""
         return family(column_type)
@@ -1378,6 +1375,60 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         if run is not None:
             run.told.tell(node_id, notice)
+
+    @available.parse(lambda *a, **k: None)
+    def wap_history(self, model: Mapping[str, Any], sql: str, restate: Any) -> HistoryBuild:
+        """What builds a model with ``materialized: scd2``.
+
+        :param sql: the model's query.
+        :param restate: the var `scd2_restate`.
+        """
+        types = {c.name: c.dtype for c in self.get_column_schema_from_query(sql)}
+        with _as_dbt_error():
+            settings = history.read_settings(model["name"], model["config"], sql, types)
+            keys = history.restated(model["name"], restate)
+        return HistoryBuild(settings, keys, self._first_row, self.get_columns_in_relation)
+
+    @available.parse(lambda model, columns, *a, **k: columns)
+    def wap_widened_events(
+        self,
+        model: Mapping[str, Any],
+        columns: Mapping[str, str],
+        table: BaseRelation | None,
+        log: Any,
+        restate: Any,
+    ) -> dict[str, str]:
+        """The columns of a history's events, with the wider types that values of the log need.
+
+        :param table: the history; None if it is built anew.
+        :param restate: the var `scd2_restate`.
+        """
+        with _as_dbt_error():
+            keys = history.restated(model["name"], restate)
+        return self._widening(model, table).events(columns, str(log), keys is not None)
+
+    @available.parse(lambda model, columns, *a, **k: columns)
+    def wap_widened_types(
+        self,
+        model: Mapping[str, Any],
+        columns: Mapping[str, str | None],
+        table: BaseRelation | None,
+        state: Any,
+    ) -> dict[str, str | None]:
+        """The columns of `typed_columns`, with the wider types that values of the state need.
+
+        :param table: the model's table; None if there is none.
+        """
+        return self._widening(model, table).typed(columns, str(state))
+
+    def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:
+        tell = partial(self.wap_tell, model["unique_id"])
+        return Widening(table, self._first_row, self.get_columns_in_relation, tell)
+
+    def _first_row(self, sql: str) -> Sequence[Any]:
+        """Send a statement; the first row of its result, empty where there is none."""
+        _, table = self.execute(sql, fetch=True)
+        return list(table.rows[0].values()) if table.rows else []
 
     @available.parse(lambda *a, **k: "")
     def wap_seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:
