@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkwap.cdc.sql import PLACE, text
+from sparkwap.cdc.sql import place, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,10 +58,9 @@ def newest(rows: Iterable[Mapping[str, Any]], up_to: int | None = None) -> Place
     return max(places, default=None)
 
 
-def before(reset: Place | None, place: str = PLACE) -> str:
+def before(reset: Place | None, at: str | None = None) -> str:
     """SQL: whether an event's place is before a reset."""
     if reset is None:
         return "false"
     sequence, file, row, part = reset
-    texts = f"{text(sequence)} as _sequence, {text(file)} as _file_path"
-    return f"({place} < struct({texts}, {row}L as _row, {part} as _part))"
+    return f"({at or place()} < {place(text(sequence), text(file), str(row), str(part))})"
