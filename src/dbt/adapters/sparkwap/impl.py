@@ -36,7 +36,6 @@ from dbt.adapters.sparkwap import again, anomalies, docs, facts
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.histories import HistoryBuild, Widening
 from dbt.adapters.sparkwap.listening import statement_of
 from dbt.adapters.sparkwap.python_models import model_frame, named_in
 from dbt.adapters.sparkwap.record import all_batches, to_retry, write_unfinished
@@ -47,6 +46,7 @@ from sparkwap.audits.anomaly import column_metrics
 from sparkwap.catalog import Kind, TableState, lease
 from sparkwap.catalog.metadata import WAP_ENABLED
 from sparkwap.cdc import history
+from sparkwap.cdc.widening import Widening
 from sparkwap.core import names, next_command, sqllex, sqltext, steplog, steps
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -1377,7 +1377,7 @@ class SparkWapAdapter(SparkAdapter):
             run.told.tell(node_id, notice)
 
     @available.parse(lambda *a, **k: None)
-    def wap_history(self, model: Mapping[str, Any], sql: str, restate: Any) -> HistoryBuild:
+    def wap_history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.Build:
         """What builds a model with ``materialized: scd2``.
 
         :param sql: the model's query.
@@ -1387,14 +1387,14 @@ class SparkWapAdapter(SparkAdapter):
         with _as_dbt_error():
             settings = history.read_settings(model["name"], model["config"], sql, types)
             keys = history.restated(model["name"], restate)
-        return HistoryBuild(settings, keys, self._first_row, self.get_columns_in_relation)
+        return history.Build(settings, keys, self._first_row)
 
     @available.parse(lambda model, columns, *a, **k: columns)
     def wap_widened_events(
         self,
         model: Mapping[str, Any],
         columns: Mapping[str, str],
-        table: BaseRelation | None,
+        table: Any,
         log: Any,
         restate: Any,
     ) -> dict[str, str]:
@@ -1403,17 +1403,15 @@ class SparkWapAdapter(SparkAdapter):
         :param table: the history; None if it is built anew.
         :param restate: the var `scd2_restate`.
         """
+        casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
         with _as_dbt_error():
-            keys = history.restated(model["name"], restate)
-        return self._widening(model, table).events(columns, str(log), keys is not None)
+            anew = table is None or history.restated(model["name"], restate)
+        seen = None if anew else str(table)
+        return self._widening(model, table).events(columns, casts, str(log), seen)
 
     @available.parse(lambda model, columns, *a, **k: columns)
     def wap_widened_types(
-        self,
-        model: Mapping[str, Any],
-        columns: Mapping[str, str | None],
-        table: BaseRelation | None,
-        state: Any,
+        self, model: Mapping[str, Any], columns: Mapping[str, str | None], table: Any, state: Any
     ) -> dict[str, str | None]:
         """The columns of `typed_columns`, with the wider types that values of the state need.
 
@@ -1422,8 +1420,9 @@ class SparkWapAdapter(SparkAdapter):
         return self._widening(model, table).typed(columns, str(state))
 
     def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:
+        columns = self.get_columns_in_relation(table) if table else []
         tell = partial(self.wap_tell, model["unique_id"])
-        return Widening(table, self._first_row, self.get_columns_in_relation, tell)
+        return Widening({c.name: c.dtype for c in columns}, self._first_row, tell)
 
     def _first_row(self, sql: str) -> Sequence[Any]:
         """Send a statement; the first row of its result, empty where there is none."""
