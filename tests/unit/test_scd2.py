@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from dbt.adapters.sparkwap.histories import Widening
+from sparkwap.cdc.widening import Widening
 from sparkwap.landing.sql import checked, plain_cast
 
 FOLDER = Path(__file__).parents[2] / "macros" / "scd2"
@@ -80,9 +80,12 @@ class Build:
         self.asked: list[str] = []
         self.told: list[str] = []
         self._counts = counts
-        columns: Any = [SimpleNamespace(name=n, dtype=kind) for n, kind in (standing or {}).items()]
-        table: Any = None if standing is None else "dim"
-        self.widening = Widening(table, self._answer, lambda table: columns, self.told.append)
+        self._widening = Widening(standing or {}, self._answer, self.told.append)
+        self.typed = self._widening.typed
+
+    def events(self, table: str | None = "dim") -> dict[str, str]:
+        casts = {n: cast for n, sql in COLUMNS.items() if (cast := plain_cast(sql))}
+        return self._widening.events(COLUMNS, casts, "log", table)
 
     def _answer(self, sql: str) -> list[int]:
         if ".files" in sql:
@@ -93,7 +96,7 @@ class Build:
 
 def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
     build = Build({"id": "bigint", "size": "int", "price": "decimal(10,2)"}, [3, 0])
-    found = build.widening.events(COLUMNS, "log", restate=False)
+    found = build.events()
     assert found == {**COLUMNS, "size": "cast(`size` as bigint)"}
     assert build.asked == [
         "select count_if(`size` is not null and try_cast(`size` as int) is null), "
@@ -105,18 +108,14 @@ def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
 
 def test_a_column_that_is_wider_stays_so() -> None:
     build = Build({"id": "bigint", "size": "bigint", "price": "decimal(38,2)"}, [])
-    found = build.widening.events(COLUMNS, "log", restate=False)
+    found = build.events()
     assert (found["size"], found["price"]) == ("cast(`size` as bigint)", "cast(p as decimal(38,2))")
     assert (build.asked, build.told) == ([], [])
 
 
-@pytest.mark.parametrize(("standing", "restate"), [(None, False), ({"size": "int"}, True)])
-def test_a_build_of_old_rows_asks_the_whole_log(
-    standing: dict[str, str] | None, restate: bool
-) -> None:
-    build = Build(standing, [0, 1])
-    found = build.widening.events(COLUMNS, "log", restate)
-    assert found == {**COLUMNS, "price": "cast(p as decimal(38,2))"}
+def test_a_build_of_all_rows_asks_the_whole_log() -> None:
+    build = Build(None, [0, 1])
+    assert build.events(table=None) == {**COLUMNS, "price": "cast(p as decimal(38,2))"}
     assert build.asked[0].endswith("_batch > -1")
 
 
@@ -124,7 +123,7 @@ def test_a_typed_column_keeps_its_name_when_it_gets_wider() -> None:
     build = Build({"orders": "int", "total": "decimal(38,2)"}, [2, 0])
     columns = {"n": "int as orders", "m": "int", "sum": "decimal(10,2) as total", "x": None}
     wider = {"n": "bigint as orders", "sum": "decimal(38,2) as total"}
-    assert build.widening.typed(columns, "state") == {**columns, **wider}
+    assert build.typed(columns, "state") == {**columns, **wider}
     assert build.asked == [
         "select count_if(`n` is not null and try_cast(`n` as int) is null), "
         "count_if(`m` is not null and try_cast(`m` as int) is null) "

@@ -1,9 +1,13 @@
-{#- Bring a history up to its log, see src/sparkwap/cdc/history/extend.py. -#}
-{% macro wap_extend_history(relation, history, on_schema_change) %}
-    {%- set marks = history.marks(relation) -%}
-    {%- set shape = wap_temporary_view(relation, history.shape_sql()) -%}
+{#-
+    Bring a history up to its log, see src/sparkwap/cdc/history/extend.py. A run that failed may have
+    left temporary tables of its own in the session.
+-#}
+{% macro wap_extend_history(relation, build, on_schema_change) %}
+    {%- set marks = build.marks(relation) -%}
+    {%- set shape = wap_temporary_view(relation, build.shape()) -%}
     {%- set columns = wap_place_increment(relation, shape, on_schema_change, widen=true) -%}
-    {%- set extension = history.extension(relation, columns, marks, invocation_id[:8]) -%}
+    {%- set stage = relation.identifier ~ "_" ~ invocation_id[:8] ~ "_" -%}
+    {%- set extension = build.extension(relation, columns, marks, stage) -%}
     {%- set merge = extension.merge_sql() -%}
     {%- if merge -%}
         {%- call statement("main") -%}{{ merge }}{%- endcall -%}

@@ -38,6 +38,13 @@ def said(message: str) -> str:
     return f"if(_op = 'delete', '', {message})"
 
 
+def at_grain(time: str, grain: str) -> str:
+    """SQL: a time at a grain, timestamp or date; days are those of UTC in any session."""
+    if grain == "date":
+        return f"cast(to_utc_timestamp({time}, current_timezone()) as date)"
+    return time
+
+
 def quoted(names: Iterable[str]) -> str:
     """Column names between backticks, by comma."""
     return ", ".join(quote(name) for name in names)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from sparkwap.cdc.history import Run, marks
+from sparkwap.cdc.sql import quote
 from sparkwap.core.spark_types import wider
 
 
@@ -22,30 +24,66 @@ class Cast(NamedTuple):
     column: str
 
 
-def widened(
-    casts: Mapping[str, Cast],
-    standing: Mapping[str, str],
-    count: Callable[[str], Sequence[int]],
-) -> tuple[dict[str, str], list[str]]:
-    """The wider types, by name of the cast, and what to tell of those that are new.
+class Widening:
+    """Wider types for the columns of one table.
 
     Args:
-        casts: The casts by name.
         standing: The types of the table's columns; one that is wider stays so.
-        count: Answers a select list of counts over the values; called only where there are some.
+        run: Sends a statement and returns the first row of its result.
+        tell: Is called with what there is to tell of a type that is new.
     """
-    types = {name: wide for name, cast in casts.items() if (wide := wider(cast.kind))}
-    asked = {n: casts[n] for n in types if standing.get(casts[n].column) != types[n]}
-    misfits = ", ".join(
-        f"count_if({text} is not null and try_cast({text} as {kind}) is null)"
-        for text, kind, _ in asked.values()
-    )
-    notices = []
-    for (name, cast), number in zip(asked.items(), count(misfits) if asked else (), strict=True):
-        if number:
-            notices.append(
-                f"column {name}: {number} values are no {cast.kind}; its type is now {types[name]}"
-            )
-        else:
-            del types[name]
-    return types, notices
+
+    def __init__(self, standing: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
+        self._standing, self._run, self._tell = standing, run, tell
+
+    def events(
+        self,
+        columns: Mapping[str, str],
+        casts: Mapping[str, tuple[str, str]],
+        log: str,
+        table: str | None,
+    ) -> dict[str, str]:
+        """SQL by column of events, see the macro `change_events`.
+
+        Args:
+            columns: SQL by name.
+            casts: Of those that are nothing but a cast, its text and type.
+            log: The log.
+            table: The history, whose rows' values are not asked again; None for all of the log.
+        """
+
+        def rows() -> str:
+            seen = -1 if table is None else marks(table, None, self._run).batch
+            return f"{log} where _kind = 'row' and _batch > {seen}"
+
+        wide = self._types({name: Cast(*cast, name) for name, cast in casts.items()}, rows)
+        return {**columns, **{n: f"cast({casts[n][0]} as {kind})" for n, kind in wide.items()}}
+
+    def typed(self, columns: Mapping[str, str | None], state: str) -> dict[str, str | None]:
+        """Types of columns, see the macro `widened`.
+
+        Args:
+            columns: By source column ``type`` or ``type as name``; None for one that is left out.
+            state: The table with the values.
+        """
+        asked = {c: wanted.partition(" as ") for c, wanted in columns.items() if wanted is not None}
+        casts = {c: Cast(quote(c), kind, name or c) for c, (kind, _, name) in asked.items()}
+        wide = self._types(casts, lambda: f"{state} where not _is_deleted")
+        return {**columns, **{c: f"{kind} as {casts[c].column}" for c, kind in wide.items()}}
+
+    def _types(self, casts: Mapping[str, Cast], rows: Callable[[], str]) -> dict[str, str]:
+        """The wider types, by name of the cast, of those that need one."""
+        types = {name: wide for name, cast in casts.items() if (wide := wider(cast.kind))}
+        open_ = {n: casts[n] for n in types if self._standing.get(casts[n].column) != types[n]}
+        misfits = ", ".join(
+            f"count_if({text} is not null and try_cast({text} as {kind}) is null)"
+            for text, kind, _ in open_.values()
+        )
+        counts = self._run(f"select {misfits} from {rows()}") if open_ else ()
+        for (name, cast), count in zip(open_.items(), counts, strict=True):
+            if count:
+                told = f"{count} values are no {cast.kind}; its type is now {types[name]}"
+                self._tell(f"column {name}: {told}")
+            else:
+                del types[name]
+        return types

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sparkwap.cdc.history import steps
+from sparkwap.cdc.history.marks import Marks, Met, Run, met
 from sparkwap.cdc.history.settings import MADE, History
-from sparkwap.cdc.history.steps import IS_EVENT, IS_RESET, at_grain, same
-from sparkwap.cdc.history.table import Marks, Met, Run, met
+from sparkwap.cdc.history.steps import same
 from sparkwap.cdc.history.versions import versions, with_
-from sparkwap.cdc.sql import quote
+from sparkwap.cdc.resets import IS_EVENT, IS_RESET
+from sparkwap.cdc.sql import at_grain, quote
 from sparkwap.core.sqltext import literal
 
 _SKIPS_FILES = ("string", "int", "bigint", "date", "decimal")
@@ -146,7 +147,7 @@ class Extension:
 
     def _paths(self, found: Met) -> str:
         history = self._history
-        first_time = f"min({at_grain(history, '_event_time')}) as _first_time"
+        first_time = f"min({at_grain('_event_time', history.grain)}) as _first_time"
         is_partial = ", bool_or(_absent is not null) as _is_partial" if history.partial else ""
         parts = {
             "touched": f"""
@@ -162,7 +163,7 @@ class Extension:
         keys = [f"touched.{quote(c)}" for c in history.keys]
         join, resets = "left", ""
         if found.resets:
-            source = steps.resets(history, f"select * from {self._stage}increment")
+            source = history.resets(f"select * from {self._stage}increment")
             parts["resets"] = f"""
         select
             resets[0].at._sequence as _sequence,
@@ -300,7 +301,7 @@ class Extension:
             parts.append(steps.events(history, self._late_rows(increment.late, history.sql)))
         # Old resets meet late keys only: what follows on a current version comes after them.
         source = history.sql if logged else f"select * from {self._stage}increment"
-        resets = steps.resets(history, source) if found.resets else None
+        resets = history.resets(source) if found.resets else None
         return versions(history, "\nunion all\n".join(parts), resets)
 
     def _present(self, increment: Increment) -> str:

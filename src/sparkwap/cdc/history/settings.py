@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from sparkwap.cdc import resets
 from sparkwap.cdc.sql import quoted
 from sparkwap.core.errors import ConfigError
 
@@ -61,6 +62,10 @@ class History:
     surrogate_key: str | None = None
     partial: bool = False
     loads: bool = False
+
+    def resets(self, source: str) -> str:
+        """SQL of the resets among rows as the model selects them, see `resets.in_order`."""
+        return resets.in_order(source, self.grain, self.loads)
 
     @cached_property
     def key(self) -> str:
