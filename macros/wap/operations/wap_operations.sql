@@ -42,7 +42,7 @@
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}
 {% endmacro %}
 
-{#- Take the rows of some keys out of the whole lake, with proof; tells the plan unless confirmed. -#}
+{#- Take the rows of some keys out of the whole lake, with proof; unless confirmed, plan it. -#}
 {% macro wap_erase(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none
 ) %}

@@ -53,7 +53,22 @@
 
 {#- Part of the layout that a materialization has where the model says nothing. -#}
 {% macro _wap_default(name) %}
-    {{ return(wap_scd2_layout()[name] if config.get("materialized") == "scd2" else none) }}
+    {{ return(_wap_history_layout()[name] if config.get("materialized") == "scd2" else none) }}
+{% endmacro %}
+
+{#-
+    Layout of a history: closed versions apart from the current ones, which is all that a run reads
+    unless rows are late, and changes beside the files, so that what is written is what changed.
+-#}
+{% macro _wap_history_layout() %}
+    {{ return({
+        "partition_by": ["is_current"],
+        "tblproperties": {
+            "write.merge.mode": "merge-on-read",
+            "write.update.mode": "merge-on-read",
+            "write.delete.mode": "merge-on-read",
+        },
+    }) }}
 {% endmacro %}
 
 {% macro _wap_location(relation) %}

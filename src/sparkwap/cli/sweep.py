@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from sparkwap.core.arguments import Arguments, plain
 from sparkwap.core.dbt_cli import add_dbt_options, call_of
-from sparkwap.runs.operations import Sweep
+from sparkwap.runs.operations.sweep import Sweep
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

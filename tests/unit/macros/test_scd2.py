@@ -1,4 +1,4 @@
-"""The SQL that the macros of histories write, rendered without dbt and Spark."""
+"""The macros of histories, rendered without dbt and Spark, and the types that they ask for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from sparkwap.core.spark_types import wider
+from sparkwap.cdc.widening import Widening
 from sparkwap.landing.sql import checked, plain_cast
 
 FOLDER = Path(__file__).parents[3] / "macros" / "scd2"
@@ -69,53 +69,35 @@ def test_a_plain_cast_rounds_nothing(macros: Any) -> None:
     assert "raise_error('Values of column p have more decimal places than decimal(10, 2)" in sql
 
 
-class Build:
-    """What a build gives to the macro that widens columns, and what the macro asks and tells."""
-
-    def __init__(self, standing: dict[str, str] | None, counts: list[int], seen: int = 7) -> None:
-        self.asked: list[str] = []
-        self.told: list[str] = []
-        self.returned: list[Any] = []
-        columns = [SimpleNamespace(name=n, dtype=kind) for n, kind in (standing or {}).items()]
-        self.context = {
-            "adapter": SimpleNamespace(
-                quote=lambda name: f"`{name}`",
-                wap_wider=wider,
-                wap_plain_cast=plain_cast,
-                wap_tell=lambda node, notice: self.told.append(notice),
-                get_columns_in_relation=lambda relation: columns,
-            ),
-            "load_relation": lambda this: None if standing is None else this,
-            "should_full_refresh": lambda: False,
-            "wap_scd2_restated": lambda name: None,
-            "wap_scd2_marks": lambda relation: {"batch": seen},
-            "run_query": lambda sql: self._answer(sql, counts),
-            "model": SimpleNamespace(name="dim", unique_id="model.shop.dim"),
-            "modules": SimpleNamespace(re=re),
-            "this": "dim",
-            "return": self.returned.append,
-        }
-
-    def _answer(self, sql: str, counts: list[int]) -> Any:
-        self.asked.append(sql)
-        return SimpleNamespace(rows=[SimpleNamespace(values=lambda: tuple(counts))])
-
-    def widened(self, **columns: str) -> dict[str, str]:
-        text = (FOLDER / "change_events.sql").read_text()
-        call = "{% do _widened_events('log', columns) %}"
-        template = jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text + call)
-        template.render(self.context, columns=columns)
-        (found,) = self.returned
-        return dict(found)
-
-
 COLUMNS = {"id": "cast(id as bigint)", "size": "cast(`size` as int)",
            "price": "cast(p as decimal(10, 2))", "double": "cast(size as int) * 2"}  # fmt: skip
 
 
+class Build:
+    """A build of a model whose table has some types, over values that are counted."""
+
+    def __init__(self, standing: dict[str, str] | None, counts: list[int]) -> None:
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self._counts = counts
+        self._widening = Widening(standing or {}, self._answer, self.told.append)
+        self.typed = self._widening.typed
+
+    def events(self, table: str | None = "dim") -> dict[str, str]:
+        casts = {n: cast for n, sql in COLUMNS.items() if (cast := plain_cast(sql))}
+        return self._widening.events(COLUMNS, casts, "log", table)
+
+    def _answer(self, sql: str) -> list[int]:
+        if ".files" in sql:
+            return [7, 0]
+        self.asked.append(sql)
+        return self._counts
+
+
 def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
     build = Build({"id": "bigint", "size": "int", "price": "decimal(10,2)"}, [3, 0])
-    assert build.widened(**COLUMNS) == {**COLUMNS, "size": "cast(`size` as bigint)"}
+    found = build.events()
+    assert found == {**COLUMNS, "size": "cast(`size` as bigint)"}
     assert build.asked == [
         "select count_if(`size` is not null and try_cast(`size` as int) is null), "
         "count_if(p is not null and try_cast(p as decimal(10, 2)) is null) "
@@ -126,15 +108,28 @@ def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
 
 def test_a_column_that_is_wider_stays_so() -> None:
     build = Build({"id": "bigint", "size": "bigint", "price": "decimal(38,2)"}, [])
-    found = build.widened(**COLUMNS)
+    found = build.events()
     assert (found["size"], found["price"]) == ("cast(`size` as bigint)", "cast(p as decimal(38,2))")
     assert (build.asked, build.told) == ([], [])
 
 
-def test_the_first_build_asks_the_whole_log() -> None:
+def test_a_build_of_all_rows_asks_the_whole_log() -> None:
     build = Build(None, [0, 1])
-    assert build.widened(**COLUMNS) == {**COLUMNS, "price": "cast(p as decimal(38,2))"}
+    assert build.events(table=None) == {**COLUMNS, "price": "cast(p as decimal(38,2))"}
     assert build.asked[0].endswith("_batch > -1")
+
+
+def test_a_typed_column_keeps_its_name_when_it_gets_wider() -> None:
+    build = Build({"orders": "int", "total": "decimal(38,2)"}, [2, 0])
+    columns = {"n": "int as orders", "m": "int", "sum": "decimal(10,2) as total", "x": None}
+    wider = {"n": "bigint as orders", "sum": "decimal(38,2) as total"}
+    assert build.typed(columns, "state") == {**columns, **wider}
+    assert build.asked == [
+        "select count_if(`n` is not null and try_cast(`n` as int) is null), "
+        "count_if(`m` is not null and try_cast(`m` as int) is null) "
+        "from state where not _is_deleted"
+    ]
+    assert build.told == ["column n: 2 values are no int; its type is now bigint"]
 
 
 @pytest.mark.parametrize(("expire", "sign"), [("next_start", "<"), ("day_before", "<=")])

@@ -120,6 +120,12 @@ class SparkWapConnectionManager(SparkConnectionManager):
             handle.close()
         return str(rows[0][1]) if rows else None
 
+    def query_types(self, sql: str) -> list[tuple[str, str]]:
+        """Name and type of a query's columns."""
+        # The Thrift protocol says ARRAY_TYPE of every array; contracts compare full types.
+        _, cursor = self.add_select_query(f"describe query {sql}")
+        return [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
+
     def rows_of(self, statement: str) -> Sequence[Sequence[Any]]:
         """The rows that a statement returns in the session of this thread."""
         with self.exception_handler(statement):

@@ -86,7 +86,9 @@ class SparkWapAdapter(SparkAdapter):
 
     def __init__(self, config: Any, mp_context: SpawnContext) -> None:
         super().__init__(config, mp_context)
-        self.gate = Gate(config, self.connections, self.get_macro_resolver)
+        self.gate = Gate(
+            config, self.connections, self.get_macro_resolver, self.get_columns_in_relation
+        )
 
     @property
     def lake(self) -> Lake:
@@ -250,9 +252,8 @@ class SparkWapAdapter(SparkAdapter):
         ]
 
     def get_column_schema_from_query(self, sql: str) -> list[SparkWapColumn]:
-        # The Thrift protocol says ARRAY_TYPE of every array; contracts compare full types.
-        _, cursor = self.connections.add_select_query(f"describe query {sql}")
-        return [SparkWapColumn(column=row[0], dtype=row[1]) for row in cursor.fetchall()]
+        types = self.connections.query_types(sql)
+        return [SparkWapColumn(column=name, dtype=kind) for name, kind in types]
 
     def generate_python_submission_response(self, submission_result: Any) -> AdapterResponse:
         return self.connections.get_response(None)

@@ -32,19 +32,13 @@ _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 
 def calls(manifest: Any) -> dict[str, list[str]]:
-    """Node id -> ids of the macros that it calls, as far as dbt knows by now.
-
-    :param manifest: dbt's own; None for none.
-    """
+    """Node id -> ids of the macros that it calls, as far as dbt knows by now; None has none."""
     nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
     return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
 
 
 def tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all that a project builds, as tables or views.
-
-    :param manifest: dbt's own; None for none.
-    """
+    """Schema and name of all that a manifest's project builds, as tables or views."""
     nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
     return {
         (node.schema, node.alias)
@@ -54,10 +48,7 @@ def tables(manifest: Any) -> set[tuple[str, str]]:
 
 
 def source_tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all sources of a project.
-
-    :param manifest: dbt's own; None for none.
-    """
+    """Schema and name of all sources of a manifest's project."""
     sources: Mapping[str, Any] = getattr(manifest, "sources", {})
     return {(source.schema, source.identifier) for source in sources.values()}
 

@@ -109,7 +109,6 @@ class Placement:
         table = identifier_of(relation)
         self._in_run(lambda run: run.built(node_id, table, must_write=must_write).how)
 
-    @available.parse(lambda *a, **k: None)
     def tell(self, node_id: str, notice: str) -> None:
         """Keep what a node's build has to tell, one line, for the summary of the run."""
         run = self._runs.current()

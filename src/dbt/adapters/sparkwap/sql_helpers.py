@@ -10,7 +10,7 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
-from sparkwap.core.spark_types import family, wider
+from sparkwap.core.spark_types import family
 from sparkwap.core.sqltext import quote
 from sparkwap.landing.sql import checked, plain_cast
 
@@ -40,11 +40,6 @@ class SqlHelpers:
     def split_statements(self, text: str) -> Sequence[str]:
         """The statements of a text that may hold several."""
         return [part.strip().rstrip(";") for part in sqlparse.split(text) if part.strip(" ;\n\t")]
-
-    @available
-    def wider(self, column_type: str) -> str | None:
-        """The type of the same family that takes more values; None where there is none."""
-        return wider(column_type)
 
     @available
     def type_family(self, column_type: str) -> str:

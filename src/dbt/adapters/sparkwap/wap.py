@@ -15,6 +15,7 @@ from dbt.adapters.sparkwap.audits import Audits
 from dbt.adapters.sparkwap.command import DbtCommand
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.histories import Describe, Histories
 from dbt.adapters.sparkwap.hooks import RunHooks
 from dbt.adapters.sparkwap.nodes import Nodes
 from dbt.adapters.sparkwap.operations import Operations
@@ -31,15 +32,17 @@ class Gate:
         config: dbt's configuration of the command.
         connections: The adapter's connections.
         dbt_manifest: Returns dbt's manifest; None before dbt has read it.
+        describe: The columns of a table.
     """
 
-    PARTS = (SqlHelpers, Placement, PythonModels, Audits, RunHooks, Operations)
+    PARTS = (SqlHelpers, Placement, PythonModels, Histories, Audits, RunHooks, Operations)
 
     def __init__(
         self,
         config: Any,
         connections: SparkWapConnectionManager,
         dbt_manifest: Callable[[], Any],
+        describe: Describe,
     ) -> None:
         self.command = DbtCommand(config, connections, dbt_manifest)
         self.runs = CommandRun(self.command)
@@ -51,6 +54,7 @@ class Gate:
             SqlHelpers(),
             placement,
             PythonModels(self.runs, placement),
+            Histories(connections, placement, describe),
             Audits(self.runs),
             self.hooks,
             Operations(self.runs, statements),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import Identifier, OpenBranch
 from sparkwap.core.arguments import Arguments
+from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import GateSettings
 
 if TYPE_CHECKING:
@@ -73,5 +74,4 @@ class Operation(Arguments):
                 return one
         problem = "branch is missing" if branch is None else f"there is no open branch {branch!r}"
         open_ones = ", ".join(one.branch for one in found) or "none"
-        refused = self.refused(problem)
-        raise type(refused)(f"{refused}\nOpen branches: {open_ones}")
+        raise ConfigError(f"{self.refused(problem)}\nOpen branches: {open_ones}")
