@@ -221,8 +221,7 @@ class Store:
             return staged.result
 
         try:
-            faster = retrying(lambda error: isinstance(error, _Again), tries, _FIRST_WAIT_SECONDS)
-            return faster(once)
+            return retrying(lambda one: isinstance(one, _Again), tries, _FIRST_WAIT_SECONDS)(once)
         except _Again as error:
             raise CatalogError(
                 f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
