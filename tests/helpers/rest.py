@@ -6,7 +6,6 @@ Spark brings along, checked by checksum, and kept beside Spark's own jars.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from filelock import FileLock
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from sparkwap.core.errors import JavaError
@@ -120,8 +120,7 @@ def _jars(java: Path) -> list[Path]:
     folder = kept / "rest"
     folder.mkdir(parents=True, exist_ok=True)
     pins = dict(line.split(" --hash=sha256:") for line in LOCK.read_text().splitlines() if line)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder / ".lock"):
         absent = [pin for pin in pins if not (folder / _filename(pin)).exists()]
         if absent:
             _fetch(absent, folder, java)

@@ -7,9 +7,7 @@ look afterwards, as a server may offer it and not be atomic (Iceberg's own test 
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -146,13 +144,13 @@ class RestTables:
         """
         properties = {_SIDE_OF: branch} if branch else {}
         body = {"namespace": [schema], "properties": properties}
-        answer = self._send("POST", "namespaces", json=body)
-        # A server whose database was busy; to ask twice does no harm, as there is none or one.
-        for tried in range(1, retry.TRIES):
-            if answer.status_code < 500:
-                break
-            time.sleep(retry.wait_seconds(tried, random.random()))
+
+        def create() -> Response:
             answer = self._send("POST", "namespaces", json=body)
+            return self._must(answer) if answer.status_code >= 500 else answer
+
+        # A server whose database was busy; to ask twice does no harm, as there is none or one.
+        answer = retry.retrying(lambda error: isinstance(error, CatalogError))(create)
         if answer.status_code == 409:
             if branch is not None:
                 require_side_schema(schema, branch, self._schema_properties(schema).get(_SIDE_OF))

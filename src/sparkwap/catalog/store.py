@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import tenacity
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -20,7 +19,7 @@ from sparkwap.catalog.model import CommitUnknown, Identifier
 from sparkwap.catalog.pointers import Pointers
 from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.retry import rule_of, wait_seconds
+from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
@@ -31,6 +30,10 @@ _THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
 _LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
+
+
+class _Again(Exception):
+    """Another writer was faster, which is the cause: the commit has to be staged anew."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +191,7 @@ class Store:
         def at(part: Part) -> None:
             reached(steps[part], **facts)
 
-        last: Exception | None = None
-        for attempt in range(tries):
+        def once() -> R:
             at("begins")
             try:
                 staged = stage()
@@ -197,17 +199,13 @@ class Store:
                 # Staging commits nothing, so whatever passes may be tried again.
                 if rule_of(error) not in ("retry", "look"):
                     raise
-                last = error
-                self._pause(attempt)
-                continue
+                raise _Again from error
             try:
                 at("files_written")
                 self._apply(staged, at)
             except Conflict as conflict:
                 self.delete(staged.files)
-                last = conflict
-                self._pause(attempt)
-                continue
+                raise _Again from conflict
             except DBAPIError as error:
                 lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
                 self._settle(staged, lost, error)
@@ -221,15 +219,14 @@ class Store:
             self.delete(staged.obsolete)
             at("cleaned")
             return staged.result
-        raise CatalogError(
-            f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "
-            "Run the same command again."
-        ) from last
 
-    @staticmethod
-    def _pause(attempt: int) -> None:
-        # Jitter, as writers that met once would meet again at equal pauses.
-        time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
+        try:
+            return retrying(lambda one: isinstance(one, _Again), tries, _FIRST_WAIT_SECONDS)(once)
+        except _Again as error:
+            raise CatalogError(
+                f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
+                "Nothing was changed. Run the same command again."
+            ) from error.__cause__
 
     def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
@@ -280,15 +277,17 @@ class Store:
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
             return "not made"
-        for pause in (0.0, *_LOOK_WAITS_SECONDS):
-            time.sleep(pause)
-            try:
-                fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
-                known = fate != "unknown" or not self.rows.atomic
-                return fate if known else self._fate_by_history(staged.swaps)
-            except Exception:
-                continue
-        return "unknown"
+
+        def look() -> Fate:
+            fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
+            known = fate != "unknown" or not self.rows.atomic
+            return fate if known else self._fate_by_history(staged.swaps)
+
+        return tenacity.Retrying(
+            wait=tenacity.wait_chain(*map(tenacity.wait_fixed, _LOOK_WAITS_SECONDS)),
+            stop=tenacity.stop_after_attempt(1 + len(_LOOK_WAITS_SECONDS)),
+            retry_error_callback=lambda _state: "unknown",
+        )(look)
 
     def _fate_by_history(self, swaps: Sequence[Swap]) -> Fate:
         """As `Rows.fate` where other writers have been since: a table's log has what it was.

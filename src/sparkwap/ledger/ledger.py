@@ -7,9 +7,7 @@ are only ever appended to, but for the manifests of code that is of no use any m
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +29,7 @@ from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
-from sparkwap.core.retry import TRIES, rule_of, wait_seconds
+from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.ledger.manifests import Packed
 from sparkwap.ledger.schemas import SCHEMAS
@@ -582,15 +580,11 @@ class Ledger:
 
     def _ensure(self, name: str, *, new: bool) -> None:
         """Try again while another run, which begins to use the ledger too, is faster."""
-        for tried in range(1, TRIES + 1):
-            try:
+        for attempt in retrying(lambda error: rule_of(error) in ("retry", "refresh")):
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    new = name not in self._lake.relations(LEDGER_SCHEMA)
                 self._ensure_one(name, new=new)
-                return
-            except Exception as error:
-                if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
-                    raise
-                time.sleep(wait_seconds(tried, random.random()))
-                new = name not in self._lake.relations(LEDGER_SCHEMA)
 
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]

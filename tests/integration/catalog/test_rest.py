@@ -110,7 +110,7 @@ def test_a_schema_is_asked_for_again_where_the_server_fails(
             answer.status_code = 500
         return answer
 
-    monkeypatch.setattr("sparkwap.catalog.rest.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     _changes(rest, monkeypatch, failing)
     rest.lake.ensure_schema("s__pr_9", "pr_9")
     assert rest.lake.store.rows.side_schemas()["s__pr_9"] == "pr_9"

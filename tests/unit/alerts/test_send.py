@@ -13,7 +13,7 @@ from sparkwap.alerts import render
 from sparkwap.alerts.model import Message
 from sparkwap.alerts.send import Delivery, deliver, secrets_of
 from sparkwap.core.redaction import redact
-from sparkwap.gate.alert_settings import Route, Value, parse
+from sparkwap.gate.alert_settings import Chat, Route, Value, Webhook, parse
 
 from .conftest import message
 
@@ -36,7 +36,8 @@ def web(
     monkeypatch: pytest.MonkeyPatch, url: str, kind: str = "webhook", **more: Any
 ) -> dict[str, Route]:
     monkeypatch.setenv("HOOK", url)
-    return {"r": Route("r", kind, url=Value(variable="HOOK"), **more)}  # type: ignore[arg-type]
+    route = {"name": "r", "type": kind, "url": "{{ env_var('HOOK') }}", **more}
+    return {"r": parse({"routes": [route]}).routes[0]}
 
 
 class TestHttp:
@@ -115,7 +116,9 @@ class TestHttp:
         assert done.problem == "its url is not one of http or https"
 
     def test_an_unset_variable_is_named(self) -> None:
-        (done,) = send(message(), routes={"r": Route("r", "slack", url=Value(variable="NOT_SET"))})
+        (done,) = send(
+            message(), routes={"r": Chat(name="r", type="slack", url=Value(variable="NOT_SET"))}
+        )
         assert "variable NOT_SET is not set" in done.problem
 
     def test_the_address_is_in_no_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +145,7 @@ class TestTime:
             monkeypatch.setenv("SLOW", slow.url)
             monkeypatch.setenv("QUICK", quick.url)
             routes = {
-                name: Route(name, "webhook", url=Value(variable=name.upper()))
+                name: Webhook(name=name, type="webhook", url=Value(variable=name.upper()))
                 for name in ("slow", "quick")
             }
             began = time.monotonic()
@@ -187,7 +190,7 @@ class TestTime:
         def transport(*_: object) -> None:
             seen.append(threading.current_thread().daemon)
 
-        deliver([message()], {"r": Route("r", "slack")}, timeout=1, tries=1, transport=transport)
+        deliver([message()], {"r": Route(name="r")}, timeout=1, tries=1, transport=transport)
         assert seen == [True]
 
 

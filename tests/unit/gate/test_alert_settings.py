@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.gate.alert_settings import AlertSettings, Route, Value, parse
+from sparkwap.gate.alert_settings import PORTS, AlertSettings, Chat, Mail, Value, Webhook, parse
 from sparkwap.gate.settings import GateSettings, settings_of
 
 SLACK = {"name": "team", "type": "slack", "url": "{{ env_var('HOOK') }}"}
@@ -56,19 +56,21 @@ def test_all_is_read() -> None:
     team, own, mail = settings.routes
     assert (settings.held_hours, settings.quarantine, settings.suppress_hours) == (36, 0.01, 0)
     assert (settings.timeout, settings.tries, settings.sample_rows) == (3, 2, 5)
+    assert isinstance(team, Chat)
+    assert isinstance(own, Webhook)
     assert team.url == Value(variable="HOOK")
     assert (team.owners, team.targets) == (frozenset({"data-team"}), frozenset({"prod"}))
     assert (team.events, team.severity) == (frozenset({"rejected", "held"}), "error")
     assert (own.url, own.secret) == (Value(variable="URL"), Value(variable="KEY"))
-    assert mail.mail is not None
-    assert (mail.mail.port, mail.mail.password) == (465, Value(variable="PW"))
-    assert [to.text for to in mail.mail.to] == ["owner", "data@example.com"]
+    assert isinstance(mail, Mail)
+    assert (mail.port, PORTS[mail.security], mail.password) == (None, 465, Value(variable="PW"))
+    assert [to.text for to in mail.to] == ["owner", "data@example.com"]
 
 
 def test_defaults() -> None:
     assert parse({}) == AlertSettings()
     (route,) = parse({"routes": [SLACK]}).routes
-    assert route == Route("team", "slack", url=Value(variable="HOOK"))
+    assert route == Chat(name="team", type="slack", url=Value(variable="HOOK"))
     assert len(route.events) == 6
 
 
@@ -78,14 +80,17 @@ def test_defaults() -> None:
         ({**SLACK, "type": "sms"}, "routes[0].type: 'sms'; legal: slack, teams, email, webhook"),
         ({**SLACK, "owner": "x"}, "no setting 'owner'; did you mean owners?"),
         ({**SLACK, "name": ""}, "routes[0].name: it is missing"),
-        ({**SLACK, "events": ["rejectd"]}, "routes[0].events: rejectd; legal: rejected, refused"),
+        (
+            {**SLACK, "events": ["rejectd"]},
+            "routes[0].events[0]: 'rejectd'; legal: rejected, refused",
+        ),
         ({**SLACK, "severity": "bad"}, "routes[0].severity: 'bad'; legal: warning, error"),
         ({**MAIL, "to": []}, "routes[0].to: it is a list of mail addresses"),
         ({**MAIL, "port": 99999}, "routes[0].port: 99999; legal: a number from 1 to 65535"),
         ({**MAIL, "password": "{{ env_var('P') }}"}, "routes[0].password: there is no user"),
         (
             {**MAIL, "user": "u", "password": "{{ env_var('P') }}", "security": "none"},
-            "would send the password in clear",
+            "security none would send it in clear; legal: starttls, ssl",
         ),
         ({**MAIL, "host": "{{ var('h') }}"}, "routes[0].host: it is missing, or neither"),
     ],

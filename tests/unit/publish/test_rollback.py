@@ -9,7 +9,6 @@ import pytest
 from sparkwap.catalog import PublishReceipt, RollbackRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.rows import Row, Swap
-from sparkwap.catalog.store import Store
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -183,7 +182,7 @@ def test_a_branch_in_use_is_not_opened_again(
     bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has begun to build on it, after the rollback and before the reopening."""
-    monkeypatch.setattr(Store, "_pause", staticmethod(lambda attempt: None))
+    monkeypatch.setattr("sparkwap.catalog.store._FIRST_WAIT_SECONDS", 0.0)
     bench.table("a", 1)
     receipt = bench.publish(bench.candidate("a", 2) if how == "branch" else bench.new("n", 4))
     _rollback(bench, receipt)
