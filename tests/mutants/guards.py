@@ -756,7 +756,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
         (
             "a receipt is no branch",
-            "Publisher._receipt",
+            "Publisher._with_receipt",
             'if present is not None and present.type == "branch":',
             "if False:",
             "catalog/test_publish.py::test_a_branch_that_is_called_like_the_receipt",
@@ -873,7 +873,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "a rollback does not go to a base that has expired",
             "_main_back",
-            "if md.snapshot(document, entry.base) is None:",
+            "if md.snapshot(change.base, entry.base) is None:",
             "if False:",
             "catalog/test_rollback.py::test_a_base_that_has_expired_stops_it",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged, Store
@@ -75,7 +76,7 @@ def open_branch(
     if head is not None and (head.type != "branch" or not (tag or was_empty)):
         raise refusal(identifier, branch, head)
     base = tag.snapshot_id if tag else None
-    edit = md.Edit(document, row.location)
+    change = MetadataChange(document)
     changes: dict[str, str | None] = {
         key: value for key, value in wanted.items() if properties.get(key) != value
     }
@@ -83,7 +84,7 @@ def open_branch(
     # What an earlier run left on a base that `main` has moved away from could never be published,
     # so the branch starts anew.
     if main is not None and (head is None or base != main.snapshot_id):
-        edit.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
+        change = change.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
         changes |= {empty_base(branch): None} if was_empty else {}
         opened = OpenedBranch(main.snapshot_id, main.snapshot_id, True)
     elif head is not None or was_empty:
@@ -93,9 +94,7 @@ def open_branch(
         opened = OpenedBranch(None, None, True)
     if not opened.created and not changes:
         return Staged(opened)
-    location = md.next_location(document, row.location)
-    files = store.write({location: edit.properties(changes).build()})
-    return Staged(opened, [Swap(row, Row(identifier, "table", location))], files)
+    return Staged(opened, *store.grow([(row, change.properties(changes))]))
 
 
 def strange_ref(document: md.Document, branch: str) -> RefState | None:
@@ -137,9 +136,11 @@ def clone(
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
     location = md.next_location(document, row.location)
-    files = store.write({location: md.Edit(document, row.location).properties(changes).build()})
+    files = store.write(
+        {location: MetadataChange(document).properties(changes).document(row.location)}
+    )
     cloned = Row(side_identifier, "table", location)
-    return Staged(cloned, [Swap(standing, cloned, replaces=True)], files)
+    return Staged(cloned, [Swap(standing, cloned)], files)
 
 
 def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
@@ -149,7 +150,7 @@ def copy(store: Store, source: Identifier, target: Identifier, location: str) ->
     metadata = md.next_location(copied, None)
     files = store.write({metadata: copied})
     row = Row(target, "table", metadata)
-    return Staged(row, [Swap(store.rows.get(target), row, replaces=True)], files)
+    return Staged(row, [Swap(store.rows.get(target), row)], files)
 
 
 def _copied_properties(document: md.Document) -> dict[str, str]:
@@ -230,8 +231,8 @@ def is_ours(document: md.Document, branch: str) -> bool:
     return str(written.get("wap_run", "")).startswith(branch.removeprefix("wap_"))
 
 
-def discard_branch(document: md.Document, location: str, branch: str) -> md.Document | None:
-    """The metadata without the audit branch; None if there is nothing of it, or it is a user's."""
+def discard_branch(document: md.Document, branch: str) -> MetadataChange | None:
+    """The change that drops an audit branch; None if there is nothing of it, or it is a user's."""
     refs, properties = md.refs_of(document), md.properties_of(document)
     if not is_ours(document, branch):
         return None
@@ -240,10 +241,7 @@ def discard_branch(document: md.Document, location: str, branch: str) -> md.Docu
     names += [base_tag(branch)] if base_tag(branch) in refs else []
     if not names and empty_base(branch) not in properties:
         return None
-    edit = md.Edit(document, location).remove_ref(*names)
-    if empty_base(branch) in properties:
-        edit.properties({empty_base(branch): None})
-    return edit.build()
+    return MetadataChange(document).remove_refs(*names).properties({empty_base(branch): None})
 
 
 def _is_on(document: md.Document) -> bool:

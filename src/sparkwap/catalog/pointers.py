@@ -1,10 +1,10 @@
 """What the gate needs of a catalog, whatever its kind.
 
 A catalog maps names to tables and views, each of which one metadata document describes. The gate
-reads rows and documents, grows new documents, and asks the catalog to make a set of `Swap`s. There
-are two implementations: `rows.Rows`, a SQL catalog, where a document is a file of ours and a swap
-the move of a pointer to it, and `rest.RestTables`, where the catalog writes the documents and a
-swap is sent as the updates that lead to it.
+reads rows and documents, says what changes (`change`), and asks the catalog to make a set of
+`Swap`s. There are two implementations: `rows.Rows`, a SQL catalog, where a document is a file of
+ours and a swap the move of a pointer to it, and `rest.RestTables`, where the catalog writes the
+documents and a swap is posted as the updates of its change.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Pointers(Protocol):
 
         Args:
             swaps: The changes; no two of them on one row.
-            documents: The new documents by location, for catalogs that do not take files.
+            documents: The documents of new tables and views by location, for catalogs that do not
+                take files.
             requires: What must stand under these names, until the changes are made where the
                 catalog is ``atomic``, else when they begin.
             drop_if_empty: Schemas to drop if they have no member after the changes.
@@ -100,7 +101,7 @@ class Pointers(Protocol):
             Unanswered: The catalog failed; see `fate` for what became of the changes.
         """
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document]) -> Fate:
+    def fate(self, swaps: Sequence[Swap]) -> Fate:
         """What became of an `apply` that did not end cleanly."""
 
     def pyiceberg(self) -> Catalog:

@@ -13,12 +13,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog import updates
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import current_version, view_updates
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered, require_side_schema
@@ -46,14 +46,6 @@ _DOCUMENTS = 500
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """A change of the metadata of one table."""
-
-    row: Row
-    change: updates.Change
 
 
 class RestTables:
@@ -199,13 +191,13 @@ class RestTables:
             Unanswered: The server failed; see `fate`.
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
-        commits = [self._commit_of(s.before, s.after, documents) for s in swaps if _grows(s)]
-        others = [swap for swap in swaps if not _grows(swap)]
+        changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
+        others = [swap for swap in swaps if not swap.change]
         at("begun")
         self._require(requires)
         if guard is not None:
             guard(None)
-        self._commit([commit for commit in commits if commit.change.updates])
+        self.evolve(changes)
         for swap in others:
             if swap.after is not None:
                 self._put(swap.before, swap.after, documents)
@@ -222,9 +214,9 @@ class RestTables:
             if found.get(identifier) != row:
                 raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, md.Document]) -> Fate:
+    def fate(self, swaps: Sequence[Swap]) -> Fate:
         """What became of a series that did not end cleanly: all of it, nothing, or some."""
-        done = [self._is_made(swap, documents) for swap in swaps]
+        done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
         return "unknown" if any(done) else "not made"
@@ -251,51 +243,37 @@ class RestTables:
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, md.Document, md.Document]],
+        changes: Sequence[tuple[Row, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
-        held: Collection[str] = (),
     ) -> None:
-        """Change the metadata of tables: ``(row, document before, document after)`` of each.
+        """MetadataChange the metadata of tables.
 
         In one request where the server offers it; ``changed`` is called for each table as soon as
-        the server has said yes. Branches and tags in ``held`` must be as they were too, there or
-        not, though the change leaves them alone.
+        the server has said yes.
 
         Raises:
             Conflict: A requirement does not hold.
             Unanswered: The server failed.
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
-        made = [_Commit(row, _change(row, before, after, held)) for row, before, after in changes]
-        self._commit([commit for commit in made if commit.change.updates], changed)
+        for row, change in changes:
+            _require_expressible(row, change)
+        commits = [(row, _body(row, change)) for row, change in changes if change.posted]
+        if len(commits) > 1 and self.multi_table:
+            body = {"table-changes": [commit for _, commit in commits]}
+            answer = self._send("POST", "transactions/commit", json=body)
+            names = ", ".join(".".join(row.identifier) for row, _ in commits)
+            self._committed(answer, names)
+            for row, _ in commits:
+                changed(row.identifier)
+            return
+        for row, commit in commits:
+            schema, name = map(_part, row.identifier)
+            answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=commit)
+            self._committed(answer, ".".join(row.identifier))
+            changed(row.identifier)
 
     # Inner parts
-
-    def _commit_of(
-        self, before: Row | None, after: Row | None, documents: Mapping[str, md.Document]
-    ) -> _Commit:
-        assert before is not None and after is not None
-        old = self.document(before.location) or self._read(before.location)
-        return _Commit(before, _change(before, old, documents[after.location]))
-
-    def _commit(
-        self,
-        commits: Sequence[_Commit],
-        changed: Callable[[Identifier], None] = lambda identifier: None,
-    ) -> None:
-        if len(commits) > 1 and self.multi_table:
-            body = {"table-changes": [_body(commit) for commit in commits]}
-            answer = self._send("POST", "transactions/commit", json=body)
-            names = ", ".join(".".join(commit.row.identifier) for commit in commits)
-            self._committed(answer, names)
-            for commit in commits:
-                changed(commit.row.identifier)
-            return
-        for commit in commits:
-            schema, name = map(_part, commit.row.identifier)
-            answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=_body(commit))
-            self._committed(answer, ".".join(commit.row.identifier))
-            changed(commit.row.identifier)
 
     def _put(self, before: Row | None, after: Row, documents: Mapping[str, md.Document]) -> None:
         document = documents.get(after.location)
@@ -319,11 +297,11 @@ class RestTables:
             body: dict[str, Any] = {
                 "identifier": _named(after.identifier),
                 "requirements": [{"type": "assert-view-uuid", "uuid": md.identity(live)}],
-                "updates": updates.view_updates(live, document),
+                "updates": view_updates(live, document),
             }
             answer = self._send("POST", f"namespaces/{schema}/views/{name}", json=body)
         else:
-            version = updates.current_version(document)
+            version = current_version(document)
             found = [s for s in document["schemas"] if s["schema-id"] == version["schema-id"]]
             body = {
                 "name": after.identifier[1],
@@ -357,7 +335,7 @@ class RestTables:
         if answer.status_code != 404:
             self._must(answer)
 
-    def _is_made(self, swap: Swap, documents: Mapping[str, md.Document]) -> bool:
+    def _is_made(self, swap: Swap) -> bool:
         row = swap.after or swap.before
         assert row is not None
         found = self.get(row.identifier)
@@ -365,10 +343,8 @@ class RestTables:
             return found is None
         if found is None:
             return False
-        if _grows(swap) and swap.before is not None:
-            old = self.document(swap.before.location) or self._read(swap.before.location)
-            now = self.document(found.location) or self._read(found.location)
-            return updates.made(old, documents[row.location], now)
+        if swap.change is not None:
+            return swap.change.is_made(self.document(found.location) or self._read(found.location))
         return found.location == row.location
 
     def _table(self, identifier: Identifier) -> Row | None:
@@ -480,35 +456,19 @@ def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
         ) from error
 
 
-def _grows(swap: Swap) -> bool:
-    """Whether a swap changes a table in its place, and does not put another one there."""
-    before, after = swap.before, swap.after
-    return (
-        before is not None
-        and after is not None
-        and before.kind == after.kind == "table"
-        and before.identifier == after.identifier
-        and not swap.replaces
-    )
-
-
-def _change(
-    row: Row, before: md.Document, after: md.Document, held: Collection[str] = ()
-) -> updates.Change:
-    try:
-        return updates.change(before, after, held)
-    except updates.NotExpressible as problem:
+def _require_expressible(row: Row, change: MetadataChange) -> None:
+    if change.refusal is not None:
         raise CatalogError(
-            f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {problem}. It "
-            "stands as it was. Build it again on main as it is now with `dbt build`."
-        ) from problem
+            f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {change.refusal}. "
+            "It stands as it was. Build it again on main as it is now with `dbt build`."
+        )
 
 
-def _body(commit: _Commit) -> dict[str, Any]:
+def _body(row: Row, change: MetadataChange) -> dict[str, Any]:
     return {
-        "identifier": _named(commit.row.identifier),
-        "requirements": list(commit.change.requirements),
-        "updates": list(commit.change.updates),
+        "identifier": _named(row.identifier),
+        "requirements": change.requirements,
+        "updates": change.posted,
     }
 
 

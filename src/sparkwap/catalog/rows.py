@@ -35,6 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.core.errors import CatalogError, ConfigError
@@ -103,13 +104,13 @@ class Swap:
     Attributes:
         before: The row that has to be there.
         after: The row that takes its place.
-        replaces: True where ``after`` is another table than ``before``, or an earlier state of it,
-            and has not grown out of it. SQL catalogs need not know.
+        change: How the metadata of ``after`` grows out of that of ``before``; None where ``after``
+            is something else, or an earlier state. SQL catalogs need not know.
     """
 
     before: Row | None
     after: Row | None
-    replaces: bool = False
+    change: MetadataChange | None = None
 
 
 class Unanswered(Exception):
@@ -295,7 +296,7 @@ class Rows:
             )
 
     def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
-        """Change a property of a schema, in a transaction; False if it does not have it."""
+        """MetadataChange a property of a schema, in a transaction; False if it does not have it."""
         statement = (
             update(_namespaces).where(self._property(schema, key)).values(property_value=value)
         )
@@ -362,7 +363,7 @@ class Rows:
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document] | None = None) -> Fate:
+    def fate(self, swaps: Sequence[Swap]) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
         The rows are locked first: a server whose client is gone may still be committing, and has

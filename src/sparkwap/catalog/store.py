@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import CommitUnknown, Identifier
 from sparkwap.catalog.pointers import Pointers
@@ -157,6 +158,23 @@ class Store:
             raise
         return list(documents)
 
+    def grow(self, changes: Iterable[tuple[Row, MetadataChange]]) -> tuple[list[Swap], list[str]]:
+        """Write the metadata files that changes of tables lead to.
+
+        Returns:
+            The row changes, and the files.
+        """
+        grown = [(row, change, change.document(row.location)) for row, change in changes]
+        locations = [md.next_location(document, row.location) for row, _, document in grown]
+        files = self.write(
+            {place: document for place, (_, _, document) in zip(locations, grown, strict=True)}
+        )
+        swaps = [
+            Swap(row, Row(row.identifier, "table", place), change)
+            for place, (row, change, _) in zip(locations, grown, strict=True)
+        ]
+        return swaps, files
+
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files if they are there."""
         with self._lock:
@@ -283,7 +301,7 @@ class Store:
         for pause in (0.0, *_LOOK_WAITS_SECONDS):
             time.sleep(pause)
             try:
-                fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
+                fate = self.rows.fate(staged.swaps)
                 known = fate != "unknown" or not self.rows.atomic
                 return fate if known else self._fate_by_history(staged.swaps)
             except Exception:

@@ -20,11 +20,13 @@ import pyarrow as pa
 from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import journal
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, Identifier, LedgerRows, PublishedEntry, merge_rows
 from sparkwap.catalog.rows import Row, Swap
@@ -570,14 +572,15 @@ class Ledger:
         for snapshot in grown.snapshots:
             if snapshot.snapshot_id not in before_it:
                 files.extend(_new_files(table, snapshot))
-        document = md.parse(grown.model_dump_json(exclude_none=True).encode())
-        trimmed, dropped = _trim(md.Edit(document, table.metadata_location).build())
-        location = md.next_location(trimmed, table.metadata_location)
-        files.extend(self._lake.store.write({location: trimmed}))
-        before = Row(identifier, "table", table.metadata_location)
-        swaps.append(Swap(before, Row(identifier, "table", location)))
-        log = {entry["metadata-file"] for entry in trimmed["metadata-log"]}
-        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
+        trimmed, dropped = _trim(_document(grown))
+        growth = difference(_document(table.metadata), trimmed)
+        row = Row(identifier, "table", table.metadata_location)
+        grown_swaps, metadata_files = self._lake.store.grow([(row, growth)])
+        swaps.extend(grown_swaps)
+        files.extend(metadata_files)
+        log = growth.document(row.location)["metadata-log"]
+        kept = {entry["metadata-file"] for entry in log}
+        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in kept)
         obsolete.extend(dropped)
 
     def _ensure(self, name: str, *, new: bool) -> None:
@@ -721,6 +724,10 @@ def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
                 and entry.snapshot_id == snapshot.snapshot_id
             )
     return files
+
+
+def _document(metadata: TableMetadata) -> md.Document:
+    return md.parse(metadata.model_dump_json(exclude_none=True).encode())
 
 
 def _trim(document: md.Document) -> tuple[md.Document, list[str]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
 from sparkwap.catalog.rows import Row, Swap
@@ -358,13 +359,7 @@ def sweep_branch(
         )
         objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
         recorded = _rows_of_branch(swept, run_id, reason, objects)
-        files = lake.store.write(
-            {md.next_location(document, row.location): document for row, document, _ in found}
-        )
-        swaps = [
-            Swap(row, Row(row.identifier, "table", location))
-            for (row, _, _), location in zip(found, files, strict=True)
-        ]
+        swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [Swap(row, None) for row in side]
         return lake.ledger.beside(
             Staged(swept, swaps, files, drop_schemas=schemas, guard=lake.leases.guard(unused)),
@@ -414,18 +409,15 @@ def sweep_table(
         snapshots = unreferenced(document, gone, before_ms)
         if not gone and not snapshots:
             return Staged(((), 0))
-        edit = md.Edit(document, row.location).remove_ref(*gone)
-        changed = without_snapshots(edit.build(), snapshots)
-        location = md.next_location(changed, row.location)
-        files = lake.store.write({location: changed})
+        change = MetadataChange(document).remove_refs(*gone).remove_snapshots(snapshots)
+        swaps, files = lake.store.grow([(row, change)])
         schema, name = identifier
         common = {"run_id": run_id, "swept_at": datetime.now(UTC), "schema": schema, "name": name}
         recorded = [{**common, "what": "tag", "object": tag, "reason": reason} for tag in gone]
         if snapshots:
             why = "no branch and no tag reaches them"
             recorded.append({**common, "what": "snapshots", "reason": why, "count": len(snapshots)})
-        swap = Swap(row, Row(identifier, "table", location))
-        staged = Staged((gone, len(snapshots)), [swap], files)
+        staged = Staged((gone, len(snapshots)), swaps, files)
         return lake.ledger.beside(staged, [LedgerRows("sweeps", recorded)])
 
     return lake.store.commit(stage, "sweep_table", run_id=run_id, table=".".join(identifier))
@@ -438,7 +430,7 @@ def after(
     refs = {*tags, *(ref for branch in branches for ref in (branch, base_tag(branch)))}
     gone = tuple(refs & set(md.refs_of(document)))
     snapshots = unreferenced(document, gone, before_ms)
-    return without_snapshots(md.Edit(document, None).remove_ref(*gone).build(), snapshots)
+    return MetadataChange(document).remove_refs(*gone).remove_snapshots(snapshots).document(None)
 
 
 def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int) -> set[int]:
@@ -472,34 +464,14 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
     }
 
 
-def without_snapshots(document: md.Document, gone: Collection[int]) -> md.Document:
-    """A table's metadata without some snapshots: pure.
-
-    As Iceberg does it, the log of what readers saw when begins anew after a snapshot that is gone:
-    with a gap in it, a look back would show a state that was not there at that time.
-    """
-    if not gone:
-        return document
-    log: list[Any] = []
-    for entry in document.get("snapshot-log") or ():
-        log = [] if entry["snapshot-id"] in gone else [*log, entry]
-    left: dict[str, Any] = {
-        **document,
-        "snapshots": [one for one in document["snapshots"] if one["snapshot-id"] not in gone],
-        "snapshot-log": log,
-    }
-    for kind in ("statistics", "partition-statistics"):
-        if kind in document:
-            left[kind] = [one for one in document[kind] if one["snapshot-id"] not in gone]
-    return left
-
-
-def _without(lake: Lake, row: Row, branch: str, before_ms: int) -> tuple[md.Document, int] | None:
-    less = br.discard_branch(lake.store.load(row.location), row.location, branch)
-    if less is None:
+def _without(
+    lake: Lake, row: Row, branch: str, before_ms: int
+) -> tuple[MetadataChange, int] | None:
+    change = br.discard_branch(lake.store.load(row.location), branch)
+    if change is None:
         return None
-    snapshots = unreferenced(less, (), before_ms)
-    return without_snapshots(less, snapshots), len(snapshots)
+    snapshots = unreferenced(change.document(None), (), before_ms)
+    return change.remove_snapshots(snapshots), len(snapshots)
 
 
 def _objects_of_branch(

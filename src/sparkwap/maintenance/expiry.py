@@ -29,6 +29,8 @@ from sqlalchemy import text
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone, table_row
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.rows import Row, Rows, Swap
@@ -117,10 +119,9 @@ def sweep_branch(lake: Lake, identifier: Identifier, branch: str, run_id: str) -
         if live is None:
             return Staged(ref.snapshot_id)
         head = int(live.snapshot["snapshot-id"])
-        edit = _with_snapshot(md.Edit(document, row.location), document, live).branch(branch, head)
-        location = md.next_location(document, row.location)
-        files = [*live.files, *lake.store.write({location: edit.build()})]
-        return Staged(head, [Swap(row, Row(identifier, "table", location))], files)
+        change = MetadataChange(document).add_snapshot(live.snapshot).branch(branch, head)
+        swaps, files = lake.store.grow([(row, change)])
+        return Staged(head, swaps, [*live.files, *files])
 
     return lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
@@ -147,11 +148,11 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
         grown = document
         if live is not None and main is not None:
             head = int(live.snapshot["snapshot-id"])
-            edit = _with_snapshot(md.Edit(document, None), document, live).branch(md.MAIN, head)
+            change = MetadataChange(document).add_snapshot(live.snapshot).branch(md.MAIN, head)
             for name, ref in md.refs_of(document).items():
                 if ref.type == "tag" and ref.snapshot_id == main:
-                    edit.tag(name, head, _max_age(document, name))
-            grown = edit.build()
+                    change = change.tag(name, head, _max_age(document, name))
+            grown = change.document(None)
         forgotten = forget(grown) if lake.store.rows.takes_files else forget_by_updates(grown)
         gone = len(document.get("snapshots") or ()) - (0 if main is None else 1)
         refs = tuple(sorted(set(md.refs_of(document)) - set(md.refs_of(forgotten))))
@@ -160,7 +161,8 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
             return Staged(expired)
         location = md.next_location(forgotten, row.location)
         files = [*(live.files if live else ()), *lake.store.write({location: forgotten})]
-        return Staged(expired, [Swap(row, Row(identifier, "table", location))], files)
+        after = Row(identifier, "table", location)
+        return Staged(expired, [Swap(row, after, difference(document, forgotten))], files)
 
     expired = lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
     if lake.store.rows.takes_files:
@@ -214,10 +216,9 @@ def _set(
     def stage() -> Staged[None]:
         row = table_row(lake.store, identifier)
         document = lake.store.load(row.location)
-        changed = md.Edit(document, row.location).properties(properties).build()
-        location = md.next_location(changed, row.location)
-        files = lake.store.write({location: changed})
-        return Staged(None, [Swap(row, Row(identifier, "table", location))], files)
+        return Staged(
+            None, *lake.store.grow([(row, MetadataChange(document).properties(properties))])
+        )
 
     lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
@@ -395,14 +396,6 @@ def _live_manifest(
 def _metadata_folder(table: Table) -> str:
     folder = table.properties.get("write.metadata.path")
     return (folder or f"{table.location().rstrip('/')}/metadata").rstrip("/")
-
-
-def _with_snapshot(edit: md.Edit, document: md.Document, live: Live) -> md.Edit:
-    snapshots = [*(document.get("snapshots") or ()), live.snapshot]
-    edit.put(snapshots=snapshots)
-    if "sequence-number" in live.snapshot:
-        edit.put(last_sequence_number=live.snapshot["sequence-number"])
-    return edit
 
 
 def has_delete_files(lake: Lake, identifier: Identifier) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import (
     Discarded,
     Identifier,
@@ -180,15 +181,12 @@ class AuditBranches:
             folders.clear()
             folders.update(self._at.own_folders(side))
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
-            dropped = [(row, *new) for row, new in zip(live, found, strict=True) if new]
-            files = self._store.write({location: document for _, location, document in dropped})
-            swaps = [
-                Swap(row, Row(row.identifier, "table", location)) for row, location, _ in dropped
-            ]
+            dropped = [(row, change) for row, change in zip(live, found, strict=True) if change]
+            swaps, files = self._store.grow(dropped)
             named = {name for name in self._store.rows.schemas() if split_side_schema(name, branch)}
             discarded = Discarded(
                 branch,
-                tuple(sorted(row.identifier for row, _, _ in dropped)),
+                tuple(sorted(row.identifier for row, _ in dropped)),
                 side_objects(side),
                 tuple(sorted(schemas)),
                 tuple(sorted(named - schemas)),
@@ -221,17 +219,12 @@ class AuditBranches:
         def stage() -> Staged[bool]:
             rows = self._store.rows.find({identifier, beside})
             folders.clear()
-            swaps: list[Swap] = []
-            files: list[str] = []
             side, live = rows.get(beside), rows.get(identifier)
+            change = self._without_branch(live, branch) if live and live.kind == "table" else None
+            swaps, files = self._store.grow([(live, change)] if live and change else [])
             if side is not None:
                 folders.update(self._at.own_folders([side]))
                 swaps.append(Swap(side, None))
-            changed = self._without_branch(live, branch) if live and live.kind == "table" else None
-            if live is not None and changed is not None:
-                location, document = changed
-                files = self._store.write({location: document})
-                swaps.append(Swap(live, Row(identifier, "table", location)))
             return Staged(bool(swaps), swaps, files)
 
         facts = _facts(identifier, branch)
@@ -284,9 +277,8 @@ class AuditBranches:
             Staged(discarded, swaps, files, drop_schemas=schemas), [LedgerRows("runs", [row])]
         )
 
-    def _without_branch(self, row: Row, branch: str) -> tuple[str, md.Document] | None:
-        document = branches.discard_branch(self._store.load(row.location), row.location, branch)
-        return (md.next_location(document, row.location), document) if document else None
+    def _without_branch(self, row: Row, branch: str) -> MetadataChange | None:
+        return branches.discard_branch(self._store.load(row.location), branch)
 
     def _open_tables(self, row: Row, known: frozenset[str]) -> list[tuple[str, OpenTable]]:
         document = self._store.load(row.location)

@@ -12,6 +12,8 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
 from sparkwap.catalog.planning import (
     Differs,
@@ -97,17 +99,20 @@ class Publisher:
             raise Differs(
                 item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
             )
-        edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
-        edit.remove_ref(item.branch, base_tag(item.branch))
-        edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
-        return self._table_plan(item.identifier, "branch", live, None, edit, document)
+        change = (
+            MetadataChange(document)
+            .branch(md.MAIN, item.candidate)
+            .remove_refs(item.branch, base_tag(item.branch))
+            .properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
+        )
+        return self._table_plan(item.identifier, "branch", live, None, change, document)
 
     def _table(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         live = self._expected(item)
-        edit = md.Edit(document, side.location).properties({md.WAP_ENABLED: "true"})
+        change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
-        return self._table_plan(item.identifier, how, live, side, edit, base)
+        return self._table_plan(item.identifier, how, live, side, change, base)
 
     def _clone(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         identifier = item.identifier
@@ -128,10 +133,10 @@ class Publisher:
         if candidate is None and base_snapshot is not None:
             raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
         merged = merge_clone(document, present, base, self.branch)
-        edit = md.Edit(merged, live.location)
+        change = difference(present, merged)
         if candidate is not None:
-            edit.branch(md.MAIN, candidate)
-        return self._table_plan(identifier, "clone", live, side, edit, present)
+            change = change.branch(md.MAIN, candidate)
+        return self._table_plan(identifier, "clone", live, side, change, present)
 
     def _view(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         live = self._expected(item)
@@ -189,15 +194,16 @@ class Publisher:
         how: How,
         live: Row | None,
         side: Row | None,
-        edit: md.Edit,
+        change: MetadataChange,
         base: md.Document | None,
     ) -> Plan:
-        candidate = md.main_of(edit.build())
+        candidate = md.main_of(change.applied(0))
         if candidate is not None:
-            self._receipt(identifier, edit, candidate)
-        document = edit.build()
+            change = self._with_receipt(identifier, change, candidate)
         grown_from = live if how in ("branch", "clone") else side
-        location = md.next_location(document, grown_from.location if grown_from else None)
+        former = grown_from.location if grown_from else None
+        document = change.document(former)
+        location = md.next_location(document, former)
         entry = PublishedEntry(
             identifier,
             how,
@@ -208,16 +214,18 @@ class Publisher:
         )
         after = Row(identifier, "table", location)
         if how in ("branch", "clone"):
-            swaps = [Swap(live, after), *([Swap(side, None)] if side else [])]
+            swaps = [Swap(live, after, change), *([Swap(side, None)] if side else [])]
         else:
             swaps = _swaps(live, side, after)
         return Plan(entry, swaps, {location: document})
 
-    def _receipt(self, identifier: Identifier, edit: md.Edit, candidate: int) -> None:
-        present = md.refs_of(edit.build()).get(self.tag)
+    def _with_receipt(
+        self, identifier: Identifier, change: MetadataChange, candidate: int
+    ) -> MetadataChange:
+        present = md.refs_of(change.applied(0)).get(self.tag)
         if present is not None and present.type == "branch":
             raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
-        edit.tag(self.tag, candidate, self.tag_max_age_ms)
+        return change.tag(self.tag, candidate, self.tag_max_age_ms)
 
 
 def merge_clone(

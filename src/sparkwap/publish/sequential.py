@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog import updates, views
+from sparkwap.catalog import views
 from sparkwap.catalog.branches import empty_base
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import current_version, difference
 from sparkwap.catalog.model import (
     Identifier,
     Item,
@@ -87,9 +89,8 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            steps = [self._step(move, self._find(move)) for move in in_place]
-            self._require_unfenced(steps)
-            self._rows.evolve(steps, changed, held=(self._fence,))
+            steps = [self._unfenced(*self._step(move, self._find(move))) for move in in_place]
+            self._rows.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
                     continue
@@ -159,10 +160,9 @@ class PublishPort:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
-            try:
-                updates.change(*self._step(move, rows)[1:])
-            except updates.NotExpressible as problem:
-                self.reasons[move.identifier] = _not_expressible(move.identifier, problem)
+            refusal = self._step(move, rows)[1].refusal
+            if refusal is not None:
+                self.reasons[move.identifier] = _not_expressible(move.identifier, refusal)
                 return "moved"
         return "before"
 
@@ -183,11 +183,9 @@ class PublishPort:
             return False
         if side is None:
             return True
-        here = updates.current_version(self._store.load(live.location))
+        here = current_version(self._store.load(live.location))
         published = views.publishable(self._store.load(side.location), None, self._schemas)
-        return bool(
-            here["representations"] == updates.current_version(published)["representations"]
-        )
+        return bool(here["representations"] == current_version(published)["representations"])
 
     def _plan(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> Plan:
         assert move.item is not None
@@ -202,13 +200,8 @@ class PublishPort:
         )
         return publisher.plan(move.item)
 
-    def _step(
-        self, move: jn.Move, rows: Mapping[Identifier, Row]
-    ) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(move, rows)
-        row = plan.swaps[0].before
-        assert row is not None
-        return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
+    def _step(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> tuple[Row, MetadataChange]:
+        return _in_place(self._plan(move, rows))
 
     # Forward
 
@@ -231,10 +224,11 @@ class PublishPort:
         if live is None:
             raise Conflict(None, f"{'.'.join(move.identifier)} is gone")
         document = self._store.load(live.location)
-        edit = md.Edit(document, live.location).properties({md.WAP_ENABLED: "true"})
+        change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         if move.entry.candidate is not None:
-            edit.tag(self._journal.tag, move.entry.candidate, self._journal.tag_max_age_ms)
-        self._rows.evolve([(live, document, edit.build())])
+            age = self._journal.tag_max_age_ms
+            change = change.tag(self._journal.tag, move.entry.candidate, age)
+        self._rows.evolve([(live, change)])
 
     def _publish_view(self, move: jn.Move) -> None:
         rows = self._find(move)
@@ -244,10 +238,11 @@ class PublishPort:
         swap = Swap(rows.get(move.identifier), after)
         self._rows.apply([swap], documents={location: document})
 
-    def _require_unfenced(self, steps: Sequence[tuple[Row, md.Document, md.Document]]) -> None:
-        for row, document, _ in steps:
-            if self._fence in md.refs_of(document):
-                raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
+    def _unfenced(self, row: Row, change: MetadataChange) -> tuple[Row, MetadataChange]:
+        """The step, under the requirement that nobody undoes the publish meanwhile."""
+        if self._fence in md.refs_of(change.base):
+            raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
+        return row, change.holding(self._fence)
 
     # Back
 
@@ -262,14 +257,12 @@ class PublishPort:
             return
         if md.main_of(document) != move.entry.candidate:
             raise Conflict(None, f"{'.'.join(move.identifier)} moved on meanwhile")
-        grown = document
+        change = MetadataChange(document)
         if move.entry.how == "clone":
             base = self._store.load(str(move.entry.base_metadata_location))
-            grown = restore(document, base, document)
-        edit = md.Edit(grown, live.location).remove_ref(self._journal.tag)
-        self._main_back(move.entry, edit)
-        self._fenced(move, edit, document)
-        self._rows.evolve([(live, document, edit.build())])
+            change = difference(document, restore(document, base, document))
+        change = self._main_back(move.entry, change.remove_refs(self._journal.tag))
+        self._rows.evolve([(live, self._fenced(move, change))])
 
     def _put_fence(self, move: jn.Move, live: Row, document: md.Document) -> None:
         """Keep a table that looks untouched from what may still be on its way to it.
@@ -279,29 +272,26 @@ class PublishPort:
         """
         if self._fence in md.refs_of(document):
             return
-        edit = self._fenced(move, md.Edit(document, live.location), document)
         # With the receipt, as a change of columns alone does not move `main`.
-        self._rows.evolve([(live, document, edit.build())], held=(self._journal.tag,))
+        change = self._fenced(move, MetadataChange(document)).holding(self._journal.tag)
+        self._rows.evolve([(live, change)])
 
-    def _fenced(self, move: jn.Move, edit: md.Edit, document: md.Document) -> md.Edit:
+    def _fenced(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
         """With the fence on a snapshot that the table has; without one there can be no tag."""
         for snapshot in (move.entry.base, move.entry.candidate):
-            if snapshot is not None and md.snapshot(document, snapshot) is not None:
-                return edit.tag(self._fence, snapshot, None)
-        return edit
+            if snapshot is not None and md.snapshot(change.base, snapshot) is not None:
+                return change.tag(self._fence, snapshot)
+        return change
 
-    def _main_back(self, entry: PublishedEntry, edit: md.Edit) -> None:
-        branch = self._journal.branch
-        if entry.how == "branch" and entry.candidate is not None:
-            edit.branch(branch, entry.candidate)
+    def _main_back(self, entry: PublishedEntry, change: MetadataChange) -> MetadataChange:
+        branch, of_branch = self._journal.branch, entry.how == "branch"
+        if of_branch and entry.candidate is not None:
+            change = change.branch(branch, entry.candidate)
         if entry.base is None:
-            edit.remove_ref(md.MAIN)
-            if entry.how == "branch":
-                edit.properties({empty_base(branch): "none"})
-            return
-        edit.branch(md.MAIN, entry.base)
-        if entry.how == "branch":
-            edit.tag(names.base_tag(branch), entry.base)
+            change = change.remove_refs(md.MAIN)
+            return change.properties({empty_base(branch): "none"}) if of_branch else change
+        change = change.branch(md.MAIN, entry.base)
+        return change.tag(names.base_tag(branch), entry.base) if of_branch else change
 
     def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> None:
         if not self._is_published_view(move, rows):
@@ -377,7 +367,7 @@ class RollbackPort:
         document = self._store.load(live.location)
         base = self._store.load(entry.base_metadata_location)
         if entry.how == "view" and live.kind == "view":
-            texts = [updates.current_version(one)["representations"] for one in (document, base)]
+            texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
         if md.identity(document) != md.identity(base):
             return False
@@ -391,9 +381,10 @@ class RollbackPort:
     def _is_left_as_it_is(self, entry: PublishedEntry, live: Row) -> bool:
         """Whether force would change nothing of a table in its place any more."""
         try:
-            return not updates.change(*self._step(entry, {entry.identifier: live})[1:]).updates
-        except (Differs, updates.NotExpressible):
+            change = self._step(entry, {entry.identifier: live})[1]
+        except Differs:
             return False
+        return change.refusal is None and not change.posted
 
     def _changes_in_place(self, entry: PublishedEntry) -> bool:
         """Whether it is the same table still; with force another one may be in its place."""
@@ -430,11 +421,8 @@ class RollbackPort:
 
     def _step(
         self, entry: PublishedEntry, rows: Mapping[Identifier, Row]
-    ) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(entry, rows)
-        row = plan.swaps[0].before
-        assert row is not None
-        return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
+    ) -> tuple[Row, MetadataChange]:
+        return _in_place(self._plan(entry, rows))
 
 
 def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[jn.Move, ...]:
@@ -445,29 +433,25 @@ def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[
     )
 
 
-def require_expressible(plans: Sequence[Plan], load: Load) -> None:
+def require_expressible(plans: Sequence[Plan]) -> None:
     """Refuse a publish of which a table's change cannot be said in updates.
 
     Raises:
         PublishRefused: Nothing was published.
     """
-    wrong = inexpressible(plans, load)
+    wrong = inexpressible(plans)
     if wrong:
         raise PublishRefused(wrong)
 
 
-def inexpressible(plans: Sequence[Plan], load: Load) -> list[Mismatch]:
+def inexpressible(plans: Sequence[Plan]) -> list[Mismatch]:
     """The tables that would change in their place in a way that cannot be said in updates."""
-    wrong = []
-    for plan in plans:
-        row = plan.swaps[0].before if plan.swaps else None
-        if plan.entry.how not in ("branch", "clone") or row is None or plan.swaps[0].replaces:
-            continue
-        try:
-            updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
-        except updates.NotExpressible as problem:
-            wrong.append(_not_expressible(plan.entry.identifier, problem))
-    return wrong
+    return [
+        _not_expressible(plan.entry.identifier, swap.change.refusal)
+        for plan in plans
+        for swap in plan.swaps
+        if swap.change is not None and swap.change.refusal is not None
+    ]
 
 
 def outcome_or_raise(
@@ -651,15 +635,17 @@ def names_of(items: Sequence[Item]) -> set[Identifier]:
     return live | {(item.side_schema, item.identifier[1]) for item in sides}
 
 
-def _not_expressible(identifier: Identifier, problem: Exception) -> Mismatch:
+def _not_expressible(identifier: Identifier, reason: str) -> Mismatch:
     # To be built again on what the table is now, as if `main` had moved.
     expected = "what it was when its clone was made"
-    return Mismatch(identifier, "metadata", expected, str(problem), "main")
+    return Mismatch(identifier, "metadata", expected, reason, "main")
 
 
-def _location(swap: Swap) -> str:
-    assert swap.after is not None
-    return swap.after.location
+def _in_place(plan: Plan) -> tuple[Row, MetadataChange]:
+    """The row of a table that changes in its place, and the change."""
+    swap = plan.swaps[0]
+    assert swap.before is not None and swap.change is not None
+    return swap.before, swap.change
 
 
 def _source(plan: Plan) -> Row:

@@ -95,7 +95,7 @@ class Series:
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
         plans = self._at.plan(publisher.plan, items, PublishRefused, differ if strict_reads else [])
-        sequential.require_expressible(plans, self._store.load)
+        sequential.require_expressible(plans)
         journal = replace(journal, moves=sequential.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
         intended = LedgerRows("journal", [sequential.row_of(journal, "intended")])
@@ -123,7 +123,7 @@ class Series:
         rows = self._store.rows.find({entry.identifier for entry in entries})
         undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
-        wrong = sequential.inexpressible(plans, self._store.load)
+        wrong = sequential.inexpressible(plans)
         if wrong:
             raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))

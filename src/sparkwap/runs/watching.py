@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
 from sparkwap.catalog.rows import Row, Swap
@@ -183,24 +185,17 @@ class Watch:
                 moved = next(
                     (r for r in self._look().values() if r.location == before.location), None
                 )
-                return Staged(before, [Swap(moved, before, replaces=True)])
+                return Staged(before, [Swap(moved, before)])
             if live.location == before.location:
                 return Staged(before)
             now, then = face(live, self._store.load), face(before, self._store.load)
             if (now.kind, now.identity) != (then.kind, then.identity):
                 self._require_there(before)
-                return Staged(before, [Swap(live, before, replaces=True)])
-            document = put_back(
-                identifier,
-                self._store.load(live.location),
-                live,
-                self._store.load(before.location),
-                own,
-            )
-            location = md.next_location(document, live.location)
-            files = self._store.write({location: document})
-            row = Row(identifier, "table", location)
-            return Staged(row, [Swap(live, row)], files)
+                return Staged(before, [Swap(live, before)])
+            document, former = self._store.load(live.location), self._store.load(before.location)
+            change = put_back(identifier, document, former, own)
+            swaps, files = self._store.grow([(live, change)])
+            return Staged(swaps[0].after, swaps, files)
 
         self._store.commit(stage, "rollback", table=".".join(identifier))
         # A REST catalog writes the metadata file itself.
@@ -345,16 +340,15 @@ def _current_since(old: md.Document, document: md.Document) -> list[int]:
 
 
 def put_back(
-    identifier: Identifier, document: md.Document, live: Row, old: md.Document, own: Collection[int]
-) -> md.Document:
-    """Metadata grown out of today's, in which readers see what they saw before a run's own hand.
+    identifier: Identifier, document: md.Document, old: md.Document, own: Collection[int]
+) -> MetadataChange:
+    """The change after which readers see what they saw before a run's own hand.
 
     What others have written since stays.
 
     Args:
         identifier: The table.
         document: Its metadata today.
-        live: Its row today.
         old: Its metadata at the last look.
         own: The snapshots that came to ``main`` and have to go.
 
@@ -375,21 +369,22 @@ def put_back(
         expected = "that nobody else wrote"
         raise Differs(identifier, "definition", expected, snapshot_words(others[0]))
     main = others[0] if others else _last_of_others(document, old, own)
+    change = MetadataChange(document)
     if moved_definition:
-        document = with_helpers_of(document, restore(document, old, document))
-    edit = md.Edit(document, live.location)
+        restored = with_helpers_of(document, restore(document, old, document))
+        change = difference(document, restored)
     if main is None:
-        edit.remove_ref(md.MAIN)
+        change = change.remove_refs(md.MAIN)
     elif md.snapshot(document, main) is None:
         raise Differs(identifier, md.MAIN, snapshot_words(main), "that it has expired")
     else:
-        edit.branch(md.MAIN, main)
+        change = change.branch(md.MAIN, main)
     for name, ref in (old.get("refs") or {}).items():
         if _is_receipt(name) and md.snapshot(document, ref["snapshot-id"]) is not None:
-            edit.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
+            change = change.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
     if md.properties_of(old).get(md.WAP_ENABLED) == "true":
-        edit.properties({md.WAP_ENABLED: "true"})
-    return edit.build()
+        change = change.properties({md.WAP_ENABLED: "true"})
+    return change
 
 
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:

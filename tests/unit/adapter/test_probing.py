@@ -13,6 +13,7 @@ import pytest
 from dbt.adapters.sparkwap import probing
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -66,8 +67,8 @@ class Server:
         document = self.lake.store.load(row.location)
         head = md.main_of(document)
         assert head is not None
-        edit = md.Edit(document, row.location).branch(self.branch, head).remove_ref("main")
-        changed = edit.put(snapshot_log=[]).build()
+        change = MetadataChange(document).branch(self.branch, head).remove_refs("main")
+        changed = {**change.document(row.location), "snapshot-log": []}
         location = md.next_location(changed, row.location)
         self.lake.store.write({location: changed})
         self.lake.store.rows.apply([Swap(row, Row(TABLE, "table", location))])

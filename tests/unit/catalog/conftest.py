@@ -12,6 +12,7 @@ import pytest
 
 from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Staged
 from sparkwap.publish.lake import Lake
@@ -63,8 +64,8 @@ class Bench:
         head = self.write(identifier, *ids, branch="main")
         row = self.lake.store.rows.get(identifier)
         assert row is not None
-        edit = md.Edit(self.lake.store.load(row.location), row.location)
-        document = edit.branch(branch, head).remove_ref("main").put(snapshot_log=[]).build()
+        change = MetadataChange(self.lake.store.load(row.location)).branch(branch, head)
+        document = {**change.remove_refs("main").document(row.location), "snapshot-log": []}
         location = md.next_location(document, row.location)
         self._commit(Swap(row, Row(identifier, "table", location)), document)
         return head

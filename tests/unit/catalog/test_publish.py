@@ -21,6 +21,7 @@ from sparkwap.catalog import (
     SideItem,
 )
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.rows import Row, Rows, Swap
 from sparkwap.core.errors import CatalogError
@@ -175,8 +176,8 @@ def test_a_clone_that_has_lost_its_rows(bench: Bench) -> None:
     bench.changed("t", 2)
     row = bench.lake.store.rows.get((SIDE, "t"))
     assert row is not None
-    edit = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref("main")
-    document = edit.put(snapshot_log=[]).build()
+    change = MetadataChange(bench.lake.store.load(row.location)).remove_refs("main")
+    document = {**change.document(row.location), "snapshot-log": []}
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
     bench.lake.store.rows.apply([Swap(row, Row((SIDE, "t"), "table", location))])

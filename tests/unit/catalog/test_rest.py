@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sparkwap.catalog.updates import current_version
 from vocabulary.rest import RestServer, running_rest_server
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
@@ -17,7 +18,6 @@ from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest import MULTI_TABLE
 from sparkwap.catalog.rows import Unanswered
-from sparkwap.catalog.updates import current_version
 from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance import expiry
 

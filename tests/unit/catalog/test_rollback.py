@@ -8,6 +8,7 @@ import pytest
 
 from sparkwap.catalog import PublishReceipt, RollbackRefused
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.store import Store
 
@@ -141,7 +142,7 @@ def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> Non
     bench.table("other", 4)
     other = bench.lake.store.rows.get(("s", "other"))
     # With the very snapshot, as a copy of the table would have it.
-    document = md.Edit(bench.lake.store.load(row.location), None).build()
+    document = MetadataChange(bench.lake.store.load(row.location)).document(None)
     location = md.next_location(
         {**document, "location": bench.state(("s", "other")).location}, None
     )
@@ -168,7 +169,8 @@ def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
     _rollback(bench, receipt)
     (entry,) = receipt.entries
     row = bench.lake.store.rows.get(("s", "a"))
-    document = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref(TAG).build()
+    change = MetadataChange(bench.lake.store.load(row.location)).remove_refs(TAG)
+    document = change.document(row.location)
     left = [s for s in document["snapshots"] if s["snapshot-id"] != entry.candidate]
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: {**document, "snapshots": left}})

@@ -15,8 +15,9 @@ import pytest
 from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch
-from sparkwap.catalog.rest import RestTables, _change
+from sparkwap.catalog.rest import RestTables
 from sparkwap.catalog.rows import Conflict, Row, Rows, Swap, Unanswered
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
@@ -97,13 +98,13 @@ class OneByOne(RestTables):
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, md.Document, md.Document]],
+        changes: Sequence[tuple[Row, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
-        held: Collection[str] = (),
     ) -> None:
         # What is held needs no look, as each change is a swap of the whole file.
-        for row, before, after in changes:
-            if _change(row, before, after).updates:
+        for row, change in changes:
+            if change.refusal is None and change.posted:
+                after = change.document(row.location)
                 location = md.next_location(after, row.location)
                 self._store.write({location: after})
                 self._swap(Swap(row, Row(row.identifier, "table", location)))
@@ -498,16 +499,13 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     """A server has no swap of whole files: what must be as it was has to be named."""
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
-    row, before, after = port._step(move, port._find(move))
-    requirements = _change(row, before, after, held=["wap_undone_p"]).requirements
     absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
-    assert absent in requirements
-    asked: list[Collection[str]] = []
+    asked: list[MetadataChange] = []
     plain = slow.lake.store.rows.evolve
 
-    def evolve(changes: Any, *more: Any, held: Collection[str] = ()) -> None:
-        asked.append(held)
-        plain(changes, *more, held=held)
+    def evolve(changes: Any, *more: Any) -> None:
+        asked.extend(change for _, change in changes)
+        plain(changes, *more)
 
     slow.lake.store.rows.evolve = evolve
     port.forward([move])
@@ -517,7 +515,8 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     slow.table("b", 1)
     port, move = port_of(slow, slow.candidate("b", 2))
     port.back(move)
-    assert asked == [("wap_undone_p",), (), (TAG,)]
+    assert [set(change.held) for change in asked] == [{"wap_undone_p"}, set(), {TAG}]
+    assert absent in asked[0].requirements
     assert (slow.read("a"), slow.read("b")) == ([1], [1])
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sparkwap.catalog import BranchItem, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.rows import Row, Swap
 from sparkwap.core.errors import CatalogError
@@ -538,7 +539,10 @@ def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> No
     # As if this catalog had expired what the other one still reads.
     main = md.main_of(document)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {main}
-    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
+    less = {
+        **MetadataChange(document).remove_snapshots(gone).document(None),
+        "metadata-log": [],
+    }
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
     now = bench.lake.store.rows.get(table)
@@ -685,7 +689,10 @@ def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
     document = bench.lake.store.load(bench.state(table).metadata_location)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {md.main_of(document)}
-    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
+    less = {
+        **MetadataChange(document).remove_snapshots(gone).document(None),
+        "metadata-log": [],
+    }
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
     bench.lake.store.rows.apply(
