@@ -21,7 +21,7 @@ from vocabulary.rest import RestServer
 
 from crashes.injector import InjectedFault, inject
 from crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
-from sparkwap.catalog.rest import MULTI_TABLE
+from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core import steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.publish.lake import Lake

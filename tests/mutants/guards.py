@@ -780,7 +780,7 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/catalog/rows.py",
+        "sparkwap/catalog/sql_backend.py",
         (
             "a schema of the user's is no side schema",
             "require_side_schema",
@@ -790,14 +790,14 @@ GUARDS: tuple[Guard, ...] = (
         ),
         (
             "a row is swapped only if it is as it was read",
-            "Rows._apply_one",
+            "SqlBackend._apply_one",
             "if count != 1:",
             "if False:",
             "catalog/test_lake.py::test_many_branches_at_once_on_one_table",
         ),
         (
             "a pointer that moved is not written over",
-            "Rows._apply_one",
+            "SqlBackend._apply_one",
             "& (_tables.c.metadata_location == swap.before.location)",
             "",
             "catalog/test_lake.py::test_many_branches_at_once_on_one_table",

@@ -738,7 +738,7 @@ KEEPING: tuple[Guard, ...] = (
         (
             "what looks untouched is fenced",
             "PublishPort._put_fence",
-            "self._rows.evolve([(live, change)])",
+            "self._backend.evolve([(live, change)])",
             "pass",
             "catalog/test_series.py::test_what_comes_late_is_not_published_after_all[a-b]",
         ),

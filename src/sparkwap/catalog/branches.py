@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, is_run_branch
@@ -48,13 +48,13 @@ def clone_base(document: md.Document) -> tuple[str, int | None]:
     return properties[BASE_METADATA], int(base) if base else None
 
 
-def table_row(store: Store, identifier: Identifier) -> Row:
+def table_row(store: Store, identifier: Identifier) -> Pointer:
     """The row of a table.
 
     Raises:
         CatalogError: There is none, or it is a view.
     """
-    row = store.rows.get(identifier)
+    row = store.backend.get(identifier)
     if row is None or row.kind != "table":
         found = "does not exist" if row is None else "is a view"
         raise CatalogError(
@@ -120,11 +120,11 @@ def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError
 
 def clone(
     store: Store, identifier: Identifier, side_schema: str, properties: Mapping[str, str]
-) -> Staged[Row]:
+) -> Staged[Pointer]:
     """Stage a zero-copy clone; one that stands there on the same base already is left as it is."""
     row = table_row(store, identifier)
     side_identifier = (side_schema, identifier[1])
-    standing = store.rows.get(side_identifier)
+    standing = store.backend.get(side_identifier)
     document = store.load(row.location)
     main = md.main_of(document)
     if standing is not None and _still_good(store, standing, document, main):
@@ -139,18 +139,18 @@ def clone(
     files = store.write(
         {location: MetadataChange(document).properties(changes).document(row.location)}
     )
-    cloned = Row(side_identifier, "table", location)
-    return Staged(cloned, [Swap(standing, cloned)], files)
+    cloned = Pointer(side_identifier, "table", location)
+    return Staged(cloned, [PointerUpdate(standing, cloned)], files)
 
 
-def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
+def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Pointer]:
     """Stage a table of its own that begins with the data files of ``source``."""
     document = store.load(table_row(store, source).location)
     copied = md.copied(document, location, _copied_properties(document))
     metadata = md.next_location(copied, None)
     files = store.write({metadata: copied})
-    row = Row(target, "table", metadata)
-    return Staged(row, [Swap(store.rows.get(target), row)], files)
+    row = Pointer(target, "table", metadata)
+    return Staged(row, [PointerUpdate(store.backend.get(target), row)], files)
 
 
 def _copied_properties(document: md.Document) -> dict[str, str]:
@@ -164,7 +164,7 @@ def _copied_properties(document: md.Document) -> dict[str, str]:
     return {**kept, md.GC_ENABLED: "false"}
 
 
-def _still_good(store: Store, standing: Row, live: md.Document, main: int | None) -> bool:
+def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | None) -> bool:
     document = store.load(standing.location)
     if standing.kind != "table" or not is_clone(document):
         raise CatalogError(

@@ -18,7 +18,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import (
@@ -59,7 +59,7 @@ class Survey:
     branches: tuple[BranchFact, ...]
     tags: tuple[TagFact, ...]
     leases: tuple[tuple[Lease, bool], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Pointer, ...]
     side_schemas: Mapping[str, str]
     manifests: tuple[ManifestFact, ...] = ()
 
@@ -90,7 +90,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
     """
     now = lake.leases.now()
     leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
-    rows, marked = lake.store.rows.all(), lake.store.rows.side_schemas()
+    rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
     documents = dict(
         zip(rows, lake.store.map(lambda row: lake.store.load(row.location), rows), strict=True)
     )
@@ -215,7 +215,7 @@ def _published_at(lake: Lake) -> dict[str, datetime]:
 
 def _undone_at(lake: Lake) -> dict[str, datetime]:
     """Publish id -> when the journal of a publish was closed as undone."""
-    rows = [] if lake.store.rows.atomic else lake.ledger.rows("journal")
+    rows = [] if lake.store.backend.atomic else lake.ledger.rows("journal")
     return {row["publish_id"]: row["at"] for row in rows if row["state"] in ("undone", "torn")}
 
 
@@ -335,7 +335,7 @@ def sweep_branch(
                 )
 
     def stage() -> Staged[SweptBranch]:
-        rows, marked = lake.store.rows.all(), lake.store.rows.side_schemas()
+        rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]
@@ -360,7 +360,7 @@ def sweep_branch(
         objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
         recorded = _rows_of_branch(swept, run_id, reason, objects)
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
-        swaps += [Swap(row, None) for row in side]
+        swaps += [PointerUpdate(row, None) for row in side]
         return lake.ledger.beside(
             Staged(swept, swaps, files, drop_schemas=schemas, guard=lake.leases.guard(unused)),
             recorded,
@@ -401,7 +401,7 @@ def sweep_table(
     lake.ledger.ensure({"sweeps"})
 
     def stage() -> Staged[tuple[tuple[str, ...], int]]:
-        row = lake.store.rows.get(identifier)
+        row = lake.store.backend.get(identifier)
         if row is None or row.kind != "table":
             return Staged(((), 0))
         document = lake.store.load(row.location)
@@ -465,7 +465,7 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
 
 
 def _without(
-    lake: Lake, row: Row, branch: str, before_ms: int
+    lake: Lake, row: Pointer, branch: str, before_ms: int
 ) -> tuple[MetadataChange, int] | None:
     change = br.discard_branch(lake.store.load(row.location), branch)
     if change is None:
@@ -475,7 +475,7 @@ def _without(
 
 
 def _objects_of_branch(
-    lake: Lake, swept: SweptBranch, side: Sequence[Row], tables: Sequence[Row]
+    lake: Lake, swept: SweptBranch, side: Sequence[Pointer], tables: Sequence[Pointer]
 ) -> list[dict[str, Any]]:
     """What of a branch goes, table by table; for side objects with their folder and identity."""
     objects: list[dict[str, Any]] = [

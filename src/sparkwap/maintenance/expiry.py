@@ -33,7 +33,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.rows import Row, Rows, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 
@@ -153,7 +153,7 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
                 if ref.type == "tag" and ref.snapshot_id == main:
                     change = change.tag(name, head, _max_age(document, name))
             grown = change.document(None)
-        forgotten = forget(grown) if lake.store.rows.takes_files else forget_by_updates(grown)
+        forgotten = forget(grown) if lake.store.backend.takes_files else forget_by_updates(grown)
         gone = len(document.get("snapshots") or ()) - (0 if main is None else 1)
         refs = tuple(sorted(set(md.refs_of(document)) - set(md.refs_of(forgotten))))
         expired = Expired(identifier, gone, refs, md.main_of(forgotten))
@@ -161,11 +161,11 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
             return Staged(expired)
         location = md.next_location(forgotten, row.location)
         files = [*(live.files if live else ()), *lake.store.write({location: forgotten})]
-        after = Row(identifier, "table", location)
-        return Staged(expired, [Swap(row, after, difference(document, forgotten))], files)
+        after = Pointer(identifier, "table", location)
+        return Staged(expired, [PointerUpdate(row, after, difference(document, forgotten))], files)
 
     expired = lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
-    if lake.store.rows.takes_files:
+    if lake.store.backend.takes_files:
         forget_previous(lake, identifier)
     else:
         _turn_log(lake, identifier, run_id)
@@ -299,8 +299,8 @@ def forget_previous(lake: Lake, identifier: Identifier) -> None:
         "and table_namespace = :schema and table_name = :name"
     )
     schema, name = identifier
-    rows = lake.store.rows
-    if not isinstance(rows, Rows):
+    rows = lake.store.backend
+    if not isinstance(rows, SqlBackend):
         return
     with rows.transaction() as connection:
         connection.execute(statement, {"catalog": lake.name, "schema": schema, "name": name})
@@ -312,7 +312,7 @@ def forget_previous(lake: Lake, identifier: Identifier) -> None:
 def _live(
     lake: Lake,
     identifier: Identifier,
-    row: Row,
+    row: Pointer,
     document: md.Document,
     snapshot_id: int,
     run_id: str,
@@ -435,8 +435,8 @@ def content(lake: Lake, location: str) -> bytes:
     """A file as it is, still compressed where it is."""
     path = local_path(location)
     if path is not None:
-        rows = lake.store.rows
-        database = rows.engine.url.database if isinstance(rows, Rows) else None
+        rows = lake.store.backend
+        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
         # The database itself, and the index of its log beside it.
         is_database = bool(database) and str(path).startswith(str(database))
         return read_apart(path) if is_database else path.read_bytes()
@@ -451,7 +451,7 @@ def reachable(lake: Lake) -> dict[str, set[Identifier]]:
     manifests, data and delete files, and statistics, of all snapshots.
     """
     found: dict[str, set[Identifier]] = {}
-    rows = lake.store.rows.all()
+    rows = lake.store.backend.all()
     for row, files in zip(
         rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
     ):
@@ -460,7 +460,7 @@ def reachable(lake: Lake) -> dict[str, set[Identifier]]:
     return found
 
 
-def _files_of_row(lake: Lake, row: Row) -> set[str]:
+def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
     return files_of_document(lake, row.location, lake.store.load(row.location))
 
 

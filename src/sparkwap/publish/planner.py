@@ -24,8 +24,8 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.sameness import follows_compaction, same_rows
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag
 
@@ -44,7 +44,7 @@ class Publisher:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
     branch: str
     tag: str
     tag_max_age_ms: int | None
@@ -107,14 +107,14 @@ class Publisher:
         )
         return self._table_plan(item.identifier, "branch", live, None, change, document)
 
-    def _table(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         live = self._expected(item)
         change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
         return self._table_plan(item.identifier, how, live, side, change, base)
 
-    def _clone(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         identifier = item.identifier
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
@@ -138,7 +138,7 @@ class Publisher:
             change = change.branch(md.MAIN, candidate)
         return self._table_plan(identifier, "clone", live, side, change, present)
 
-    def _view(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
@@ -157,10 +157,10 @@ class Publisher:
             None,
             location,
         )
-        after = Row(item.identifier, "view", location)
+        after = Pointer(item.identifier, "view", location)
         return Plan(entry, _swaps(live, side, after), {location: published})
 
-    def _expected(self, item: SideItem) -> Row | None:
+    def _expected(self, item: SideItem) -> Pointer | None:
         live = self.rows.get(item.identifier)
         if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
@@ -168,7 +168,7 @@ class Publisher:
             raise Differs(item.identifier, "what stands there", expected, found, "standing")
         return live
 
-    def _as_good(self, item: SideItem, live: Row | None) -> bool:
+    def _as_good(self, item: SideItem, live: Pointer | None) -> bool:
         """Whether the table that is to be replaced has the rows and the definition that it had.
 
         Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
@@ -192,8 +192,8 @@ class Publisher:
         self,
         identifier: Identifier,
         how: How,
-        live: Row | None,
-        side: Row | None,
+        live: Pointer | None,
+        side: Pointer | None,
         change: MetadataChange,
         base: md.Document | None,
     ) -> Plan:
@@ -212,9 +212,12 @@ class Publisher:
             candidate,
             location,
         )
-        after = Row(identifier, "table", location)
+        after = Pointer(identifier, "table", location)
         if how in ("branch", "clone"):
-            swaps = [Swap(live, after, change), *([Swap(side, None)] if side else [])]
+            swaps = [
+                PointerUpdate(live, after, change),
+                *([PointerUpdate(side, None)] if side else []),
+            ]
         else:
             swaps = _swaps(live, side, after)
         return Plan(entry, swaps, {location: document})
@@ -302,6 +305,6 @@ def _age(snapshot: md.Document) -> tuple[int, int]:
     return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
 
 
-def _swaps(live: Row | None, side: Row | None, after: Row) -> list[Swap]:
+def _swaps(live: Pointer | None, side: Pointer | None, after: Pointer) -> list[PointerUpdate]:
     """Move the side row to the live name, whose row, if there is one, goes."""
-    return [*([Swap(live, None)] if live else []), Swap(side, after)]
+    return [*([PointerUpdate(live, None)] if live else []), PointerUpdate(side, after)]

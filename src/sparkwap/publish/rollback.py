@@ -32,7 +32,7 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, side_schema
 
@@ -51,7 +51,7 @@ class Undoer:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
     force: bool = False
 
     def plan(self, entry: PublishedEntry) -> Plan:
@@ -70,11 +70,11 @@ class Undoer:
             return self._clone(entry, require_table(entry.identifier, live))
         return self._former(entry, self._unmoved(entry, live))
 
-    def _branch(self, entry: PublishedEntry, live: Row) -> Plan:
+    def _branch(self, entry: PublishedEntry, live: Pointer) -> Plan:
         document = self._present(entry, live)
         return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
 
-    def _clone(self, entry: PublishedEntry, live: Row) -> Plan:
+    def _clone(self, entry: PublishedEntry, live: Pointer) -> Plan:
         document = self._present(entry, live)
         base = self._base(entry)
         published = self.load(entry.published_metadata_location)
@@ -84,15 +84,15 @@ class Undoer:
         restored = difference(document, restore(document, base, published))
         return self._successor(entry, live, _main_back(entry, restored))
 
-    def _former(self, entry: PublishedEntry, live: Row | None) -> Plan:
+    def _former(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
         location = entry.base_metadata_location
         if location is None:
-            return Plan(entry, [Swap(live, None)] if live else [], {})
+            return Plan(entry, [PointerUpdate(live, None)] if live else [], {})
         kind: Kind = "view" if md.is_view(self._base(entry)) else "table"
-        former = Row(entry.identifier, kind, location)
-        return Plan(entry, [Swap(live, former)], {})
+        former = Pointer(entry.identifier, kind, location)
+        return Plan(entry, [PointerUpdate(live, former)], {})
 
-    def _forced(self, entry: PublishedEntry, live: Row | None) -> Plan:
+    def _forced(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
@@ -126,7 +126,7 @@ class Undoer:
             # Logs of metadata are cut; a snapshot is found in no table but its own.
             return None
 
-    def _present(self, entry: PublishedEntry, live: Row) -> md.Document:
+    def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
         document = self.load(live.location)
         require_main(entry.identifier, document, entry.candidate)
         return document
@@ -138,7 +138,7 @@ class Undoer:
             expected = f"metadata {entry.base_metadata_location}"
             raise Differs(entry.identifier, "base", expected, "that it is gone") from error
 
-    def _unmoved(self, entry: PublishedEntry, live: Row | None) -> Row:
+    def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
         """The row, if it is the published one: for tables, with new branches or tags at most."""
         location = entry.published_metadata_location
         if live is not None and live.location == location:
@@ -152,20 +152,24 @@ class Undoer:
         what = "what stands there"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(self, entry: PublishedEntry, live: Row, change: MetadataChange) -> Plan:
+    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> Plan:
         document = change.document(live.location)
         location = md.next_location(document, live.location)
-        after = Row(entry.identifier, "table", location)
-        return Plan(entry, [Swap(live, after, change)], {location: document})
+        after = Pointer(entry.identifier, "table", location)
+        return Plan(entry, [PointerUpdate(live, after, change)], {location: document})
 
-    def _replacement(self, entry: PublishedEntry, live: Row | None, former: MetadataChange) -> Plan:
+    def _replacement(
+        self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
+    ) -> Plan:
         base = entry.base_metadata_location
         document = former.document(base)
         location = md.next_location(
             document, live.location if live is not None and live.kind == "table" else base
         )
         return Plan(
-            entry, [Swap(live, Row(entry.identifier, "table", location))], {location: document}
+            entry,
+            [PointerUpdate(live, Pointer(entry.identifier, "table", location))],
+            {location: document},
         )
 
 
@@ -179,7 +183,7 @@ class StandsBefore:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
 
     def plan(self, entry: PublishedEntry) -> Plan:
         """A plan without changes.
@@ -196,7 +200,7 @@ class StandsBefore:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
             raise Differs(entry.identifier, "what stands there", expected, row_words(live))
-        return Plan(entry, [Swap(live, live)] if live else [], {})
+        return Plan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ class Reopener:
     load: Load
     branch: str
     warehouse: str
-    standing: Mapping[Identifier, Row]
+    standing: Mapping[Identifier, Pointer]
 
     def reopen(self, plans: Sequence[Plan]) -> tuple[list[Plan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
@@ -281,9 +285,11 @@ class Reopener:
             change = change.tag(base_tag(self.branch), entry.base)
         grown = change.document(swap.after.location)
         location = md.next_location(grown, swap.after.location)
-        after = Row(entry.identifier, "table", location)
+        after = Pointer(entry.identifier, "table", location)
         candidate = Candidate("branch", entry.base, location, entry.candidate, None)
-        return Plan(entry, [Swap(swap.before, after, change)], {location: grown}), candidate
+        return Plan(
+            entry, [PointerUpdate(swap.before, after, change)], {location: grown}
+        ), candidate
 
     def _beside(self, plan: Plan, sides: Mapping[Identifier, str]) -> tuple[Plan, Candidate]:
         entry = plan.entry
@@ -309,7 +315,7 @@ class Reopener:
             location = md.next_location(document, location)
         kind: Kind = "view" if md.is_view(published) else "table"
         writes = {**plan.writes, **({location: document} if document is not None else {})}
-        swaps = [*plan.swaps, Swap(None, Row(beside, kind, location))]
+        swaps = [*plan.swaps, PointerUpdate(None, Pointer(beside, kind, location))]
         now = after.location if after else None
         candidate = Candidate("side", entry.base, now, None, location)
         return replace(plan, swaps=swaps, writes=writes), candidate

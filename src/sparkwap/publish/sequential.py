@@ -33,8 +33,8 @@ from sparkwap.catalog.model import (
     SideItem,
 )
 from sparkwap.catalog.planning import Differs, Load, Plan
-from sparkwap.catalog.rest import RestTables
-from sparkwap.catalog.rows import Conflict, Row, Swap, Unanswered
+from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import wait_seconds
@@ -74,7 +74,7 @@ class PublishPort:
 
     def __init__(self, store: Store, journal: jn.Journal, schemas: Mapping[str, str]) -> None:
         self._store = store
-        self._rows = rest_of(store)
+        self._backend = rest_of(store)
         self._journal = journal
         self._schemas = schemas
         self._fence = names.fence_tag(journal.publish_id)
@@ -90,7 +90,7 @@ class PublishPort:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
             steps = [self._unfenced(*self._step(move, self._find(move))) for move in in_place]
-            self._rows.evolve(steps, changed)
+            self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
                     continue
@@ -119,11 +119,11 @@ class PublishPort:
 
     # Where it is
 
-    def _find(self, move: jn.Move) -> Mapping[Identifier, Row]:
+    def _find(self, move: jn.Move) -> Mapping[Identifier, Pointer]:
         assert move.item is not None
-        return self._rows.find(names_of([move.item]))
+        return self._backend.find(names_of([move.item]))
 
-    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         if move.entry.how in ("branch", "clone"):
             return self._position_in_place(move, rows)
         if move.entry.how == "view":
@@ -131,7 +131,7 @@ class PublishPort:
             return "after" if published else self._before(move, rows)
         return self._position_moved(move, rows)
 
-    def _position_in_place(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _position_in_place(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if live is None or live.kind != "table":
             return self._before(move, rows)
@@ -140,7 +140,7 @@ class PublishPort:
             return "after" if md.main_of(document) == move.entry.candidate else "passed"
         return self._before(move, rows)
 
-    def _position_moved(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _position_moved(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if live is not None and live.kind == "table":
             document = self._store.load(live.location)
@@ -152,7 +152,7 @@ class PublishPort:
             return "before"
         return self._before(move, rows)
 
-    def _before(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _before(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         """Whether it can be moved still."""
         try:
             self._plan(move, rows)
@@ -177,7 +177,7 @@ class PublishPort:
         on = md.properties_of(document).get(md.WAP_ENABLED) == "true"
         return on and (move.entry.candidate is None or self._has_tag(move, document))
 
-    def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> bool:
+    def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> bool:
         live, side = rows.get(move.identifier), rows.get(_side(move))
         if live is None or live.kind != "view":
             return False
@@ -187,7 +187,7 @@ class PublishPort:
         published = views.publishable(self._store.load(side.location), None, self._schemas)
         return bool(here["representations"] == current_version(published)["representations"])
 
-    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> Plan:
+    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> Plan:
         assert move.item is not None
         journal = self._journal
         publisher = Publisher(
@@ -200,7 +200,9 @@ class PublishPort:
         )
         return publisher.plan(move.item)
 
-    def _step(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> tuple[Row, MetadataChange]:
+    def _step(
+        self, move: jn.Move, rows: Mapping[Identifier, Pointer]
+    ) -> tuple[Pointer, MetadataChange]:
         return _in_place(self._plan(move, rows))
 
     # Forward
@@ -212,15 +214,15 @@ class PublishPort:
         if not here:
             if live is not None:
                 self._plan(move, rows)
-                self._rows.apply([Swap(live, None)], documents={})
+                self._backend.apply([PointerUpdate(live, None)], documents={})
                 _reached(SERIES_FREED, self._journal, move.identifier)
-            self._rows.rename(_side(move), move.identifier, "table")
+            self._backend.rename(_side(move), move.identifier, "table")
             _reached(SERIES_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
         """What a published table has: the tag, and the gate switched on."""
-        live = self._rows.get(move.identifier)
+        live = self._backend.get(move.identifier)
         if live is None:
             raise Conflict(None, f"{'.'.join(move.identifier)} is gone")
         document = self._store.load(live.location)
@@ -228,17 +230,17 @@ class PublishPort:
         if move.entry.candidate is not None:
             age = self._journal.tag_max_age_ms
             change = change.tag(self._journal.tag, move.entry.candidate, age)
-        self._rows.evolve([(live, change)])
+        self._backend.evolve([(live, change)])
 
     def _publish_view(self, move: jn.Move) -> None:
         rows = self._find(move)
         plan = self._plan(move, rows)
         location, document = next(iter(plan.writes.items()))
-        after = Row(move.identifier, "view", location)
-        swap = Swap(rows.get(move.identifier), after)
-        self._rows.apply([swap], documents={location: document})
+        after = Pointer(move.identifier, "view", location)
+        swap = PointerUpdate(rows.get(move.identifier), after)
+        self._backend.apply([swap], documents={location: document})
 
-    def _unfenced(self, row: Row, change: MetadataChange) -> tuple[Row, MetadataChange]:
+    def _unfenced(self, row: Pointer, change: MetadataChange) -> tuple[Pointer, MetadataChange]:
         """The step, under the requirement that nobody undoes the publish meanwhile."""
         if self._fence in md.refs_of(change.base):
             raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
@@ -246,7 +248,7 @@ class PublishPort:
 
     # Back
 
-    def _back_in_place(self, move: jn.Move, live: Row | None) -> None:
+    def _back_in_place(self, move: jn.Move, live: Pointer | None) -> None:
         if live is None or live.kind != "table":
             return
         document = self._store.load(live.location)
@@ -262,9 +264,9 @@ class PublishPort:
             base = self._store.load(str(move.entry.base_metadata_location))
             change = difference(document, restore(document, base, document))
         change = self._main_back(move.entry, change.remove_refs(self._journal.tag))
-        self._rows.evolve([(live, self._fenced(move, change))])
+        self._backend.evolve([(live, self._fenced(move, change))])
 
-    def _put_fence(self, move: jn.Move, live: Row, document: md.Document) -> None:
+    def _put_fence(self, move: jn.Move, live: Pointer, document: md.Document) -> None:
         """Keep a table that looks untouched from what may still be on its way to it.
 
         A server may be at work on a request of ours long after it has failed to answer, and a
@@ -274,7 +276,7 @@ class PublishPort:
             return
         # With the receipt, as a change of columns alone does not move `main`.
         change = self._fenced(move, MetadataChange(document)).holding(self._journal.tag)
-        self._rows.evolve([(live, change)])
+        self._backend.evolve([(live, change)])
 
     def _fenced(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
         """With the fence on a snapshot that the table has; without one there can be no tag."""
@@ -293,25 +295,25 @@ class PublishPort:
         change = change.branch(md.MAIN, entry.base)
         return change.tag(names.base_tag(branch), entry.base) if of_branch else change
 
-    def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> None:
+    def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> None:
         if not self._is_published_view(move, rows):
             return
         base = move.entry.base_metadata_location
-        after = None if base is None else Row(move.identifier, "view", base)
-        self._rows.apply([Swap(rows[move.identifier], after)], documents={})
+        after = None if base is None else Pointer(move.identifier, "view", base)
+        self._backend.apply([PointerUpdate(rows[move.identifier], after)], documents={})
 
-    def _move_out(self, move: jn.Move, live: Row | None) -> None:
+    def _move_out(self, move: jn.Move, live: Pointer | None) -> None:
         item = move.item
         assert isinstance(item, SideItem)
         if live is not None:
             if md.identity(self._store.load(live.location)) != move.uuid:
                 return
-            self._rows.ensure_schema(item.side_schema, self._journal.branch)
-            self._rows.rename(move.identifier, _side(move), "table")
+            self._backend.ensure_schema(item.side_schema, self._journal.branch)
+            self._backend.rename(move.identifier, _side(move), "table")
             _reached(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
-            self._rows.register(Row(move.identifier, "table", base))
+            self._backend.register(Pointer(move.identifier, "table", base))
 
 
 class RollbackPort:
@@ -319,7 +321,7 @@ class RollbackPort:
 
     def __init__(self, store: Store, journal: jn.Journal) -> None:
         self._store = store
-        self._rows = rest_of(store)
+        self._backend = rest_of(store)
         self._journal = journal
         self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
@@ -328,7 +330,7 @@ class RollbackPort:
         """Where a table or view is: ``after`` is what it was before the publish."""
         return _settled(lambda: self._find(move.entry), lambda rows: self._look(move, rows))
 
-    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if self._is_undone(move.entry, live):
             return "after"
@@ -347,7 +349,7 @@ class RollbackPort:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
             steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
-            self._rows.evolve(steps, changed)
+            self._backend.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
                     self._former(move.entry)
@@ -359,7 +361,7 @@ class RollbackPort:
         """Never called: a rollback is completed."""
         raise AssertionError(move)
 
-    def _is_undone(self, entry: PublishedEntry, live: Row | None) -> bool:
+    def _is_undone(self, entry: PublishedEntry, live: Pointer | None) -> bool:
         if live is None:
             return entry.base_metadata_location is None
         if entry.base_metadata_location is None:
@@ -378,7 +380,7 @@ class RollbackPort:
         same = md.main_of(document) == entry.base
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
 
-    def _is_left_as_it_is(self, entry: PublishedEntry, live: Row) -> bool:
+    def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
         """Whether force would change nothing of a table in its place any more."""
         try:
             change = self._step(entry, {entry.identifier: live})[1]
@@ -390,7 +392,7 @@ class RollbackPort:
         """Whether it is the same table still; with force another one may be in its place."""
         if entry.how not in ("branch", "clone"):
             return False
-        live = self._rows.get(entry.identifier)
+        live = self._backend.get(entry.identifier)
         if not self._force:
             return True
         if live is None or live.kind != "table":
@@ -401,27 +403,27 @@ class RollbackPort:
     def _former(self, entry: PublishedEntry) -> None:
         rows = self._find(entry)
         if entry.identifier not in rows and entry.how == "replace":
-            base = Row(entry.identifier, "table", str(entry.base_metadata_location))
-            self._rows.register(base)
+            base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
+            self._backend.register(base)
             return
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
             if before is not None and after is not None and not before.kind == after.kind == "view":
-                self._rows.apply([Swap(before, None)], documents={})
+                self._backend.apply([PointerUpdate(before, None)], documents={})
                 _reached(SERIES_FREED, self._journal, entry.identifier)
                 before = None
-            self._rows.apply([Swap(before, after)], documents=plan.writes)
+            self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
 
-    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Row]:
-        return self._rows.find({entry.identifier})
+    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
+        return self._backend.find({entry.identifier})
 
-    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Row]) -> Plan:
+    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> Plan:
         return Undoer(self._store.load, rows, self._force).plan(entry)
 
     def _step(
-        self, entry: PublishedEntry, rows: Mapping[Identifier, Row]
-    ) -> tuple[Row, MetadataChange]:
+        self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]
+    ) -> tuple[Pointer, MetadataChange]:
         return _in_place(self._plan(entry, rows))
 
 
@@ -508,7 +510,7 @@ def rollback_told(
 
 def with_locations(journal: jn.Journal, store: Store) -> tuple[PublishedEntry, ...]:
     """The entries with the metadata files that the catalog has written for them."""
-    rows = store.rows.find({move.identifier for move in journal.moves})
+    rows = store.backend.find({move.identifier for move in journal.moves})
     found = []
     for move in journal.moves:
         row = rows.get(move.identifier)
@@ -541,14 +543,14 @@ def rolled_back(journal: jn.Journal) -> RollbackReceipt:
     return RollbackReceipt(journal.publish_id, journal.run_id, journal.at, entries)
 
 
-def leftovers(journal: jn.Journal, store: Store) -> list[Row]:
+def leftovers(journal: jn.Journal, store: Store) -> list[Pointer]:
     """The clones and views in side schemas that a completed publish needs no more."""
     beside = {
         (move.item.side_schema, move.item.identifier[1])
         for move in journal.moves
         if isinstance(move.item, SideItem)
     }
-    return list(store.rows.find(beside).values())
+    return list(store.backend.find(beside).values())
 
 
 def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
@@ -584,10 +586,10 @@ def journal_of(row: Mapping[str, Any]) -> jn.Journal:
     )
 
 
-def rest_of(store: Store) -> RestTables:
+def rest_of(store: Store) -> RestBackend:
     """The REST catalog of a store."""
-    rows = store.rows
-    if not isinstance(rows, RestTables):
+    rows = store.backend
+    if not isinstance(rows, RestBackend):
         raise CatalogError(f"The catalog {rows.name} needs no journal.")
     return rows
 
@@ -602,8 +604,8 @@ def about(journal: jn.Journal) -> dict[str, Any]:
 
 
 def _settled(
-    find: Callable[[], Mapping[Identifier, Row]],
-    look: Callable[[Mapping[Identifier, Row]], jn.Position],
+    find: Callable[[], Mapping[Identifier, Pointer]],
+    look: Callable[[Mapping[Identifier, Pointer]], jn.Position],
 ) -> jn.Position:
     """Where a table is, by rows that were there together.
 
@@ -641,14 +643,14 @@ def _not_expressible(identifier: Identifier, reason: str) -> Mismatch:
     return Mismatch(identifier, "metadata", expected, reason, "main")
 
 
-def _in_place(plan: Plan) -> tuple[Row, MetadataChange]:
+def _in_place(plan: Plan) -> tuple[Pointer, MetadataChange]:
     """The row of a table that changes in its place, and the change."""
     swap = plan.swaps[0]
     assert swap.before is not None and swap.change is not None
     return swap.before, swap.change
 
 
-def _source(plan: Plan) -> Row:
+def _source(plan: Plan) -> Pointer:
     """What becomes the live table: the table itself, or what stands in the side schema."""
     entry = plan.entry
     own = [swap.before for swap in plan.swaps if swap.before and swap.after]

@@ -22,7 +22,7 @@ from sparkwap.catalog.model import (
     RollbackRefused,
     UndonePublish,
 )
-from sparkwap.catalog.rows import Swap
+from sparkwap.catalog.sql_backend import PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core import steps
 from sparkwap.core.errors import CatalogError
@@ -89,7 +89,9 @@ class Series:
     ) -> PublishReceipt:
         """Publish by a journal; see `Publishing.publish`."""
         schemas = self._at.side_schemas(journal.branch, items)
-        rows = self._store.rows.find(sequential.names_of(items) | {one.identifier for one in read})
+        rows = self._store.backend.find(
+            sequential.names_of(items) | {one.identifier for one in read}
+        )
         differ = self._at.moved(read, rows)
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
@@ -120,7 +122,7 @@ class Series:
         appends: Sequence[LedgerRows],
     ) -> RollbackReceipt:
         """Undo a publish by a journal; see `Publishing.rollback`."""
-        rows = self._store.rows.find({entry.identifier for entry in entries})
+        rows = self._store.backend.find({entry.identifier for entry in entries})
         undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
         wrong = sequential.inexpressible(plans)
@@ -175,7 +177,7 @@ class Series:
             return entries
         left = sequential.leftovers(journal, self._store)
         folders = self._at.own_folders(side_views(left, schemas))
-        swaps = [Swap(row, None) for row in left]
+        swaps = [PointerUpdate(row, None) for row in left]
         about = sequential.about(journal)
         reached(steps.JOURNAL_MOVED, **about)
         self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)

@@ -459,7 +459,7 @@ class Operations:
             raise torn.told(self._what_stays(done, torn)) from torn
         self.rolled_back = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if force and later else ""
-        atomic = self._lake.store.rows.atomic
+        atomic = self._lake.store.backend.atomic
         how = "in one transaction" if atomic else "by a journal, one table after the other"
         yield (
             f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "

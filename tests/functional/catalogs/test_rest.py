@@ -18,7 +18,7 @@ from vocabulary.rest import RestServer, running_rest_server
 
 from dbt.adapters.sparkwap import connections
 from sparkwap import cli, server
-from sparkwap.catalog.rest import MULTI_TABLE
+from sparkwap.catalog.rest_backend import MULTI_TABLE
 
 FILES = {
     "models/orders.sql": """

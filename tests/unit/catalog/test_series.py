@@ -17,8 +17,8 @@ from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch
-from sparkwap.catalog.rest import RestTables
-from sparkwap.catalog.rows import Conflict, Row, Rows, Swap, Unanswered
+from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches
@@ -35,7 +35,7 @@ NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "r": [5]}
 Bench = Any
 
 
-class OneByOne(RestTables):
+class OneByOne(RestBackend):
     """A SQL catalog that behaves as a REST catalog does, without its transactions.
 
     Attributes:
@@ -43,7 +43,7 @@ class OneByOne(RestTables):
         read: Called with the name after each look at it.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: SqlBackend) -> None:
         self._sql = rows
         self.name, self.properties, self.multi_table = rows.name, rows.properties, False
         self.before: Callable[[Identifier], None] = lambda identifier: None
@@ -54,12 +54,12 @@ class OneByOne(RestTables):
             setattr(self, method, getattr(rows, method))
         self._store = Store(rows)
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         row = self._sql.get(identifier)
         self.read(identifier)
         return row
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         # One after the other, and the live name before the one beside it.
         found = [self.get(identifier) for identifier in sorted(identifiers)]
         return {row.identifier: row for row in found if row is not None}
@@ -69,10 +69,10 @@ class OneByOne(RestTables):
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Row | None] | None = None,
+        requires: Mapping[Identifier, Pointer | None] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Any], None] = lambda part: None,
@@ -87,18 +87,18 @@ class OneByOne(RestTables):
         self._sql.apply([], drop_if_empty=drop_if_empty, drop_schemas=drop_schemas)
         at("rows_changed")
 
-    def register(self, row: Row) -> None:
-        self._swap(Swap(None, row))
+    def register(self, row: Pointer) -> None:
+        self._swap(PointerUpdate(None, row))
 
     def rename(self, before: Identifier, after: Identifier, kind: Any) -> None:
         row = self.get(before)
         if row is None:
             raise Conflict(None, f"{before} is gone")
-        self._swap(Swap(row, Row(after, kind, row.location)))
+        self._swap(PointerUpdate(row, Pointer(after, kind, row.location)))
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, MetadataChange]],
+        changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
         # What is held needs no look, as each change is a swap of the whole file.
@@ -107,10 +107,10 @@ class OneByOne(RestTables):
                 after = change.document(row.location)
                 location = md.next_location(after, row.location)
                 self._store.write({location: after})
-                self._swap(Swap(row, Row(row.identifier, "table", location)))
+                self._swap(PointerUpdate(row, Pointer(row.identifier, "table", location)))
                 changed(row.identifier)
 
-    def _swap(self, swap: Swap) -> None:
+    def _swap(self, swap: PointerUpdate) -> None:
         row = swap.after or swap.before
         assert row is not None
         self.before(row.identifier)
@@ -120,7 +120,7 @@ class OneByOne(RestTables):
 @pytest.fixture
 def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose catalog changes one thing at a time."""
-    bench.lake._store = Store(OneByOne(bench.lake.store.rows))
+    bench.lake._store = Store(OneByOne(bench.lake.store.backend))
     # Nobody is waited for.
     monkeypatch.setattr(sequential, "pause", lambda attempt: None)
     return bench
@@ -147,7 +147,7 @@ def once(bench: Bench, name: str, action: Callable[[], Any], change: int = 1) ->
         if identifier == ("s", name) and left:
             left.pop(0)()
 
-    bench.lake.store.rows.before = before
+    bench.lake.store.backend.before = before
 
 
 def append(bench: Bench, name: str, number: int = 9) -> Callable[[], Any]:
@@ -165,7 +165,7 @@ def die() -> None:
 def after_death(bench: Bench) -> Any:
     """The lake as the next command opens it."""
     lake = type(bench.lake)("lake", bench.properties)
-    lake._store = Store(OneByOne(lake.store.rows))  # type: ignore[arg-type]
+    lake._store = Store(OneByOne(lake.store.backend))  # type: ignore[arg-type]
     return lake
 
 
@@ -357,7 +357,7 @@ def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
         if identifier == ("s", name) and left:
             left.pop()()
 
-    lake.store.rows.read = read
+    lake.store.backend.read = read
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
@@ -444,10 +444,10 @@ def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
 def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
     """A server does not answer, and comes to its end with it after the publish is undone."""
     items = everything(slow)
-    rows = slow.lake.store.rows
+    rows = slow.lake.store.backend
     plain, on_its_way = rows._swap, []
 
-    def swap(one: Swap) -> None:
+    def swap(one: PointerUpdate) -> None:
         if one.after is not None and one.after.identifier == ("s", late) and not on_its_way:
             on_its_way.append(one)
             append(slow, moved)()
@@ -501,13 +501,13 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     port, move = port_of(slow, slow.candidate("a", 2))
     absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
     asked: list[MetadataChange] = []
-    plain = slow.lake.store.rows.evolve
+    plain = slow.lake.store.backend.evolve
 
     def evolve(changes: Any, *more: Any) -> None:
         asked.extend(change for _, change in changes)
         plain(changes, *more)
 
-    slow.lake.store.rows.evolve = evolve
+    slow.lake.store.backend.evolve = evolve
     port.forward([move])
     port.back(move)
     # It has the fence now, and gets no second one.
@@ -526,7 +526,7 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
 def port_of(bench: Bench, item: Item) -> tuple[sequential.PublishPort, jn.Move]:
     """The publish of one item, as its journal has it."""
     store = bench.lake.store
-    rows = store.rows.find(sequential.names_of([item]))
+    rows = store.backend.find(sequential.names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
     (move,) = sequential.moves_of([plan], [item], store.load)
@@ -562,7 +562,7 @@ def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None
             moved.append("t")
             port.forward([move])
 
-    slow.lake.store.rows.read = read
+    slow.lake.store.backend.read = read
     assert port.position(move) in ("before", "after")
     assert port.position(move) == "after"
 

@@ -20,7 +20,7 @@ RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 
 
 def document(lake: Lake) -> md.Document:
-    row = lake.store.rows.get(PEOPLE_TABLE)
+    row = lake.store.backend.get(PEOPLE_TABLE)
     assert row is not None
     return lake.store.load(row.location)
 
@@ -83,9 +83,9 @@ def test_a_table_that_lost_all_rows_can_be_read_and_written(lake: Lake) -> None:
 def test_again_is_nothing(lake: Lake) -> None:
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
-    before = lake.store.rows.get(PEOPLE_TABLE)
+    before = lake.store.backend.get(PEOPLE_TABLE)
     assert expiry.expire(lake, PEOPLE_TABLE, RUN).snapshots == 0
-    assert lake.store.rows.get(PEOPLE_TABLE) == before
+    assert lake.store.backend.get(PEOPLE_TABLE) == before
 
 
 def test_the_receipt_of_main_stays(lake: Lake) -> None:

@@ -814,7 +814,7 @@ class SparkWapAdapter(SparkAdapter):
 
         The embedded server on the lake's own database is ours, and known to keep them apart.
         """
-        if self.credentials.embedded and self.lake.store.rows.takes_files:
+        if self.credentials.embedded and self.lake.store.backend.takes_files:
             return
         with self._lock:
             if self._probed is None:

@@ -1,6 +1,6 @@
-"""Iceberg's REST catalogs: the implementation of `pointers.Pointers` for them.
+"""REST catalogs: changes are posted as requirements and updates.
 
-The server writes all metadata, so a change is sent as updates under requirements (`updates`).
+The server writes all metadata, so what is posted is the change itself (`change`).
 Several tables change in one request where the server offers that; even then the caller has to
 look afterwards, as a server may offer it and not be atomic (Iceberg's own test server is one).
 """
@@ -21,7 +21,14 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, view_updates
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered, require_side_schema
+from sparkwap.catalog.sql_backend import (
+    Conflict,
+    Fate,
+    Pointer,
+    PointerUpdate,
+    Unanswered,
+    require_side_schema,
+)
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 
@@ -41,14 +48,14 @@ MULTI_TABLE = "wap.multi-table-commit"
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
-_NONE: Mapping[Identifier, Row | None] = {}
+_NONE: Mapping[Identifier, Pointer | None] = {}
 _DOCUMENTS = 500
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
 
 
-class RestTables:
+class RestBackend:
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
@@ -80,16 +87,16 @@ class RestTables:
 
     # Reading
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         """The row of one table or view."""
         return self._table(identifier) or self._view(identifier)
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """The rows of those that exist, a request or two for each."""
         rows = self._map(self.get, set(identifiers))
         return {row.identifier: row for row in rows if row is not None}
 
-    def members(self, schema: str) -> list[Row]:
+    def members(self, schema: str) -> list[Pointer]:
         """The rows of one schema."""
         found = self._map(
             lambda item: (
@@ -110,11 +117,11 @@ class RestTables:
         found: dict[str, Kind] = {one["name"]: "table" for one in tables}
         return found | {one["name"]: "view" for one in views}
 
-    def all(self) -> list[Row]:
+    def all(self) -> list[Pointer]:
         """All rows of the catalog."""
         return [row for schema in sorted(self.schemas()) for row in self.members(schema)]
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[Pointer]:
         """None: a server tells of its own catalog only."""
         return []
 
@@ -172,10 +179,10 @@ class RestTables:
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Row | None] = _NONE,
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
@@ -208,20 +215,20 @@ class RestTables:
             self._drop_schema(schema, must=schema in drop_schemas)
         at("rows_changed")
 
-    def _require(self, requires: Mapping[Identifier, Row | None]) -> None:
+    def _require(self, requires: Mapping[Identifier, Pointer | None]) -> None:
         found = self.find(set(requires))
         for identifier, row in requires.items():
             if found.get(identifier) != row:
                 raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
 
-    def fate(self, swaps: Sequence[Swap]) -> Fate:
+    def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """What became of a series that did not end cleanly: all of it, nothing, or some."""
         done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
         return "unknown" if any(done) else "not made"
 
-    def register(self, row: Row) -> None:
+    def register(self, row: Pointer) -> None:
         """Put a table under a free name, at a metadata file that is there.
 
         Raises:
@@ -243,7 +250,7 @@ class RestTables:
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, MetadataChange]],
+        changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
         """MetadataChange the metadata of tables.
@@ -275,7 +282,9 @@ class RestTables:
 
     # Inner parts
 
-    def _put(self, before: Row | None, after: Row, documents: Mapping[str, md.Document]) -> None:
+    def _put(
+        self, before: Pointer | None, after: Pointer, documents: Mapping[str, md.Document]
+    ) -> None:
         document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
             raise CatalogError(
@@ -290,7 +299,7 @@ class RestTables:
             self._drop(before)
         self.register(after)
 
-    def _put_view(self, before: Row | None, after: Row, document: md.Document) -> None:
+    def _put_view(self, before: Pointer | None, after: Pointer, document: md.Document) -> None:
         schema, name = map(_part, after.identifier)
         if before is not None:
             live = self.document(before.location) or self._read(before.location)
@@ -313,7 +322,7 @@ class RestTables:
             answer = self._send("POST", f"namespaces/{schema}/views", json=body)
         self._committed(answer, ".".join(after.identifier))
 
-    def _drop(self, row: Row) -> None:
+    def _drop(self, row: Pointer) -> None:
         schema, name = map(_part, row.identifier)
         answer = self._send(
             "DELETE",
@@ -335,7 +344,7 @@ class RestTables:
         if answer.status_code != 404:
             self._must(answer)
 
-    def _is_made(self, swap: Swap) -> bool:
+    def _is_made(self, swap: PointerUpdate) -> bool:
         row = swap.after or swap.before
         assert row is not None
         found = self.get(row.identifier)
@@ -347,13 +356,13 @@ class RestTables:
             return swap.change.is_made(self.document(found.location) or self._read(found.location))
         return found.location == row.location
 
-    def _table(self, identifier: Identifier) -> Row | None:
+    def _table(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "table")
 
-    def _view(self, identifier: Identifier) -> Row | None:
+    def _view(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "view") if self._has_views else None
 
-    def _load(self, identifier: Identifier, kind: Kind) -> Row | None:
+    def _load(self, identifier: Identifier, kind: Kind) -> Pointer | None:
         schema, name = map(_part, identifier)
         answer = self._send("GET", f"namespaces/{schema}/{kind}s/{name}")
         # A catalog that keeps views among its tables says so by refusing to load one as a table.
@@ -366,7 +375,7 @@ class RestTables:
             self._documents.move_to_end(location)
             while len(self._documents) > _DOCUMENTS:
                 self._documents.popitem(last=False)
-        return Row(identifier, kind, location)
+        return Pointer(identifier, kind, location)
 
     def _read(self, location: str) -> md.Document:
         return md.parse(self._files.read(location))
@@ -456,7 +465,7 @@ def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
         ) from error
 
 
-def _require_expressible(row: Row, change: MetadataChange) -> None:
+def _require_expressible(row: Pointer, change: MetadataChange) -> None:
     if change.refusal is not None:
         raise CatalogError(
             f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {change.refusal}. "
@@ -464,7 +473,7 @@ def _require_expressible(row: Row, change: MetadataChange) -> None:
         )
 
 
-def _body(row: Row, change: MetadataChange) -> dict[str, Any]:
+def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
     return {
         "identifier": _named(row.identifier),
         "requirements": change.requirements,
