@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sparkwap.catalog.updates import current_version
 from vocabulary.rest import RestServer, running_rest_server
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.rest_backend import MULTI_TABLE
