@@ -713,7 +713,7 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/publish/sequential.py",
+        "sparkwap/publish/sequential_moves.py",
         (
             "a table that others have moved on is not ours to move",
             "PublishPort._position_in_place",
@@ -831,17 +831,17 @@ KEEPING: tuple[Guard, ...] = (
         ),
     ),
     *guards_of(
-        "sparkwap/publish/series.py",
+        "sparkwap/publish/sequential_publish.py",
         (
             "nothing moves before the journal is written",
-            "Series.publish",
+            "SequentialPublish.publish",
             'ledger.append([*(one for one in appends if one.table != "runs"), intended])',
             "pass",
             "catalog/test_series.py::test_nothing_moves_before_the_journal_is_written",
         ),
         (
             "a rollback by a series looks first",
-            "Series.roll_back",
+            "SequentialPublish.roll_back",
             "plans = self._at.plan(undoer.plan, entries, RollbackRefused)",
             "plans = []",
             "catalog/test_series.py::test_a_rollback_looks_at_all_before_it_moves_one",

@@ -41,7 +41,7 @@ from sparkwap.publish.staging import (
 )
 
 if TYPE_CHECKING:
-    from sparkwap.publish.series import Series
+    from sparkwap.publish.sequential_publish import SequentialPublish
 
 
 class Publishing:
@@ -52,11 +52,11 @@ class Publishing:
         self._store = at.store
 
     @property
-    def _series(self) -> Series:
+    def _series(self) -> SequentialPublish:
         # Here, as few catalogs need it, and it takes a while to import.
-        from sparkwap.publish.series import Series
+        from sparkwap.publish.sequential_publish import SequentialPublish
 
-        return Series(self._at)
+        return SequentialPublish(self._at)
 
     def publish(
         self,

@@ -23,7 +23,7 @@ from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
-from sparkwap.publish import sequential
+from sparkwap.publish import sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.runs.operations import Operations
 
@@ -122,7 +122,7 @@ def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose catalog changes one thing at a time."""
     bench.lake._store = Store(OneByOne(bench.lake.store.backend))
     # Nobody is waited for.
-    monkeypatch.setattr(sequential, "pause", lambda attempt: None)
+    monkeypatch.setattr(sequential_moves, "pause", lambda attempt: None)
     return bench
 
 
@@ -462,8 +462,10 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     expected = {**OLD, moved: [1, 9]}
     assert seen(slow) == expected
     # A process that has stood still meanwhile plans anew, on what the table is now.
-    journal = sequential.journal_of(next(r for r in journals(slow) if r["state"] == "intended"))
-    port = sequential.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    journal = sequential_moves.journal_of(
+        next(r for r in journals(slow) if r["state"] == "intended")
+    )
+    port = sequential_moves.PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
     with pytest.raises(jn.Moved, match="the publish is undone"):
         port.forward([move])
@@ -523,15 +525,15 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
 # -- one step, and others between the look and the deed ------------------------------------------
 
 
-def port_of(bench: Bench, item: Item) -> tuple[sequential.PublishPort, jn.Move]:
+def port_of(bench: Bench, item: Item) -> tuple[sequential_moves.PublishPort, jn.Move]:
     """The publish of one item, as its journal has it."""
     store = bench.lake.store
-    rows = store.backend.find(sequential.names_of([item]))
+    rows = store.backend.find(sequential_moves.names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
-    (move,) = sequential.moves_of([plan], [item], store.load)
+    (move,) = sequential_moves.moves_of([plan], [item], store.load)
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
-    return sequential.PublishPort(store, journal, schemas), move
+    return sequential_moves.PublishPort(store, journal, schemas), move
 
 
 def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
@@ -598,8 +600,8 @@ def test_what_came_of_it_is_told() -> None:
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}
-    sequential.outcome_or_raise(journal, jn.Outcome("completed"), {})
+    sequential_moves.outcome_or_raise(journal, jn.Outcome("completed"), {})
     with pytest.raises(PublishRefused):
-        sequential.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
     with pytest.raises(PublishTorn):
-        sequential.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)
