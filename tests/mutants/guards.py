@@ -928,7 +928,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             "tags of the gate are no branches",
             "branch_problem",
-            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):",
+            "if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _ABORT_TAG_PREFIX)):",
             "if False:",
             "test_names.py::test_an_illegal_branch_is_refused_with_the_rule",
         ),

@@ -26,7 +26,7 @@ from sparkwap.core.names import (
     branch_of_base_tag,
     is_publish_tag,
     is_run_branch,
-    publish_of_fence_tag,
+    publish_of_abort_tag,
 )
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
@@ -136,7 +136,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
 
 
 _EARLY = datetime.min.replace(tzinfo=UTC)
-_FENCE_KEEPS = timedelta(days=1)
+_ABORT_TAG_KEEPS = timedelta(days=1)
 """Longer than a server may be at work on one request, and a process stand still."""
 
 
@@ -174,17 +174,17 @@ def _tags(
     refs, main = md.refs_of(document), md.main_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
     for name, ref in refs.items():
-        branch, fenced = branch_of_base_tag(name), publish_of_fence_tag(name)
-        if fenced is not None and ref.type == "tag":
+        branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
+        if aborted is not None and ref.type == "tag":
             yield TagFact(
                 ".".join(identifier),
                 name,
                 None,
                 needed=False,
-                since=undone.get(fenced),
-                keeps=_FENCE_KEEPS,
+                since=undone.get(aborted),
+                keeps=_ABORT_TAG_KEEPS,
                 in_use=using[0] if using else None,
-                fence=True,
+                aborted=True,
             )
             continue
         if ref.type != "tag" or not (branch or is_publish_tag(name)):

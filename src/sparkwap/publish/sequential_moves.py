@@ -77,7 +77,7 @@ class PublishPort:
         self._backend = rest_of(store)
         self._journal = journal
         self._schemas = schemas
-        self._fence = names.fence_tag(journal.publish_id)
+        self._abort_tag = names.abort_tag(journal.publish_id)
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
@@ -89,7 +89,7 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            steps = [self._unfenced(*self._step(move, self._find(move))) for move in in_place]
+            steps = [self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
@@ -240,11 +240,11 @@ class PublishPort:
         swap = PointerUpdate(rows.get(move.identifier), after)
         self._backend.apply([swap], documents={location: document})
 
-    def _unfenced(self, row: Pointer, change: MetadataChange) -> tuple[Pointer, MetadataChange]:
+    def _require_not_aborted(self, row: Pointer, change: MetadataChange) -> tuple[Pointer, MetadataChange]:
         """The step, under the requirement that nobody undoes the publish meanwhile."""
-        if self._fence in md.refs_of(change.base):
+        if self._abort_tag in md.refs_of(change.base):
             raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
-        return row, change.holding(self._fence)
+        return row, change.holding(self._abort_tag)
 
     # Back
 
@@ -255,7 +255,7 @@ class PublishPort:
         if md.identity(document) != move.uuid:
             return
         if not self._has_tag(move, document):
-            self._put_fence(move, live, document)
+            self._put_abort_tag(move, live, document)
             return
         if md.main_of(document) != move.entry.candidate:
             raise Conflict(None, f"{'.'.join(move.identifier)} moved on meanwhile")
@@ -264,25 +264,25 @@ class PublishPort:
             base = self._store.load(str(move.entry.base_metadata_location))
             change = difference(document, restore(document, base, document))
         change = self._main_back(move.entry, change.remove_refs(self._journal.tag))
-        self._backend.evolve([(live, self._fenced(move, change))])
+        self._backend.evolve([(live, self._with_abort_tag(move, change))])
 
-    def _put_fence(self, move: jn.Move, live: Pointer, document: md.Document) -> None:
+    def _put_abort_tag(self, move: jn.Move, live: Pointer, document: md.Document) -> None:
         """Keep a table that looks untouched from what may still be on its way to it.
 
         A server may be at work on a request of ours long after it has failed to answer, and a
-        process that was stopped may go on. Both require that the fence is not there.
+        process that was stopped may go on. Both require that the abort tag is not there.
         """
-        if self._fence in md.refs_of(document):
+        if self._abort_tag in md.refs_of(document):
             return
         # With the receipt, as a change of columns alone does not move `main`.
-        change = self._fenced(move, MetadataChange(document)).holding(self._journal.tag)
+        change = self._with_abort_tag(move, MetadataChange(document)).holding(self._journal.tag)
         self._backend.evolve([(live, change)])
 
-    def _fenced(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
-        """With the fence on a snapshot that the table has; without one there can be no tag."""
+    def _with_abort_tag(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
+        """With the abort tag on a snapshot that the table has; without one there can be no tag."""
         for snapshot in (move.entry.base, move.entry.candidate):
             if snapshot is not None and md.snapshot(change.base, snapshot) is not None:
-                return change.tag(self._fence, snapshot)
+                return change.tag(self._abort_tag, snapshot)
         return change
 
     def _main_back(self, entry: PublishedEntry, change: MetadataChange) -> MetadataChange:

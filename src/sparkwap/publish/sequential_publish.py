@@ -1,4 +1,4 @@
-"""Publish and rollback on a catalog without transactions: a journalled series, see `journal`."""
+"""Publish and rollback on a catalog without transactions: table by table, see `journal`."""
 
 from __future__ import annotations
 

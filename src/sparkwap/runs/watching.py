@@ -18,7 +18,7 @@ from sparkwap.catalog.planning import Differs, Load, snapshot_words
 from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_fence_tag
+from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_abort_tag
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, Change, Writer
 from sparkwap.publish.rollback import restore, with_helpers_of
 
@@ -399,4 +399,4 @@ def _last_of_others(document: md.Document, old: md.Document, own: Collection[int
 
 
 def _is_receipt(name: str) -> bool:
-    return is_publish_tag(name) or publish_of_fence_tag(name) is not None
+    return is_publish_tag(name) or publish_of_abort_tag(name) is not None

@@ -481,11 +481,11 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     with pytest.raises(PublishRefused):
         slow.publish(*items)
     found = branches.survey(slow.lake)
-    fences = [tag for tag in found.tags if tag.fence]
-    assert {tag.table for tag in fences} == {"s.a", "s.b", "s.c"}
+    aborted = [tag for tag in found.tags if tag.aborted]
+    assert {tag.table for tag in aborted} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]
     for hours, going in ((23, set()), (25, {"s.a", "s.b", "s.c"})):
-        plan = decide([], fences, Limits(), closed + timedelta(hours=hours))
+        plan = decide([], aborted, Limits(), closed + timedelta(hours=hours))
         assert {tag.table for tag in plan.tags} == going
 
 
@@ -512,7 +512,7 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     slow.lake.store.backend.evolve = evolve
     port.forward([move])
     port.back(move)
-    # It has the fence now, and gets no second one.
+    # It has the abort tag now, and gets no second one.
     port.back(move)
     slow.table("b", 1)
     port, move = port_of(slow, slow.candidate("b", 2))
