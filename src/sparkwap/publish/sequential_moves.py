@@ -89,7 +89,9 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            steps = [self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place]
+            steps = [
+                self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place
+            ]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
@@ -240,7 +242,9 @@ class PublishPort:
         swap = PointerUpdate(rows.get(move.identifier), after)
         self._backend.apply([swap], documents={location: document})
 
-    def _require_not_aborted(self, row: Pointer, change: MetadataChange) -> tuple[Pointer, MetadataChange]:
+    def _require_not_aborted(
+        self, row: Pointer, change: MetadataChange
+    ) -> tuple[Pointer, MetadataChange]:
         """The step, under the requirement that nobody undoes the publish meanwhile."""
         if self._abort_tag in md.refs_of(change.base):
             raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
