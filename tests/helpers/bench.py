@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.publish.lake import Lake
 
@@ -59,15 +60,15 @@ class Bench:
     def _first_write(self, identifier: Identifier, branch: str, *ids: int) -> int:
         """What Spark can and PyIceberg cannot: the first snapshot of a table, on a branch."""
         head = self.write(identifier, *ids, branch="main")
-        row = self.lake.store.rows.get(identifier)
+        row = self.lake.store.backend.get(identifier)
         assert row is not None
-        edit = md.Edit(self.lake.store.load(row.location), row.location)
-        document = edit.branch(branch, head).remove_ref("main").put(snapshot_log=[]).build()
+        change = MetadataChange(self.lake.store.load(row.location)).branch(branch, head)
+        document = {**change.remove_refs("main").document(row.location), "snapshot-log": []}
         location = md.next_location(document, row.location)
-        self._commit(Swap(row, Row(identifier, "table", location)), document)
+        self._commit(PointerUpdate(row, Pointer(identifier, "table", location)), document)
         return head
 
-    def _commit(self, swap: Swap, document: Any) -> None:
+    def _commit(self, swap: PointerUpdate, document: Any) -> None:
         store = self.lake.store
         assert swap.after is not None
         files = store.write({swap.after.location: document})
@@ -111,8 +112,8 @@ class Bench:
             self.lake.ensure_schema(SIDE, BRANCH)
         location = f"{self.folder}/warehouse/{schema}/{name}"
         file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
-        standing = self.lake.store.rows.get((schema, name))
-        swap = Swap(standing, Row((schema, name), "view", file))
+        standing = self.lake.store.backend.get((schema, name))
+        swap = PointerUpdate(standing, Pointer((schema, name), "view", file))
         self._commit(swap, view_json(location, sql, namespace))
 
     def side(self, name: str, expected: str | None = None) -> SideItem:
@@ -137,7 +138,7 @@ class Bench:
 
     def pointers(self) -> dict[Identifier, str]:
         """All rows outside the ledger."""
-        rows = self.lake.store.rows.all()
+        rows = self.lake.store.backend.all()
         return {r.identifier: r.location for r in rows if r.identifier[0] != "wap_ledger"}
 
     def files(self) -> set[str]:

@@ -92,7 +92,7 @@ class Look:
         self._nodes = nodes
         self._request = request
         self._journal = journal
-        self._states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
+        self._states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         self._open_branches: Sequence[OpenBranch] = self._lake.branches.all()
 
     def find(self) -> Found:

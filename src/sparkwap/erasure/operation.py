@@ -301,7 +301,7 @@ class Erasure:
         path: Path,
         forgotten: Sequence[forgetting.Expired],
     ) -> list[str]:
-        states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
+        states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)
         paths = self._files.paths()
         proof = self._files.scan(scanner, paths)
@@ -322,7 +322,7 @@ class Erasure:
             of_server=[file.path for file in of_server.holding],
             shared=found.shared,
             not_reached=report.not_reached(
-                catalog_server=not self._lake.store.rows.takes_files,
+                catalog_server=not self._lake.store.backend.takes_files,
                 spark_server=self._spark_elsewhere,
             ),
         )

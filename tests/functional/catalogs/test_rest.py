@@ -18,7 +18,7 @@ from pyiceberg.catalog import load_catalog
 
 from dbt.adapters.sparkwap import connections
 from sparkwap import cli, server
-from sparkwap.catalog.rest import MULTI_TABLE
+from sparkwap.catalog.rest_backend import MULTI_TABLE
 
 FILES = {
     "models/orders.sql": """

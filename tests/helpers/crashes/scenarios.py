@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core import steps
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
@@ -132,7 +132,9 @@ def _view(run: Run) -> None:
     location = f"{run.lake.properties['warehouse']}/{side}/{VIEW[1]}"
     file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
     run.lake.store.files.write(file, json.dumps(_view_document(location, side)).encode())
-    run.lake.store.rows.apply([Swap(None, Row((side, VIEW[1]), "view", file))], documents={})
+    run.lake.store.backend.apply(
+        [PointerUpdate(None, Pointer((side, VIEW[1]), "view", file))], documents={}
+    )
 
 
 def _view_document(location: str, side: str) -> dict[str, Any]:

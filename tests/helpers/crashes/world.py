@@ -20,7 +20,7 @@ from helpers.crashes.injector import InjectedFault, inject
 from helpers.crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
 from helpers.lake import Reader
 from helpers.rest import RestServer
-from sparkwap.catalog.rest import MULTI_TABLE
+from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core import steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.publish.lake import Lake

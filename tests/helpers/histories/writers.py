@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Conflict, Row, Swap
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
@@ -123,7 +123,7 @@ def _compact(lake: Lake, name: str) -> None:
     count = len(table.scan().to_arrow())
     with table.transaction() as transaction:
         transaction.overwrite(table.scan().to_arrow())
-    row = lake.store.rows.find([(SCHEMA, name)])[(SCHEMA, name)]
+    row = lake.store.backend.find([(SCHEMA, name)])[(SCHEMA, name)]
     document = lake.store.load(row.location)
     # PyIceberg writes a delete and an append; a compaction is one snapshot of both.
     summary = {"added-records": count, "deleted-records": count, "total-records": count}
@@ -140,4 +140,6 @@ def _compact(lake: Lake, name: str) -> None:
     document = {**document, "snapshots": entries}
     location = md.next_location(document, row.location)
     lake.store.write({location: document})
-    lake.store.rows.apply([Swap(row, Row(row.identifier, "table", location))], documents={})
+    lake.store.backend.apply(
+        [PointerUpdate(row, Pointer(row.identifier, "table", location))], documents={}
+    )

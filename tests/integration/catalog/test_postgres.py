@@ -15,7 +15,7 @@ from helpers.postgres import running_postgres
 
 from sparkwap.catalog import LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core import steps
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits
@@ -161,7 +161,7 @@ def test_two_publishes_that_read_each_others_table(pg: Bench) -> None:
 def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
     from sqlalchemy import text
 
-    with pg.lake.store.rows.engine.begin() as connection:
+    with pg.lake.store.backend.engine.begin() as connection:
         connection.execute(text("drop table iceberg_tables"))
         connection.execute(text("drop table iceberg_namespace_properties"))
     failures: list[Exception] = []
@@ -183,13 +183,13 @@ def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_commit_that_is_still_on_its_way_is_waited_for(pg: Bench, committed: bool) -> None:
     """The client has lost the server, which is still busy with the transaction."""
-    row = pg.lake.store.rows.get(pg.table("a", 1))
-    moved = Swap(row, Row(row.identifier, "table", f"{row.location}.new"))
+    row = pg.lake.store.backend.get(pg.table("a", 1))
+    moved = PointerUpdate(row, Pointer(row.identifier, "table", f"{row.location}.new"))
     holding, ending = threading.Event(), threading.Event()
 
     def in_flight() -> None:
-        with suppress(ZeroDivisionError), pg.lake.store.rows.transaction() as connection:
-            pg.lake.store.rows._apply_one(connection, moved)
+        with suppress(ZeroDivisionError), pg.lake.store.backend.transaction() as connection:
+            pg.lake.store.backend._apply_one(connection, moved)
             holding.set()
             ending.wait(10)
             if not committed:
@@ -199,7 +199,7 @@ def test_a_commit_that_is_still_on_its_way_is_waited_for(pg: Bench, committed: b
     thread.start()
     holding.wait(10)
     threading.Timer(0.5, ending.set).start()
-    assert pg.lake.store.rows.fate([moved]) == ("made" if committed else "not made")
+    assert pg.lake.store.backend.fate([moved]) == ("made" if committed else "not made")
     thread.join()
 
 

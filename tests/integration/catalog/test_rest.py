@@ -13,11 +13,11 @@ from helpers.rest import RestServer, running_rest_server
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
-from sparkwap.catalog.rest import MULTI_TABLE
-from sparkwap.catalog.rows import Unanswered
-from sparkwap.catalog.updates import current_version
+from sparkwap.catalog.rest_backend import MULTI_TABLE
+from sparkwap.catalog.sql_backend import Unanswered
 from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance import expiry
 
@@ -87,7 +87,7 @@ class Died(BaseException):
 
 def _changes(bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
     """Call ``before(method, path, send)`` in the place of each request that changes something."""
-    rows = bench.lake.store.rows
+    rows = bench.lake.store.backend
     send = rows._send
 
     def instead(method: str, path: str, **more: Any) -> Any:
@@ -113,7 +113,7 @@ def test_a_schema_is_asked_for_again_where_the_server_fails(
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     _changes(rest, monkeypatch, failing)
     rest.lake.ensure_schema("s__pr_9", "pr_9")
-    assert rest.lake.store.rows.side_schemas()["s__pr_9"] == "pr_9"
+    assert rest.lake.store.backend.side_schemas()["s__pr_9"] == "pr_9"
     left[0] = 99
     with pytest.raises(CatalogError, match="refused a request"):
         rest.lake.ensure_schema("s__pr_8", "pr_8")
@@ -144,7 +144,7 @@ def test_dying_after_any_request_leaves_all_or_nothing_to_the_next_command(
     ended = False
     recovered = 0
     # Each third request, from another one on for each form; all of them in the soak.
-    first, step = (0, 1) if os.environ.get("SOAK") else (rest.lake.store.rows.multi_table, 3)
+    first, step = (0, 1) if os.environ.get("SOAK") else (rest.lake.store.backend.multi_table, 3)
     for last in range(first, 60, step):
         for schema in rest.lake.schemas():
             rest.lake.drop_schema(schema, purge=True)
@@ -189,7 +189,7 @@ def test_dying_after_any_request_leaves_all_or_nothing_to_the_next_command(
 def test_a_server_that_applies_half_of_a_commit_is_found_out(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not rest.lake.store.rows.multi_table:
+    if not rest.lake.store.backend.multi_table:
         pytest.skip("only where several tables are committed together")
     items = _everything(rest)
     halved = []
@@ -373,7 +373,7 @@ def test_force_that_dies_is_completed_by_the_next_command(
 def _expired(rest: Bench) -> tuple[Any, set[str]]:
     """What the table is after an expiry, and the files that nothing refers to."""
     expiry.expire(rest.lake, ("s", "a"), RUN)
-    row = rest.lake.store.rows.get(("s", "a"))
+    row = rest.lake.store.backend.get(("s", "a"))
     files = expiry.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
     left = expiry.unreachable(files, expiry.reachable(rest.lake))
     return rest.lake.store.load(row.location), set(left)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers.bench import BRANCH, TAG, Bench
 
-from sparkwap.catalog.rows import Rows
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.publish.lake import Lake
 
 
@@ -20,15 +20,15 @@ def test_killed_in_the_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch
     before = bench.pointers()
     child = os.fork()
     if child == 0:
-        lake, real, calls = Lake("lake", bench.properties), Rows._apply_one, []
+        lake, real, calls = Lake("lake", bench.properties), SqlBackend._apply_one, []
 
-        def die_at_the_second(self: Rows, connection: Any, swap: Any) -> None:
+        def die_at_the_second(self: SqlBackend, connection: Any, swap: Any) -> None:
             calls.append(swap)
             if len(calls) == 2:
                 os._exit(9)
             real(self, connection, swap)
 
-        monkeypatch.setattr(Rows, "_apply_one", die_at_the_second)
+        monkeypatch.setattr(SqlBackend, "_apply_one", die_at_the_second)
         lake.publishing.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

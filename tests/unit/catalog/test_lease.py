@@ -127,8 +127,8 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_renewals(
 
 def test_what_another_version_wrote_is_no_error(lake: Lake) -> None:
     lake.ensure_schema("wap_ledger")
-    with lake.store.rows.transaction() as connection:
-        lake.store.rows.put_property(connection, "wap_ledger", "wap.lease.x", '{"novel": 1}')
+    with lake.store.backend.transaction() as connection:
+        lake.store.backend.put_property(connection, "wap_ledger", "wap.lease.x", '{"novel": 1}')
     assert lake.leases.all() == []
 
 
@@ -152,9 +152,9 @@ def test_machines_whose_clocks_differ_agree_on_who_lives(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database's clock is five days ahead of this machine's."""
-    clock = lake.store.rows.clock
+    clock = lake.store.backend.clock
     ahead = 5 * 86_400
-    monkeypatch.setattr(lake.store.rows, "clock", lambda connection: clock(connection) + ahead)
+    monkeypatch.setattr(lake.store.backend, "clock", lambda connection: clock(connection) + ahead)
     taken = lake.leases.take(LEASE)
     assert leasing.alive(taken, lake.leases.now())
     renewed = lake.leases.renew(taken)

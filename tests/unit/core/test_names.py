@@ -21,9 +21,9 @@ def test_names_of_a_run() -> None:
     assert names.audit_branch(RUN, "pr_123") == "pr_123"
     assert names.publish_tag(RUN) == "wap_pub_1a2b3c4d"
     assert names.base_tag("pr_123") == "wap_base_pr_123"
-    assert names.fence_tag(RUN) == f"wap_undone_{RUN}"
-    assert names.publish_of_fence_tag(f"wap_undone_{RUN}") == RUN
-    assert names.publish_of_fence_tag("wap_pub_1a2b3c4d") is None
+    assert names.abort_tag(RUN) == f"wap_undone_{RUN}"
+    assert names.publish_of_abort_tag(f"wap_undone_{RUN}") == RUN
+    assert names.publish_of_abort_tag("wap_pub_1a2b3c4d") is None
     assert names.side_schema("insurance", "pr_123") == "insurance__pr_123"
 
 

@@ -19,7 +19,7 @@ from .conftest import BRANCH, Bench, rows
 
 
 def snapshot(bench: Bench, identifier: Identifier, ref: str) -> Snapshot:
-    row = bench.lake.store.rows.get(identifier)
+    row = bench.lake.store.backend.get(identifier)
     assert row is not None
     document = bench.lake.store.load(row.location)
     found = md.snapshot(document, md.refs_of(document)[ref].snapshot_id)

@@ -72,7 +72,7 @@ def test_a_base_tag_goes_with_its_branch_or_when_it_is_left_over() -> None:
         (TagFact("s.t", "r", None, False, ago(days=9999), None), False),
         (TagFact("s.t", "r", None, False, None, timedelta(days=90)), False),
         (TagFact("s.t", "r", None, False, ago(days=91), timedelta(days=90), "in use"), False),
-        (TagFact("s.t", "r", None, False, ago(days=2), timedelta(days=1), fence=True), True),
+        (TagFact("s.t", "r", None, False, ago(days=2), timedelta(days=1), aborted=True), True),
     ],
 )
 def test_a_receipt_stays_as_long_as_it_was_meant_to(tag: TagFact, goes: bool) -> None:

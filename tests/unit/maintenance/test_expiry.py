@@ -27,7 +27,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def document(lake: Lake) -> md.Document:
-    row = lake.store.rows.get(PEOPLE_TABLE)
+    row = lake.store.backend.get(PEOPLE_TABLE)
     assert row is not None
     return lake.store.load(row.location)
 
@@ -90,9 +90,9 @@ def test_a_table_that_lost_all_rows_can_be_read_and_written(lake: Lake) -> None:
 def test_again_is_nothing(lake: Lake) -> None:
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
-    before = lake.store.rows.get(PEOPLE_TABLE)
+    before = lake.store.backend.get(PEOPLE_TABLE)
     assert expiry.expire(lake, PEOPLE_TABLE, RUN).snapshots == 0
-    assert lake.store.rows.get(PEOPLE_TABLE) == before
+    assert lake.store.backend.get(PEOPLE_TABLE) == before
 
 
 def test_the_receipt_of_main_stays(lake: Lake) -> None:

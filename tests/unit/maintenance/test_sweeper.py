@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from sparkwap.catalog import BranchItem, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
@@ -45,11 +46,11 @@ Bench = Any
 @pytest.fixture
 def later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets days pass by the catalog's clock."""
-    clock = bench.lake.store.rows.clock
+    clock = bench.lake.store.backend.clock
 
     def pass_days(days: float) -> None:
         monkeypatch.setattr(
-            bench.lake.store.rows, "clock", lambda connection: clock(connection) + days * DAY
+            bench.lake.store.backend, "clock", lambda connection: clock(connection) + days * DAY
         )
 
     return pass_days
@@ -84,7 +85,7 @@ def swept(report: Report) -> list[str]:
 def everything_readable(bench: Bench) -> dict[tuple[str, str], list[int]]:
     """The rows of all tables, read from their files, through every branch, tag and snapshot."""
     found = {}
-    for row in bench.lake.store.rows.all():
+    for row in bench.lake.store.backend.all():
         if row.kind == "table" and row.identifier[0] != "wap_ledger":
             table = bench.lake.catalog.load_table(row.identifier)
             found[row.identifier] = table.scan().to_arrow().num_rows
@@ -529,20 +530,23 @@ def test_what_branches_tags_clones_copies_and_views_reach_stays(bench: Bench) ->
 
 def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> None:
     table = bench.table("a", 1)
-    row = bench.lake.store.rows.get(table)
+    row = bench.lake.store.backend.get(table)
     other = Lake("other", bench.properties)
     other.ensure_schema("s")
-    other.store.rows.apply([Swap(None, row)])
+    other.store.backend.apply([PointerUpdate(None, row)])
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
     document = bench.lake.store.load(bench.state(table).metadata_location)
     # As if this catalog had expired what the other one still reads.
     main = md.main_of(document)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {main}
-    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
+    less = {
+        **MetadataChange(document).remove_snapshots(gone).document(None),
+        "metadata-log": [],
+    }
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
-    now = bench.lake.store.rows.get(table)
-    bench.lake.store.rows.apply([Swap(now, Row(table, "table", location))])
+    now = bench.lake.store.backend.get(table)
+    bench.lake.store.backend.apply([PointerUpdate(now, Pointer(table, "table", location))])
     _age_all(bench)
     told = {file.path for one in sweeper(bench).look().found.folders for file in one.files}
     assert not [path for path in told if path.endswith(".parquet")]
@@ -685,18 +689,21 @@ def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
     document = bench.lake.store.load(bench.state(table).metadata_location)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {md.main_of(document)}
-    less = {**branches.without_snapshots(document, gone), "metadata-log": []}
+    less = {
+        **MetadataChange(document).remove_snapshots(gone).document(None),
+        "metadata-log": [],
+    }
     location = md.next_location(less, bench.state(table).metadata_location)
     bench.lake.store.write({location: less})
-    bench.lake.store.rows.apply(
-        [Swap(bench.lake.store.rows.get(table), Row(table, "table", location))]
+    bench.lake.store.backend.apply(
+        [PointerUpdate(bench.lake.store.backend.get(table), Pointer(table, "table", location))]
     )
     _age_all(bench)
     whole = orphans.delete
 
     def delete(*arguments: Any) -> Any:
-        now = bench.lake.store.rows.get(table)
-        bench.lake.store.rows.apply([Swap(now, Row(table, "table", first))])
+        now = bench.lake.store.backend.get(table)
+        bench.lake.store.backend.apply([PointerUpdate(now, Pointer(table, "table", first))])
         return whole(*arguments)
 
     monkeypatch.setattr(orphans, "delete", delete)

@@ -339,7 +339,7 @@ def test_a_branch_with_an_empty_side_schema_is_open(bench: Bench) -> None:
 
 def test_writers_that_read_first_wait_for_each_other(bench: Bench) -> None:
     bench.table("t", 1)
-    rows, failures = bench.lake.store.rows, []
+    rows, failures = bench.lake.store.backend, []
 
     def read_then_write() -> None:
         try:
@@ -402,14 +402,14 @@ def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None
     bench.lake.catalog.create_table(
         ("s", "t"), pa.schema({"id": pa.int64()}), properties={"format-version": "2"}
     )
-    row = bench.lake.store.rows.get(("s", "t"))
+    row = bench.lake.store.backend.get(("s", "t"))
     document = dict(bench.lake.store.load(row.location))
     document |= {"format-version": 3, "next-row-id": 7, "encryption-keys": [{"key-id": "x"}]}
     location = row.location.replace("00000", "00001")
     bench.lake.store.write({location: document})
-    from sparkwap.catalog.rows import Row, Swap
+    from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 
-    bench.lake.store.rows.apply([Swap(row, Row(row.identifier, "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(row.identifier, "table", location))])
     bench.lake.branches.open(("s", "t"), BRANCH)
     state = bench.state(("s", "t"))
     grown = bench.lake.store.load(state.metadata_location)

@@ -20,8 +20,9 @@ from sparkwap.catalog import (
     SideItem,
 )
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.rows import Row, Rows, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
@@ -172,13 +173,13 @@ def test_a_branch_that_is_called_like_the_receipt(bench: Bench) -> None:
 def test_a_clone_that_has_lost_its_rows(bench: Bench) -> None:
     bench.table("t", 1)
     bench.changed("t", 2)
-    row = bench.lake.store.rows.get((SIDE, "t"))
+    row = bench.lake.store.backend.get((SIDE, "t"))
     assert row is not None
-    edit = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref("main")
-    document = edit.put(snapshot_log=[]).build()
+    change = MetadataChange(bench.lake.store.load(row.location)).remove_refs("main")
+    document = {**change.document(row.location), "snapshot-log": []}
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
-    bench.lake.store.rows.apply([Swap(row, Row((SIDE, "t"), "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer((SIDE, "t"), "table", location))])
     with pytest.raises(PublishRefused, match="expected a snapshot on main, found no snapshot"):
         bench.publish(bench.side("t"))
     assert bench.read("t") == [1]
@@ -304,19 +305,19 @@ def _crash_before_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     def apply(*_args: Any, **_options: Any) -> None:
         raise _Crash
 
-    monkeypatch.setattr(Rows, "apply", apply)
+    monkeypatch.setattr(SqlBackend, "apply", apply)
 
 
 def _crash_in_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = Rows._apply_one, []
+    real, calls = SqlBackend._apply_one, []
 
-    def apply_one(self: Rows, connection: Any, swap: Any) -> None:
+    def apply_one(self: SqlBackend, connection: Any, swap: Any) -> None:
         calls.append(swap)
         if len(calls) == 3:
             raise _Crash
         real(self, connection, swap)
 
-    monkeypatch.setattr(Rows, "_apply_one", apply_one)
+    monkeypatch.setattr(SqlBackend, "_apply_one", apply_one)
 
 
 def _disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,17 +408,17 @@ def test_a_commit_between_staging_and_transaction(
     table = bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    real, tries = Rows.apply, []
+    real, tries = SqlBackend.apply, []
 
-    def apply(self: Rows, *args: Any, **options: Any) -> None:
+    def apply(self: SqlBackend, *args: Any, **options: Any) -> None:
         tries.append(1)
         if len(tries) == 1:
-            monkeypatch.setattr(Rows, "apply", real)
+            monkeypatch.setattr(SqlBackend, "apply", real)
             bench.lake.branches.open(table, "other")
-            monkeypatch.setattr(Rows, "apply", apply)
+            monkeypatch.setattr(SqlBackend, "apply", apply)
         real(self, *args, **options)
 
-    monkeypatch.setattr(Rows, "apply", apply)
+    monkeypatch.setattr(SqlBackend, "apply", apply)
     bench.publish(item)
     assert len(tries) == 2
     assert (bench.read("t"), "other" in bench.state(table).refs) == ([1, 2], True)
@@ -429,14 +430,14 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    from sparkwap.catalog.rows import Conflict
+    from sparkwap.catalog.sql_backend import Conflict
 
     def apply(*_args: Any, **_options: Any) -> None:
         raise Conflict(None, "the database is busy")
 
     before, files = bench.pointers(), bench.files()
     with monkeypatch.context() as context:
-        context.setattr(Rows, "apply", apply)
+        context.setattr(SqlBackend, "apply", apply)
         with pytest.raises(CatalogError, match="10 times in a row"):
             bench.publish(item)
     assert (bench.pointers(), bench.files()) == (before, files)
@@ -450,17 +451,17 @@ def test_a_connection_that_breaks_in_the_commit(
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    real, before, files = Rows.apply, bench.pointers(), bench.files()
+    real, before, files = SqlBackend.apply, bench.pointers(), bench.files()
 
-    def apply(self: Rows, *args: Any, **options: Any) -> None:
+    def apply(self: SqlBackend, *args: Any, **options: Any) -> None:
         if committed:
             real(self, *args, **options)
         if not reachable:
-            context.setattr(Rows, "fate", lambda *_: 1 / 0)
+            context.setattr(SqlBackend, "fate", lambda *_: 1 / 0)
         raise OperationalError("commit", {}, Exception("gone"), connection_invalidated=True)
 
     with monkeypatch.context() as context:
-        context.setattr(Rows, "apply", apply)
+        context.setattr(SqlBackend, "apply", apply)
         context.setattr("sparkwap.catalog.store._LOOK_WAITS_SECONDS", (0.0,))
         if committed and reachable:
             bench.publish(item)
@@ -550,7 +551,7 @@ def test_a_catalog_that_does_not_keep_its_word(
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    monkeypatch.setattr(Rows, "apply", lambda *_args, **_options: None)
+    monkeypatch.setattr(SqlBackend, "apply", lambda *_args, **_options: None)
     with pytest.raises(CatalogError, match=r"not as published: s\.t"):
         bench.publish(item)
 
@@ -564,16 +565,16 @@ def test_a_lost_answer_and_another_writer_since(
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]
     bench.lake.ledger.ensure({"publishes"})
-    real = Rows.apply
+    real = SqlBackend.apply
 
-    def apply(self: Rows, *args: Any, **options: Any) -> None:
-        monkeypatch.setattr(Rows, "apply", real)
+    def apply(self: SqlBackend, *args: Any, **options: Any) -> None:
+        monkeypatch.setattr(SqlBackend, "apply", real)
         if committed:
             real(self, *args, **options)
         Lake("lake", bench.properties).branches.open(("s", "a"), "other")
         raise OperationalError("commit", {}, Exception("gone"), connection_invalidated=True)
 
-    monkeypatch.setattr(Rows, "apply", apply)
+    monkeypatch.setattr(SqlBackend, "apply", apply)
     if committed:
         bench.publish(*items)
     else:

@@ -8,7 +8,8 @@ import pytest
 
 from sparkwap.catalog import PublishReceipt, RollbackRefused
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -72,13 +73,13 @@ def test_what_moved_on_stops_it(bench: Bench) -> None:
 def test_a_base_that_has_expired_stops_it(bench: Bench) -> None:
     receipt = _published(bench)
     base = next(e.base for e in receipt.entries if e.identifier == ("s", "a"))
-    row = bench.lake.store.rows.get(("s", "a"))
+    row = bench.lake.store.backend.get(("s", "a"))
     assert row is not None
     document = dict(bench.lake.store.load(row.location))
     document["snapshots"] = [s for s in document["snapshots"] if s["snapshot-id"] != base]
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
-    bench.lake.store.rows.apply([Swap(row, Row(("s", "a"), "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", "a"), "table", location))])
     with pytest.raises(RollbackRefused, match=r"base: expected snapshot .* that it has expired"):
         _rollback(bench, receipt)
 
@@ -136,11 +137,11 @@ def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> Non
     bench.new("n", 4)
     receipt = bench.publish(bench.side("n"))
     (entry,) = receipt.entries
-    row = bench.lake.store.rows.get(("s", "n"))
+    row = bench.lake.store.backend.get(("s", "n"))
     bench.table("other", 4)
-    other = bench.lake.store.rows.get(("s", "other"))
+    other = bench.lake.store.backend.get(("s", "other"))
     # With the very snapshot, as a copy of the table would have it.
-    document = md.Edit(bench.lake.store.load(row.location), None).build()
+    document = MetadataChange(bench.lake.store.load(row.location)).document(None)
     location = md.next_location(
         {**document, "location": bench.state(("s", "other")).location}, None
     )
@@ -150,7 +151,9 @@ def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> Non
         "table-uuid": "00000000-0000-4000-8000-000000000001",
     }
     bench.lake.store.write({location: document})
-    bench.lake.store.rows.apply([Swap(row, Row(("s", "n"), "table", location)), Swap(other, None)])
+    bench.lake.store.backend.apply(
+        [PointerUpdate(row, Pointer(("s", "n"), "table", location)), PointerUpdate(other, None)]
+    )
     assert bench.state(("s", "n")).main == entry.candidate
     with pytest.raises(RollbackRefused, match="what stands there"):
         _rollback(bench, receipt)
@@ -166,12 +169,13 @@ def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
     receipt = bench.publish(bench.candidate("a", 2))
     _rollback(bench, receipt)
     (entry,) = receipt.entries
-    row = bench.lake.store.rows.get(("s", "a"))
-    document = md.Edit(bench.lake.store.load(row.location), row.location).remove_ref(TAG).build()
+    row = bench.lake.store.backend.get(("s", "a"))
+    change = MetadataChange(bench.lake.store.load(row.location)).remove_refs(TAG)
+    document = change.document(row.location)
     left = [s for s in document["snapshots"] if s["snapshot-id"] != entry.candidate]
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: {**document, "snapshots": left}})
-    bench.lake.store.rows.apply([Swap(row, Row(("s", "a"), "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", "a"), "table", location))])
     with pytest.raises(RollbackRefused, match="that it has expired"):
         _reopen(bench, receipt)
     assert bench.lake.branches.all() == []

@@ -15,14 +15,15 @@ import pytest
 from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch
-from sparkwap.catalog.rest import RestTables, _change
-from sparkwap.catalog.rows import Conflict, Row, Rows, Swap, Unanswered
+from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
-from sparkwap.publish import sequential
+from sparkwap.publish import sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.runs.operations import Operations
 
@@ -34,7 +35,7 @@ NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "r": [5]}
 Bench = Any
 
 
-class OneByOne(RestTables):
+class OneByOne(RestBackend):
     """A SQL catalog that behaves as a REST catalog does, without its transactions.
 
     Attributes:
@@ -42,7 +43,7 @@ class OneByOne(RestTables):
         read: Called with the name after each look at it.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: SqlBackend) -> None:
         self._sql = rows
         self.name, self.properties, self.multi_table = rows.name, rows.properties, False
         self.before: Callable[[Identifier], None] = lambda identifier: None
@@ -53,12 +54,12 @@ class OneByOne(RestTables):
             setattr(self, method, getattr(rows, method))
         self._store = Store(rows)
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         row = self._sql.get(identifier)
         self.read(identifier)
         return row
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         # One after the other, and the live name before the one beside it.
         found = [self.get(identifier) for identifier in sorted(identifiers)]
         return {row.identifier: row for row in found if row is not None}
@@ -68,10 +69,10 @@ class OneByOne(RestTables):
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Row | None] | None = None,
+        requires: Mapping[Identifier, Pointer | None] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Any], None] = lambda part: None,
@@ -86,30 +87,30 @@ class OneByOne(RestTables):
         self._sql.apply([], drop_if_empty=drop_if_empty, drop_schemas=drop_schemas)
         at("rows_changed")
 
-    def register(self, row: Row) -> None:
-        self._swap(Swap(None, row))
+    def register(self, row: Pointer) -> None:
+        self._swap(PointerUpdate(None, row))
 
     def rename(self, before: Identifier, after: Identifier, kind: Any) -> None:
         row = self.get(before)
         if row is None:
             raise Conflict(None, f"{before} is gone")
-        self._swap(Swap(row, Row(after, kind, row.location)))
+        self._swap(PointerUpdate(row, Pointer(after, kind, row.location)))
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, md.Document, md.Document]],
+        changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
-        held: Collection[str] = (),
     ) -> None:
         # What is held needs no look, as each change is a swap of the whole file.
-        for row, before, after in changes:
-            if _change(row, before, after).updates:
+        for row, change in changes:
+            if change.refusal is None and change.posted:
+                after = change.document(row.location)
                 location = md.next_location(after, row.location)
                 self._store.write({location: after})
-                self._swap(Swap(row, Row(row.identifier, "table", location)))
+                self._swap(PointerUpdate(row, Pointer(row.identifier, "table", location)))
                 changed(row.identifier)
 
-    def _swap(self, swap: Swap) -> None:
+    def _swap(self, swap: PointerUpdate) -> None:
         row = swap.after or swap.before
         assert row is not None
         self.before(row.identifier)
@@ -119,9 +120,9 @@ class OneByOne(RestTables):
 @pytest.fixture
 def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose catalog changes one thing at a time."""
-    bench.lake._store = Store(OneByOne(bench.lake.store.rows))
+    bench.lake._store = Store(OneByOne(bench.lake.store.backend))
     # Nobody is waited for.
-    monkeypatch.setattr(sequential, "pause", lambda attempt: None)
+    monkeypatch.setattr(sequential_moves, "pause", lambda attempt: None)
     return bench
 
 
@@ -146,7 +147,7 @@ def once(bench: Bench, name: str, action: Callable[[], Any], change: int = 1) ->
         if identifier == ("s", name) and left:
             left.pop(0)()
 
-    bench.lake.store.rows.before = before
+    bench.lake.store.backend.before = before
 
 
 def append(bench: Bench, name: str, number: int = 9) -> Callable[[], Any]:
@@ -164,7 +165,7 @@ def die() -> None:
 def after_death(bench: Bench) -> Any:
     """The lake as the next command opens it."""
     lake = type(bench.lake)("lake", bench.properties)
-    lake._store = Store(OneByOne(lake.store.rows))  # type: ignore[arg-type]
+    lake._store = Store(OneByOne(lake.store.backend))  # type: ignore[arg-type]
     return lake
 
 
@@ -356,7 +357,7 @@ def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
         if identifier == ("s", name) and left:
             left.pop()()
 
-    lake.store.rows.read = read
+    lake.store.backend.read = read
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
@@ -443,10 +444,10 @@ def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
 def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
     """A server does not answer, and comes to its end with it after the publish is undone."""
     items = everything(slow)
-    rows = slow.lake.store.rows
+    rows = slow.lake.store.backend
     plain, on_its_way = rows._swap, []
 
-    def swap(one: Swap) -> None:
+    def swap(one: PointerUpdate) -> None:
         if one.after is not None and one.after.identifier == ("s", late) and not on_its_way:
             on_its_way.append(one)
             append(slow, moved)()
@@ -461,8 +462,10 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     expected = {**OLD, moved: [1, 9]}
     assert seen(slow) == expected
     # A process that has stood still meanwhile plans anew, on what the table is now.
-    journal = sequential.journal_of(next(r for r in journals(slow) if r["state"] == "intended"))
-    port = sequential.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    journal = sequential_moves.journal_of(
+        next(r for r in journals(slow) if r["state"] == "intended")
+    )
+    port = sequential_moves.PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
     with pytest.raises(jn.Moved, match="the publish is undone"):
         port.forward([move])
@@ -478,11 +481,11 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     with pytest.raises(PublishRefused):
         slow.publish(*items)
     found = branches.survey(slow.lake)
-    fences = [tag for tag in found.tags if tag.fence]
-    assert {tag.table for tag in fences} == {"s.a", "s.b", "s.c"}
+    aborted = [tag for tag in found.tags if tag.aborted]
+    assert {tag.table for tag in aborted} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]
     for hours, going in ((23, set()), (25, {"s.a", "s.b", "s.c"})):
-        plan = decide([], fences, Limits(), closed + timedelta(hours=hours))
+        plan = decide([], aborted, Limits(), closed + timedelta(hours=hours))
         assert {tag.table for tag in plan.tags} == going
 
 
@@ -498,41 +501,39 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     """A server has no swap of whole files: what must be as it was has to be named."""
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
-    row, before, after = port._step(move, port._find(move))
-    requirements = _change(row, before, after, held=["wap_undone_p"]).requirements
     absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
-    assert absent in requirements
-    asked: list[Collection[str]] = []
-    plain = slow.lake.store.rows.evolve
+    asked: list[MetadataChange] = []
+    plain = slow.lake.store.backend.evolve
 
-    def evolve(changes: Any, *more: Any, held: Collection[str] = ()) -> None:
-        asked.append(held)
-        plain(changes, *more, held=held)
+    def evolve(changes: Any, *more: Any) -> None:
+        asked.extend(change for _, change in changes)
+        plain(changes, *more)
 
-    slow.lake.store.rows.evolve = evolve
+    slow.lake.store.backend.evolve = evolve
     port.forward([move])
     port.back(move)
-    # It has the fence now, and gets no second one.
+    # It has the abort tag now, and gets no second one.
     port.back(move)
     slow.table("b", 1)
     port, move = port_of(slow, slow.candidate("b", 2))
     port.back(move)
-    assert asked == [("wap_undone_p",), (), (TAG,)]
+    assert [set(change.held) for change in asked] == [{"wap_undone_p"}, set(), {TAG}]
+    assert absent in asked[0].requirements
     assert (slow.read("a"), slow.read("b")) == ([1], [1])
 
 
 # -- one step, and others between the look and the deed ------------------------------------------
 
 
-def port_of(bench: Bench, item: Item) -> tuple[sequential.PublishPort, jn.Move]:
+def port_of(bench: Bench, item: Item) -> tuple[sequential_moves.PublishPort, jn.Move]:
     """The publish of one item, as its journal has it."""
     store = bench.lake.store
-    rows = store.rows.find(sequential.names_of([item]))
+    rows = store.backend.find(sequential_moves.names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
-    (move,) = sequential.moves_of([plan], [item], store.load)
+    (move,) = sequential_moves.moves_of([plan], [item], store.load)
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
-    return sequential.PublishPort(store, journal, schemas), move
+    return sequential_moves.PublishPort(store, journal, schemas), move
 
 
 def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
@@ -563,7 +564,7 @@ def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None
             moved.append("t")
             port.forward([move])
 
-    slow.lake.store.rows.read = read
+    slow.lake.store.backend.read = read
     assert port.position(move) in ("before", "after")
     assert port.position(move) == "after"
 
@@ -599,8 +600,8 @@ def test_what_came_of_it_is_told() -> None:
     journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}
-    sequential.outcome_or_raise(journal, jn.Outcome("completed"), {})
+    sequential_moves.outcome_or_raise(journal, jn.Outcome("completed"), {})
     with pytest.raises(PublishRefused):
-        sequential.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
     with pytest.raises(PublishTorn):
-        sequential.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)

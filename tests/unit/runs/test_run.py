@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import CommitUnknown, Identifier
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
@@ -896,7 +896,7 @@ def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
     text = {"type": "sql", "sql": sql, "dialect": "spark"}
     version = {"version-id": 1, "default-namespace": [], "representations": [text]}
     document = {"view-uuid": name, "current-version-id": 1, "versions": [version]}
-    swap = Swap(None, Row((schema, name), "view", file))
+    swap = PointerUpdate(None, Pointer((schema, name), "view", file))
     files = lake.store.write({file: document})
     lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
 

@@ -162,7 +162,7 @@ class Placement:
         The embedded server on the lake's own database is ours, and known to keep them apart.
         """
         command = self._command
-        if command.credentials.embedded and command.lake.store.rows.takes_files:
+        if command.credentials.embedded and command.lake.store.backend.takes_files:
             return
         with self._lock:
             if self._unsafe is None:

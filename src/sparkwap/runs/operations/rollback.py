@@ -82,7 +82,7 @@ class Rollback(Operation):
             raise torn.told(_what_stays(gate.lake, done, torn)) from torn
         gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
-        atomic = gate.lake.store.rows.atomic
+        atomic = gate.lake.store.backend.atomic
         how = "in one transaction" if atomic else "by a journal, one table after the other"
         yield (
             f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "

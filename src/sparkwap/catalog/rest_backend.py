@@ -1,6 +1,6 @@
-"""Iceberg's REST catalogs: the implementation of `pointers.Pointers` for them.
+"""REST catalogs: changes are posted as requirements and updates.
 
-The server writes all metadata, so a change is sent as updates under requirements (`updates`).
+The server writes all metadata, so what is posted is the change itself (`change`).
 Several tables change in one request where the server offers that; even then the caller has to
 look afterwards, as a server may offer it and not be atomic (Iceberg's own test server is one).
 """
@@ -11,15 +11,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog import updates
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import current_version, view_updates
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered, require_side_schema
+from sparkwap.catalog.sql_backend import (
+    Conflict,
+    Fate,
+    Pointer,
+    PointerUpdate,
+    Unanswered,
+    require_side_schema,
+)
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 
@@ -39,22 +46,14 @@ MULTI_TABLE = "wap.multi-table-commit"
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
-_NONE: Mapping[Identifier, Row | None] = {}
+_NONE: Mapping[Identifier, Pointer | None] = {}
 _DOCUMENTS = 500
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """A change of the metadata of one table."""
-
-    row: Row
-    change: updates.Change
-
-
-class RestTables:
+class RestBackend:
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
@@ -86,16 +85,16 @@ class RestTables:
 
     # Reading
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         """The row of one table or view."""
         return self._table(identifier) or self._view(identifier)
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """The rows of those that exist, a request or two for each."""
         rows = self._map(self.get, set(identifiers))
         return {row.identifier: row for row in rows if row is not None}
 
-    def members(self, schema: str) -> list[Row]:
+    def members(self, schema: str) -> list[Pointer]:
         """The rows of one schema."""
         found = self._map(
             lambda item: (
@@ -116,11 +115,11 @@ class RestTables:
         found: dict[str, Kind] = {one["name"]: "table" for one in tables}
         return found | {one["name"]: "view" for one in views}
 
-    def all(self) -> list[Row]:
+    def all(self) -> list[Pointer]:
         """All rows of the catalog."""
         return [row for schema in sorted(self.schemas()) for row in self.members(schema)]
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[Pointer]:
         """None: a server tells of its own catalog only."""
         return []
 
@@ -178,10 +177,10 @@ class RestTables:
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Row | None] = _NONE,
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
@@ -197,13 +196,13 @@ class RestTables:
             Unanswered: The server failed; see `fate`.
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
-        commits = [self._commit_of(s.before, s.after, documents) for s in swaps if _grows(s)]
-        others = [swap for swap in swaps if not _grows(swap)]
+        changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
+        others = [swap for swap in swaps if not swap.change]
         at("begun")
         self._require(requires)
         if guard is not None:
             guard(None)
-        self._commit([commit for commit in commits if commit.change.updates])
+        self.evolve(changes)
         for swap in others:
             if swap.after is not None:
                 self._put(swap.before, swap.after, documents)
@@ -214,20 +213,20 @@ class RestTables:
             self._drop_schema(schema, must=schema in drop_schemas)
         at("rows_changed")
 
-    def _require(self, requires: Mapping[Identifier, Row | None]) -> None:
+    def _require(self, requires: Mapping[Identifier, Pointer | None]) -> None:
         found = self.find(set(requires))
         for identifier, row in requires.items():
             if found.get(identifier) != row:
                 raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, md.Document]) -> Fate:
+    def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """What became of a series that did not end cleanly: all of it, nothing, or some."""
-        done = [self._is_made(swap, documents) for swap in swaps]
+        done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
         return "unknown" if any(done) else "not made"
 
-    def register(self, row: Row) -> None:
+    def register(self, row: Pointer) -> None:
         """Put a table under a free name, at a metadata file that is there.
 
         Raises:
@@ -249,53 +248,41 @@ class RestTables:
 
     def evolve(
         self,
-        changes: Sequence[tuple[Row, md.Document, md.Document]],
+        changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
-        held: Collection[str] = (),
     ) -> None:
-        """Change the metadata of tables: ``(row, document before, document after)`` of each.
+        """MetadataChange the metadata of tables.
 
         In one request where the server offers it; ``changed`` is called for each table as soon as
-        the server has said yes. Branches and tags in ``held`` must be as they were too, there or
-        not, though the change leaves them alone.
+        the server has said yes.
 
         Raises:
             Conflict: A requirement does not hold.
             Unanswered: The server failed.
             CatalogError: The change cannot be said in updates, or the server refuses it.
         """
-        made = [_Commit(row, _change(row, before, after, held)) for row, before, after in changes]
-        self._commit([commit for commit in made if commit.change.updates], changed)
+        for row, change in changes:
+            _require_expressible(row, change)
+        commits = [(row, _body(row, change)) for row, change in changes if change.posted]
+        if len(commits) > 1 and self.multi_table:
+            body = {"table-changes": [commit for _, commit in commits]}
+            answer = self._send("POST", "transactions/commit", json=body)
+            names = ", ".join(".".join(row.identifier) for row, _ in commits)
+            self._committed(answer, names)
+            for row, _ in commits:
+                changed(row.identifier)
+            return
+        for row, commit in commits:
+            schema, name = map(_part, row.identifier)
+            answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=commit)
+            self._committed(answer, ".".join(row.identifier))
+            changed(row.identifier)
 
     # Inner parts
 
-    def _commit_of(
-        self, before: Row | None, after: Row | None, documents: Mapping[str, md.Document]
-    ) -> _Commit:
-        assert before is not None and after is not None
-        old = self.document(before.location) or self._read(before.location)
-        return _Commit(before, _change(before, old, documents[after.location]))
-
-    def _commit(
-        self,
-        commits: Sequence[_Commit],
-        changed: Callable[[Identifier], None] = lambda identifier: None,
+    def _put(
+        self, before: Pointer | None, after: Pointer, documents: Mapping[str, md.Document]
     ) -> None:
-        if len(commits) > 1 and self.multi_table:
-            body = {"table-changes": [_body(commit) for commit in commits]}
-            answer = self._send("POST", "transactions/commit", json=body)
-            names = ", ".join(".".join(commit.row.identifier) for commit in commits)
-            self._committed(answer, names)
-            for commit in commits:
-                changed(commit.row.identifier)
-            return
-        for commit in commits:
-            schema, name = map(_part, commit.row.identifier)
-            answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=_body(commit))
-            self._committed(answer, ".".join(commit.row.identifier))
-            changed(commit.row.identifier)
-
-    def _put(self, before: Row | None, after: Row, documents: Mapping[str, md.Document]) -> None:
         document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
             raise CatalogError(
@@ -310,18 +297,18 @@ class RestTables:
             self._drop(before)
         self.register(after)
 
-    def _put_view(self, before: Row | None, after: Row, document: md.Document) -> None:
+    def _put_view(self, before: Pointer | None, after: Pointer, document: md.Document) -> None:
         schema, name = map(_part, after.identifier)
         if before is not None:
             live = self.document(before.location) or self._read(before.location)
             body: dict[str, Any] = {
                 "identifier": _named(after.identifier),
                 "requirements": [{"type": "assert-view-uuid", "uuid": md.identity(live)}],
-                "updates": updates.view_updates(live, document),
+                "updates": view_updates(live, document),
             }
             answer = self._send("POST", f"namespaces/{schema}/views/{name}", json=body)
         else:
-            version = updates.current_version(document)
+            version = current_version(document)
             found = [s for s in document["schemas"] if s["schema-id"] == version["schema-id"]]
             body = {
                 "name": after.identifier[1],
@@ -333,7 +320,7 @@ class RestTables:
             answer = self._send("POST", f"namespaces/{schema}/views", json=body)
         self._committed(answer, ".".join(after.identifier))
 
-    def _drop(self, row: Row) -> None:
+    def _drop(self, row: Pointer) -> None:
         schema, name = map(_part, row.identifier)
         answer = self._send(
             "DELETE",
@@ -355,7 +342,7 @@ class RestTables:
         if answer.status_code != 404:
             self._must(answer)
 
-    def _is_made(self, swap: Swap, documents: Mapping[str, md.Document]) -> bool:
+    def _is_made(self, swap: PointerUpdate) -> bool:
         row = swap.after or swap.before
         assert row is not None
         found = self.get(row.identifier)
@@ -363,19 +350,17 @@ class RestTables:
             return found is None
         if found is None:
             return False
-        if _grows(swap) and swap.before is not None:
-            old = self.document(swap.before.location) or self._read(swap.before.location)
-            now = self.document(found.location) or self._read(found.location)
-            return updates.made(old, documents[row.location], now)
+        if swap.change is not None:
+            return swap.change.is_made(self.document(found.location) or self._read(found.location))
         return found.location == row.location
 
-    def _table(self, identifier: Identifier) -> Row | None:
+    def _table(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "table")
 
-    def _view(self, identifier: Identifier) -> Row | None:
+    def _view(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "view") if self._has_views else None
 
-    def _load(self, identifier: Identifier, kind: Kind) -> Row | None:
+    def _load(self, identifier: Identifier, kind: Kind) -> Pointer | None:
         schema, name = map(_part, identifier)
         answer = self._send("GET", f"namespaces/{schema}/{kind}s/{name}")
         # A catalog that keeps views among its tables says so by refusing to load one as a table.
@@ -388,7 +373,7 @@ class RestTables:
             self._documents.move_to_end(location)
             while len(self._documents) > _DOCUMENTS:
                 self._documents.popitem(last=False)
-        return Row(identifier, kind, location)
+        return Pointer(identifier, kind, location)
 
     def _read(self, location: str) -> md.Document:
         return md.parse(self._files.read(location))
@@ -478,35 +463,19 @@ def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
         ) from error
 
 
-def _grows(swap: Swap) -> bool:
-    """Whether a swap changes a table in its place, and does not put another one there."""
-    before, after = swap.before, swap.after
-    return (
-        before is not None
-        and after is not None
-        and before.kind == after.kind == "table"
-        and before.identifier == after.identifier
-        and not swap.replaces
-    )
-
-
-def _change(
-    row: Row, before: md.Document, after: md.Document, held: Collection[str] = ()
-) -> updates.Change:
-    try:
-        return updates.change(before, after, held)
-    except updates.NotExpressible as problem:
+def _require_expressible(row: Pointer, change: MetadataChange) -> None:
+    if change.refusal is not None:
         raise CatalogError(
-            f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {problem}. It "
-            "stands as it was. Build it again on main as it is now with `dbt build`."
-        ) from problem
+            f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {change.refusal}. "
+            "It stands as it was. Build it again on main as it is now with `dbt build`."
+        )
 
 
-def _body(commit: _Commit) -> dict[str, Any]:
+def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
     return {
-        "identifier": _named(commit.row.identifier),
-        "requirements": list(commit.change.requirements),
-        "updates": list(commit.change.updates),
+        "identifier": _named(row.identifier),
+        "requirements": change.requirements,
+        "updates": change.posted,
     }
 
 

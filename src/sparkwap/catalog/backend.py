@@ -1,10 +1,10 @@
 """What the gate needs of a catalog, whatever its kind.
 
 A catalog maps names to tables and views, each of which one metadata document describes. The gate
-reads rows and documents, grows new documents, and asks the catalog to make a set of `Swap`s. There
-are two implementations: `rows.Rows`, a SQL catalog, where a document is a file of ours and a swap
-the move of a pointer to it, and `rest.RestTables`, where the catalog writes the documents and a
-swap is sent as the updates that lead to it.
+reads pointers and documents, says what changes (`change`), and asks the catalog for a set of
+`PointerUpdate`s. There are two implementations: `sql_backend.SqlBackend`, where a document is a
+file of ours and an update swaps the pointer to it, and `rest_backend.RestBackend`, where the
+catalog writes the documents and the change itself is posted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.catalog.rows import Fate, Row, Swap
+    from sparkwap.catalog.sql_backend import Fate, Pointer, PointerUpdate
     from sparkwap.core.steps import Part
 
 Load = Callable[[str], Document]
 
 
-class Pointers(Protocol):
+class CatalogBackend(Protocol):
     """A catalog's names and what they point to; safe for use by several threads."""
 
     name: str
@@ -42,22 +42,22 @@ class Pointers(Protocol):
     """True where all swaps of one `apply` are one transaction. False where they are a series, so
     that a publish needs a journal."""
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         """The row of one table or view."""
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """The rows of those that exist."""
 
-    def members(self, schema: str) -> list[Row]:
+    def members(self, schema: str) -> list[Pointer]:
         """The rows of one schema; none for a missing one."""
 
     def kinds(self, schema: str) -> dict[str, Kind]:
         """Name -> kind of a schema's members; none for a missing one."""
 
-    def all(self) -> list[Row]:
+    def all(self) -> list[Pointer]:
         """All rows of the catalog."""
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[Pointer]:
         """The rows of other catalogs that may share files with this one, as far as it knows."""
 
     def schemas(self) -> set[str]:
@@ -74,10 +74,10 @@ class Pointers(Protocol):
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, Document],
-        requires: Mapping[Identifier, Row | None] = ...,
+        requires: Mapping[Identifier, Pointer | None] = ...,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = ...,
@@ -87,7 +87,8 @@ class Pointers(Protocol):
 
         Args:
             swaps: The changes; no two of them on one row.
-            documents: The new documents by location, for catalogs that do not take files.
+            documents: The documents of new tables and views by location, for catalogs that do not
+                take files.
             requires: What must stand under these names, until the changes are made where the
                 catalog is ``atomic``, else when they begin.
             drop_if_empty: Schemas to drop if they have no member after the changes.
@@ -100,7 +101,7 @@ class Pointers(Protocol):
             Unanswered: The catalog failed; see `fate` for what became of the changes.
         """
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document]) -> Fate:
+    def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """What became of an `apply` that did not end cleanly."""
 
     def pyiceberg(self) -> Catalog:

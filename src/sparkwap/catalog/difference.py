@@ -1,28 +1,18 @@
-"""The step from one metadata document to the next, as the updates that REST catalogs take.
+"""The change that leads from one metadata document to another one. Pure.
 
-Pure. A SQL catalog takes a new metadata document as it is; a REST catalog writes its metadata
-itself and takes *updates* under *requirements*. The two are equivalent as far as this module can
-say what differs; what it cannot say, it refuses.
+For steps that are easier to say as a whole document: the merge of a clone into its table, a
+restored definition, an append that PyIceberg has made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import DERIVED_BY_SERVER, MetadataChange, Update, ref_map, set_field
 
-Update = Mapping[str, Any]
-
-_REF_FIELDS = (
-    "snapshot-id",
-    "type",
-    "max-ref-age-ms",
-    "max-snapshot-age-ms",
-    "min-snapshots-to-keep",
-)
-# Set by the server from what the updates say, or by the clock.
+# Fields that no update sets: a REST catalog derives them from the updates, or from its clock.
 _DERIVED = frozenset(
     {
         "current-snapshot-id",
@@ -47,82 +37,48 @@ _SAID = frozenset(
         "partition-specs",
         "partition-statistics",
         "properties",
-        "refs",
         "schemas",
         "snapshots",
         "sort-orders",
         "statistics",
-        "table-uuid",
     }
 )
 
 
-class NotExpressible(Exception):
-    """No updates lead from the one document to the other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """How a table's metadata changes.
-
-    Attributes:
-        requirements: What must be so for the change to be made.
-        updates: What is changed, in the order in which it is applied; empty for nothing.
-    """
-
-    requirements: Sequence[Update]
-    updates: Sequence[Update]
-
-
-def change(before: md.Document, after: md.Document, held: Collection[str] = ()) -> Change:
+def difference(before: md.Document, after: md.Document) -> MetadataChange:
     """The change from one document of a table to its successor.
 
-    Required is that it is the same table, that ``main`` and each branch and tag that is touched
-    or ``held`` are where they were, and, where the definition changes, that it is as it was. What
-    else others change meanwhile is theirs, and stays.
-
-    Raises:
-        NotExpressible: Something differs that updates cannot say.
+    Whatever differs is in it, so that `MetadataChange.document` always gives ``after``, apart from
+    the time of the change. What no update can say has a reason, see `MetadataChange.refusal`.
     """
-    if md.identity(before) != md.identity(after):
-        raise NotExpressible("it would become another table")
-    unknown = [
+    change = MetadataChange(
+        before,
+        (
+            *_properties(before, after),
+            *_definition(before, after),
+            *_snapshots_and_refs(before, after),
+            *_statistics(before, after),
+        ),
+    )
+    return change.then(*_unsaid(change.applied(0), after))
+
+
+def _unsaid(grown: md.Document, after: md.Document) -> list[Update]:
+    """The fields that still differ when all updates are applied."""
+    differing = [
         key
-        for key in {*before, *after} - _SAID - _DERIVED
-        if (before.get(key) or None) != (after.get(key) or None)
+        for key in sorted({*grown, *after})
+        if key != "refs" and _differ(grown.get(key), after.get(key))
     ]
-    if unknown:
-        raise NotExpressible(f"no update changes {', '.join(sorted(unknown))}")
-    definition = _definition(before, after)
-    refs, removed = _refs(before, after)
-    added, gone = _snapshots(before, after)
-    updates = [
-        *_properties(before, after),
-        *definition,
-        *added,
-        *refs,
-        *removed,
-        *gone,
-        *_statistics(before, after),
-    ]
-    if not updates:
-        return Change([], [])
-    touched = {md.MAIN, *held, *(update["ref-name"] for update in (*refs, *removed))}
-    requirements = [_same_table(before), *_same_refs(before, touched)]
-    if definition:
-        requirements += _same_definition(before)
-    return Change(requirements, updates)
+    return [set_field(key, after.get(key), _reason(key)) for key in differing]
 
 
-def made(before: md.Document, after: md.Document, found: md.Document) -> bool:
-    """Whether a table that was ``before`` has had the change to ``after``, whatever came later."""
-    refs = {name for name in {*_ref_map(before), *_ref_map(after)} if _moved(before, after, name)}
-    if refs:
-        return all(_ref_map(found).get(name) == _ref_map(after).get(name) for name in refs)
-    was, becomes, has = (md.properties_of(document) for document in (before, after, found))
-    changed = {key for key in {*was, *becomes} if was.get(key) != becomes.get(key)}
-    same = all(has.get(key) == becomes.get(key) for key in changed)
-    return same and md.definition(found) == md.definition(after)
+def _reason(field: str) -> str | None:
+    if field == "table-uuid":
+        return "it would become another table"
+    # Of those that updates set nothing but the order can differ still.
+    known = field in _DERIVED or field in _SAID
+    return DERIVED_BY_SERVER if known else f"no update changes {field}"
 
 
 def view_updates(live: md.Document, document: md.Document) -> list[Update]:
@@ -220,11 +176,11 @@ def _listed(
     becomes = {one[id_key]: one for one in after.get(key) or ()}
     changed = [one for one in was if one in becomes and _differ(was[one], becomes[one])]
     if changed or set(was) - set(becomes):
-        raise NotExpressible(f"{key} can be added to only")
+        return [set_field(key, after.get(key), f"{key} can be added to only")]
     added = sorted(set(becomes) - set(was))
     first = max(was, default=-1) + 1
     if added != list(range(first, first + len(added))):
-        raise NotExpressible(f"{key} were added on both sides")
+        return [set_field(key, after.get(key), f"{key} were added on both sides")]
     return [update(becomes[one]) for one in added]
 
 
@@ -245,98 +201,52 @@ def _current(
     return [{"action": action, field: after[key]}]
 
 
-def _snapshots(before: md.Document, after: md.Document) -> tuple[list[Update], list[Update]]:
+def _snapshots_and_refs(before: md.Document, after: md.Document) -> list[Update]:
+    """Snapshots come before the branches that are at them, and go after those."""
+    refs = _refs(before, after)
     was = {one["snapshot-id"]: one for one in before.get("snapshots") or ()}
     becomes = {one["snapshot-id"]: one for one in after.get("snapshots") or ()}
     if any(_differ(was[one], becomes[one]) for one in was if one in becomes):
-        raise NotExpressible("a snapshot would change")
+        return [set_field("snapshots", after["snapshots"], "a snapshot would change"), *refs]
     added = sorted((becomes[one] for one in set(becomes) - set(was)), key=_age)
     last = int(before.get("last-sequence-number") or 0)
     if any(_age(one)[0] <= last and one.get("parent-snapshot-id") for one in added):
-        # The catalog takes only snapshots that are newer than all that the table has.
-        raise NotExpressible("the table got other snapshots since")
+        # A REST catalog takes only snapshots that are newer than all that the table has.
+        reason = "the table got other snapshots since"
+        return [set_field("snapshots", after["snapshots"], reason), *refs]
     gone = sorted(set(was) - set(becomes))
-    return (
-        [{"action": "add-snapshot", "snapshot": one} for one in added],
-        [{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else [],
-    )
+    return [
+        *({"action": "add-snapshot", "snapshot": one} for one in added),
+        *refs,
+        *([{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else []),
+    ]
 
 
 def _age(snapshot: md.Document) -> tuple[int, int]:
     return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
 
 
-def _refs(before: md.Document, after: md.Document) -> tuple[list[Update], list[Update]]:
-    was, becomes = _ref_map(before), _ref_map(after)
+def _refs(before: md.Document, after: md.Document) -> list[Update]:
+    was, becomes = ref_map(before), ref_map(after)
     changed = sorted(name for name in becomes if was.get(name) != becomes[name])
-    return (
-        [{"action": "set-snapshot-ref", "ref-name": name, **becomes[name]} for name in changed],
-        [
-            {"action": "remove-snapshot-ref", "ref-name": name}
-            for name in sorted(set(was) - set(becomes))
-        ],
-    )
+    gone = sorted(set(was) - set(becomes))
+    return [
+        *({"action": "set-snapshot-ref", "ref-name": name, **becomes[name]} for name in changed),
+        *({"action": "remove-snapshot-ref", "ref-name": name} for name in gone),
+    ]
 
 
 def _statistics(before: md.Document, after: md.Document) -> list[Update]:
     present = {one["snapshot-id"] for one in after.get("snapshots") or ()}
+    updates: list[Update] = []
     for key in ("statistics", "partition-statistics"):
         was = {one["snapshot-id"]: one for one in before.get(key) or ()}
         becomes = {one["snapshot-id"]: one for one in after.get(key) or ()}
         lost = [one for one in was if one in present and one not in becomes]
         if lost or any(was.get(one) not in (None, becomes[one]) for one in becomes):
-            raise NotExpressible(f"{key} would change")
-    action = {"statistics": "set-statistics", "partition-statistics": "set-partition-statistics"}
-    updates: list[Update] = []
-    for key in action:
-        was_ids = {one["snapshot-id"] for one in before.get(key) or ()}
-        for one in after.get(key) or ():
-            if one["snapshot-id"] not in was_ids:
-                updates.append({"action": action[key], key: one})
+            updates.append(set_field(key, after.get(key), f"{key} would change"))
+        else:
+            updates += [
+                {"action": f"set-{key}", key: becomes[one]} for one in becomes if one not in was
+            ]
     return updates
-
-
-def _ref_map(document: md.Document) -> dict[str, dict[str, Any]]:
-    found = {
-        name: {key: ref[key] for key in _REF_FIELDS if ref.get(key) is not None}
-        for name, ref in (document.get("refs") or {}).items()
-    }
-    main = md.main_of(document)
-    if main is not None:
-        found.setdefault(md.MAIN, {"snapshot-id": main, "type": "branch"})
-    return found
-
-
-def _moved(before: md.Document, after: md.Document, name: str) -> bool:
-    return _ref_map(before).get(name) != _ref_map(after).get(name)
-
-
-def _same_table(before: md.Document) -> Update:
-    return {"type": "assert-table-uuid", "uuid": md.identity(before)}
-
-
-def _same_refs(before: md.Document, names: set[str]) -> list[Update]:
-    refs = _ref_map(before)
-    return [
-        {
-            "type": "assert-ref-snapshot-id",
-            "ref": name,
-            "snapshot-id": refs[name]["snapshot-id"] if name in refs else None,
-        }
-        for name in sorted(names)
-    ]
-
-
-def _same_definition(before: md.Document) -> list[Update]:
-    wanted = (
-        ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
-        ("assert-default-spec-id", "default-spec-id", "default-spec-id"),
-        ("assert-default-sort-order-id", "default-sort-order-id", "default-sort-order-id"),
-        ("assert-last-assigned-field-id", "last-assigned-field-id", "last-column-id"),
-        ("assert-last-assigned-partition-id", "last-assigned-partition-id", "last-partition-id"),
-    )
-    return [
-        {"type": kind, field: before[key]}
-        for kind, field, key in wanted
-        if before.get(key) is not None
-    ]

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog import updates, views
+from sparkwap.catalog import views
 from sparkwap.catalog.branches import empty_base
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import current_version, difference
 from sparkwap.catalog.model import (
     Identifier,
     Item,
@@ -31,8 +33,8 @@ from sparkwap.catalog.model import (
     SideItem,
 )
 from sparkwap.catalog.planning import Differs, Load, Plan
-from sparkwap.catalog.rest import RestTables
-from sparkwap.catalog.rows import Conflict, Row, Swap, Unanswered
+from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import wait_seconds
@@ -72,10 +74,10 @@ class PublishPort:
 
     def __init__(self, store: Store, journal: jn.Journal, schemas: Mapping[str, str]) -> None:
         self._store = store
-        self._rows = rest_of(store)
+        self._backend = rest_of(store)
         self._journal = journal
         self._schemas = schemas
-        self._fence = names.fence_tag(journal.publish_id)
+        self._abort_tag = names.abort_tag(journal.publish_id)
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
@@ -87,9 +89,10 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
-            steps = [self._step(move, self._find(move)) for move in in_place]
-            self._require_unfenced(steps)
-            self._rows.evolve(steps, changed, held=(self._fence,))
+            steps = [
+                self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place
+            ]
+            self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
                     continue
@@ -118,11 +121,11 @@ class PublishPort:
 
     # Where it is
 
-    def _find(self, move: jn.Move) -> Mapping[Identifier, Row]:
+    def _find(self, move: jn.Move) -> Mapping[Identifier, Pointer]:
         assert move.item is not None
-        return self._rows.find(names_of([move.item]))
+        return self._backend.find(names_of([move.item]))
 
-    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         if move.entry.how in ("branch", "clone"):
             return self._position_in_place(move, rows)
         if move.entry.how == "view":
@@ -130,7 +133,7 @@ class PublishPort:
             return "after" if published else self._before(move, rows)
         return self._position_moved(move, rows)
 
-    def _position_in_place(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _position_in_place(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if live is None or live.kind != "table":
             return self._before(move, rows)
@@ -139,7 +142,7 @@ class PublishPort:
             return "after" if md.main_of(document) == move.entry.candidate else "passed"
         return self._before(move, rows)
 
-    def _position_moved(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _position_moved(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if live is not None and live.kind == "table":
             document = self._store.load(live.location)
@@ -151,7 +154,7 @@ class PublishPort:
             return "before"
         return self._before(move, rows)
 
-    def _before(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _before(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         """Whether it can be moved still."""
         try:
             self._plan(move, rows)
@@ -159,10 +162,9 @@ class PublishPort:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
-            try:
-                updates.change(*self._step(move, rows)[1:])
-            except updates.NotExpressible as problem:
-                self.reasons[move.identifier] = _not_expressible(move.identifier, problem)
+            refusal = self._step(move, rows)[1].refusal
+            if refusal is not None:
+                self.reasons[move.identifier] = _not_expressible(move.identifier, refusal)
                 return "moved"
         return "before"
 
@@ -177,19 +179,17 @@ class PublishPort:
         on = md.properties_of(document).get(md.WAP_ENABLED) == "true"
         return on and (move.entry.candidate is None or self._has_tag(move, document))
 
-    def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> bool:
+    def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> bool:
         live, side = rows.get(move.identifier), rows.get(_side(move))
         if live is None or live.kind != "view":
             return False
         if side is None:
             return True
-        here = updates.current_version(self._store.load(live.location))
+        here = current_version(self._store.load(live.location))
         published = views.publishable(self._store.load(side.location), None, self._schemas)
-        return bool(
-            here["representations"] == updates.current_version(published)["representations"]
-        )
+        return bool(here["representations"] == current_version(published)["representations"])
 
-    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> Plan:
+    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> Plan:
         assert move.item is not None
         journal = self._journal
         publisher = Publisher(
@@ -203,12 +203,9 @@ class PublishPort:
         return publisher.plan(move.item)
 
     def _step(
-        self, move: jn.Move, rows: Mapping[Identifier, Row]
-    ) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(move, rows)
-        row = plan.swaps[0].before
-        assert row is not None
-        return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
+        self, move: jn.Move, rows: Mapping[Identifier, Pointer]
+    ) -> tuple[Pointer, MetadataChange]:
+        return _in_place(self._plan(move, rows))
 
     # Forward
 
@@ -219,109 +216,108 @@ class PublishPort:
         if not here:
             if live is not None:
                 self._plan(move, rows)
-                self._rows.apply([Swap(live, None)], documents={})
+                self._backend.apply([PointerUpdate(live, None)], documents={})
                 _reached(SERIES_FREED, self._journal, move.identifier)
-            self._rows.rename(_side(move), move.identifier, "table")
+            self._backend.rename(_side(move), move.identifier, "table")
             _reached(SERIES_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
         """What a published table has: the tag, and the gate switched on."""
-        live = self._rows.get(move.identifier)
+        live = self._backend.get(move.identifier)
         if live is None:
             raise Conflict(None, f"{'.'.join(move.identifier)} is gone")
         document = self._store.load(live.location)
-        edit = md.Edit(document, live.location).properties({md.WAP_ENABLED: "true"})
+        change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         if move.entry.candidate is not None:
-            edit.tag(self._journal.tag, move.entry.candidate, self._journal.tag_max_age_ms)
-        self._rows.evolve([(live, document, edit.build())])
+            age = self._journal.tag_max_age_ms
+            change = change.tag(self._journal.tag, move.entry.candidate, age)
+        self._backend.evolve([(live, change)])
 
     def _publish_view(self, move: jn.Move) -> None:
         rows = self._find(move)
         plan = self._plan(move, rows)
         location, document = next(iter(plan.writes.items()))
-        after = Row(move.identifier, "view", location)
-        swap = Swap(rows.get(move.identifier), after)
-        self._rows.apply([swap], documents={location: document})
+        after = Pointer(move.identifier, "view", location)
+        swap = PointerUpdate(rows.get(move.identifier), after)
+        self._backend.apply([swap], documents={location: document})
 
-    def _require_unfenced(self, steps: Sequence[tuple[Row, md.Document, md.Document]]) -> None:
-        for row, document, _ in steps:
-            if self._fence in md.refs_of(document):
-                raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
+    def _require_not_aborted(
+        self, row: Pointer, change: MetadataChange
+    ) -> tuple[Pointer, MetadataChange]:
+        """The step, under the requirement that nobody undoes the publish meanwhile."""
+        if self._abort_tag in md.refs_of(change.base):
+            raise Conflict(None, f"{'.'.join(row.identifier)}: the publish is undone")
+        return row, change.holding(self._abort_tag)
 
     # Back
 
-    def _back_in_place(self, move: jn.Move, live: Row | None) -> None:
+    def _back_in_place(self, move: jn.Move, live: Pointer | None) -> None:
         if live is None or live.kind != "table":
             return
         document = self._store.load(live.location)
         if md.identity(document) != move.uuid:
             return
         if not self._has_tag(move, document):
-            self._put_fence(move, live, document)
+            self._put_abort_tag(move, live, document)
             return
         if md.main_of(document) != move.entry.candidate:
             raise Conflict(None, f"{'.'.join(move.identifier)} moved on meanwhile")
-        grown = document
+        change = MetadataChange(document)
         if move.entry.how == "clone":
             base = self._store.load(str(move.entry.base_metadata_location))
-            grown = restore(document, base, document)
-        edit = md.Edit(grown, live.location).remove_ref(self._journal.tag)
-        self._main_back(move.entry, edit)
-        self._fenced(move, edit, document)
-        self._rows.evolve([(live, document, edit.build())])
+            change = difference(document, restore(document, base, document))
+        change = self._main_back(move.entry, change.remove_refs(self._journal.tag))
+        self._backend.evolve([(live, self._with_abort_tag(move, change))])
 
-    def _put_fence(self, move: jn.Move, live: Row, document: md.Document) -> None:
+    def _put_abort_tag(self, move: jn.Move, live: Pointer, document: md.Document) -> None:
         """Keep a table that looks untouched from what may still be on its way to it.
 
         A server may be at work on a request of ours long after it has failed to answer, and a
-        process that was stopped may go on. Both require that the fence is not there.
+        process that was stopped may go on. Both require that the abort tag is not there.
         """
-        if self._fence in md.refs_of(document):
+        if self._abort_tag in md.refs_of(document):
             return
-        edit = self._fenced(move, md.Edit(document, live.location), document)
         # With the receipt, as a change of columns alone does not move `main`.
-        self._rows.evolve([(live, document, edit.build())], held=(self._journal.tag,))
+        change = self._with_abort_tag(move, MetadataChange(document)).holding(self._journal.tag)
+        self._backend.evolve([(live, change)])
 
-    def _fenced(self, move: jn.Move, edit: md.Edit, document: md.Document) -> md.Edit:
-        """With the fence on a snapshot that the table has; without one there can be no tag."""
+    def _with_abort_tag(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
+        """With the abort tag on a snapshot that the table has; without one there can be no tag."""
         for snapshot in (move.entry.base, move.entry.candidate):
-            if snapshot is not None and md.snapshot(document, snapshot) is not None:
-                return edit.tag(self._fence, snapshot, None)
-        return edit
+            if snapshot is not None and md.snapshot(change.base, snapshot) is not None:
+                return change.tag(self._abort_tag, snapshot)
+        return change
 
-    def _main_back(self, entry: PublishedEntry, edit: md.Edit) -> None:
-        branch = self._journal.branch
-        if entry.how == "branch" and entry.candidate is not None:
-            edit.branch(branch, entry.candidate)
+    def _main_back(self, entry: PublishedEntry, change: MetadataChange) -> MetadataChange:
+        branch, of_branch = self._journal.branch, entry.how == "branch"
+        if of_branch and entry.candidate is not None:
+            change = change.branch(branch, entry.candidate)
         if entry.base is None:
-            edit.remove_ref(md.MAIN)
-            if entry.how == "branch":
-                edit.properties({empty_base(branch): "none"})
-            return
-        edit.branch(md.MAIN, entry.base)
-        if entry.how == "branch":
-            edit.tag(names.base_tag(branch), entry.base)
+            change = change.remove_refs(md.MAIN)
+            return change.properties({empty_base(branch): "none"}) if of_branch else change
+        change = change.branch(md.MAIN, entry.base)
+        return change.tag(names.base_tag(branch), entry.base) if of_branch else change
 
-    def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> None:
+    def _back_view(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> None:
         if not self._is_published_view(move, rows):
             return
         base = move.entry.base_metadata_location
-        after = None if base is None else Row(move.identifier, "view", base)
-        self._rows.apply([Swap(rows[move.identifier], after)], documents={})
+        after = None if base is None else Pointer(move.identifier, "view", base)
+        self._backend.apply([PointerUpdate(rows[move.identifier], after)], documents={})
 
-    def _move_out(self, move: jn.Move, live: Row | None) -> None:
+    def _move_out(self, move: jn.Move, live: Pointer | None) -> None:
         item = move.item
         assert isinstance(item, SideItem)
         if live is not None:
             if md.identity(self._store.load(live.location)) != move.uuid:
                 return
-            self._rows.ensure_schema(item.side_schema, self._journal.branch)
-            self._rows.rename(move.identifier, _side(move), "table")
+            self._backend.ensure_schema(item.side_schema, self._journal.branch)
+            self._backend.rename(move.identifier, _side(move), "table")
             _reached(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
-            self._rows.register(Row(move.identifier, "table", base))
+            self._backend.register(Pointer(move.identifier, "table", base))
 
 
 class RollbackPort:
@@ -329,7 +325,7 @@ class RollbackPort:
 
     def __init__(self, store: Store, journal: jn.Journal) -> None:
         self._store = store
-        self._rows = rest_of(store)
+        self._backend = rest_of(store)
         self._journal = journal
         self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
@@ -338,7 +334,7 @@ class RollbackPort:
         """Where a table or view is: ``after`` is what it was before the publish."""
         return _settled(lambda: self._find(move.entry), lambda rows: self._look(move, rows))
 
-    def _look(self, move: jn.Move, rows: Mapping[Identifier, Row]) -> jn.Position:
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         live = rows.get(move.identifier)
         if self._is_undone(move.entry, live):
             return "after"
@@ -357,7 +353,7 @@ class RollbackPort:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(_reached, SERIES_CHANGED, self._journal)
             steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
-            self._rows.evolve(steps, changed)
+            self._backend.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
                     self._former(move.entry)
@@ -369,7 +365,7 @@ class RollbackPort:
         """Never called: a rollback is completed."""
         raise AssertionError(move)
 
-    def _is_undone(self, entry: PublishedEntry, live: Row | None) -> bool:
+    def _is_undone(self, entry: PublishedEntry, live: Pointer | None) -> bool:
         if live is None:
             return entry.base_metadata_location is None
         if entry.base_metadata_location is None:
@@ -377,7 +373,7 @@ class RollbackPort:
         document = self._store.load(live.location)
         base = self._store.load(entry.base_metadata_location)
         if entry.how == "view" and live.kind == "view":
-            texts = [updates.current_version(one)["representations"] for one in (document, base)]
+            texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
         if md.identity(document) != md.identity(base):
             return False
@@ -388,18 +384,19 @@ class RollbackPort:
         same = md.main_of(document) == entry.base
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
 
-    def _is_left_as_it_is(self, entry: PublishedEntry, live: Row) -> bool:
+    def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
         """Whether force would change nothing of a table in its place any more."""
         try:
-            return not updates.change(*self._step(entry, {entry.identifier: live})[1:]).updates
-        except (Differs, updates.NotExpressible):
+            change = self._step(entry, {entry.identifier: live})[1]
+        except Differs:
             return False
+        return change.refusal is None and not change.posted
 
     def _changes_in_place(self, entry: PublishedEntry) -> bool:
         """Whether it is the same table still; with force another one may be in its place."""
         if entry.how not in ("branch", "clone"):
             return False
-        live = self._rows.get(entry.identifier)
+        live = self._backend.get(entry.identifier)
         if not self._force:
             return True
         if live is None or live.kind != "table":
@@ -410,31 +407,28 @@ class RollbackPort:
     def _former(self, entry: PublishedEntry) -> None:
         rows = self._find(entry)
         if entry.identifier not in rows and entry.how == "replace":
-            base = Row(entry.identifier, "table", str(entry.base_metadata_location))
-            self._rows.register(base)
+            base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
+            self._backend.register(base)
             return
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
             if before is not None and after is not None and not before.kind == after.kind == "view":
-                self._rows.apply([Swap(before, None)], documents={})
+                self._backend.apply([PointerUpdate(before, None)], documents={})
                 _reached(SERIES_FREED, self._journal, entry.identifier)
                 before = None
-            self._rows.apply([Swap(before, after)], documents=plan.writes)
+            self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
 
-    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Row]:
-        return self._rows.find({entry.identifier})
+    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
+        return self._backend.find({entry.identifier})
 
-    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Row]) -> Plan:
+    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> Plan:
         return Undoer(self._store.load, rows, self._force).plan(entry)
 
     def _step(
-        self, entry: PublishedEntry, rows: Mapping[Identifier, Row]
-    ) -> tuple[Row, md.Document, md.Document]:
-        plan = self._plan(entry, rows)
-        row = plan.swaps[0].before
-        assert row is not None
-        return row, self._store.load(row.location), plan.writes[_location(plan.swaps[0])]
+        self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]
+    ) -> tuple[Pointer, MetadataChange]:
+        return _in_place(self._plan(entry, rows))
 
 
 def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[jn.Move, ...]:
@@ -445,29 +439,25 @@ def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[
     )
 
 
-def require_expressible(plans: Sequence[Plan], load: Load) -> None:
+def require_expressible(plans: Sequence[Plan]) -> None:
     """Refuse a publish of which a table's change cannot be said in updates.
 
     Raises:
         PublishRefused: Nothing was published.
     """
-    wrong = inexpressible(plans, load)
+    wrong = inexpressible(plans)
     if wrong:
         raise PublishRefused(wrong)
 
 
-def inexpressible(plans: Sequence[Plan], load: Load) -> list[Mismatch]:
+def inexpressible(plans: Sequence[Plan]) -> list[Mismatch]:
     """The tables that would change in their place in a way that cannot be said in updates."""
-    wrong = []
-    for plan in plans:
-        row = plan.swaps[0].before if plan.swaps else None
-        if plan.entry.how not in ("branch", "clone") or row is None or plan.swaps[0].replaces:
-            continue
-        try:
-            updates.change(load(row.location), plan.writes[_location(plan.swaps[0])])
-        except updates.NotExpressible as problem:
-            wrong.append(_not_expressible(plan.entry.identifier, problem))
-    return wrong
+    return [
+        _not_expressible(plan.entry.identifier, swap.change.refusal)
+        for plan in plans
+        for swap in plan.swaps
+        if swap.change is not None and swap.change.refusal is not None
+    ]
 
 
 def outcome_or_raise(
@@ -524,7 +514,7 @@ def rollback_told(
 
 def with_locations(journal: jn.Journal, store: Store) -> tuple[PublishedEntry, ...]:
     """The entries with the metadata files that the catalog has written for them."""
-    rows = store.rows.find({move.identifier for move in journal.moves})
+    rows = store.backend.find({move.identifier for move in journal.moves})
     found = []
     for move in journal.moves:
         row = rows.get(move.identifier)
@@ -557,14 +547,14 @@ def rolled_back(journal: jn.Journal) -> RollbackReceipt:
     return RollbackReceipt(journal.publish_id, journal.run_id, journal.at, entries)
 
 
-def leftovers(journal: jn.Journal, store: Store) -> list[Row]:
+def leftovers(journal: jn.Journal, store: Store) -> list[Pointer]:
     """The clones and views in side schemas that a completed publish needs no more."""
     beside = {
         (move.item.side_schema, move.item.identifier[1])
         for move in journal.moves
         if isinstance(move.item, SideItem)
     }
-    return list(store.rows.find(beside).values())
+    return list(store.backend.find(beside).values())
 
 
 def row_of(journal: jn.Journal, state: jn.State) -> dict[str, Any]:
@@ -600,10 +590,10 @@ def journal_of(row: Mapping[str, Any]) -> jn.Journal:
     )
 
 
-def rest_of(store: Store) -> RestTables:
+def rest_of(store: Store) -> RestBackend:
     """The REST catalog of a store."""
-    rows = store.rows
-    if not isinstance(rows, RestTables):
+    rows = store.backend
+    if not isinstance(rows, RestBackend):
         raise CatalogError(f"The catalog {rows.name} needs no journal.")
     return rows
 
@@ -618,8 +608,8 @@ def about(journal: jn.Journal) -> dict[str, Any]:
 
 
 def _settled(
-    find: Callable[[], Mapping[Identifier, Row]],
-    look: Callable[[Mapping[Identifier, Row]], jn.Position],
+    find: Callable[[], Mapping[Identifier, Pointer]],
+    look: Callable[[Mapping[Identifier, Pointer]], jn.Position],
 ) -> jn.Position:
     """Where a table is, by rows that were there together.
 
@@ -651,18 +641,20 @@ def names_of(items: Sequence[Item]) -> set[Identifier]:
     return live | {(item.side_schema, item.identifier[1]) for item in sides}
 
 
-def _not_expressible(identifier: Identifier, problem: Exception) -> Mismatch:
+def _not_expressible(identifier: Identifier, reason: str) -> Mismatch:
     # To be built again on what the table is now, as if `main` had moved.
     expected = "what it was when its clone was made"
-    return Mismatch(identifier, "metadata", expected, str(problem), "main")
+    return Mismatch(identifier, "metadata", expected, reason, "main")
 
 
-def _location(swap: Swap) -> str:
-    assert swap.after is not None
-    return swap.after.location
+def _in_place(plan: Plan) -> tuple[Pointer, MetadataChange]:
+    """The row of a table that changes in its place, and the change."""
+    swap = plan.swaps[0]
+    assert swap.before is not None and swap.change is not None
+    return swap.before, swap.change
 
 
-def _source(plan: Plan) -> Row:
+def _source(plan: Plan) -> Pointer:
     """What becomes the live table: the table itself, or what stands in the side schema."""
     entry = plan.entry
     own = [swap.before for swap in plan.swaps if swap.before and swap.after]

@@ -1,4 +1,4 @@
-"""Publish and rollback on a catalog without transactions: a journalled series, see `journal`."""
+"""Publish and rollback on a catalog without transactions: table by table, see `journal`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sparkwap.catalog.model import (
     RollbackRefused,
     UndonePublish,
 )
-from sparkwap.catalog.rows import Swap
+from sparkwap.catalog.sql_backend import PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core import steps
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.steps import PUBLISH_VERIFIED, reached
-from sparkwap.publish import sequential
+from sparkwap.publish import sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import Undoer
-from sparkwap.publish.sequential import PublishPort, RollbackPort
+from sparkwap.publish.sequential_moves import PublishPort, RollbackPort
 from sparkwap.publish.staging import (
     Staging,
     publish_rows,
@@ -40,7 +40,7 @@ from sparkwap.publish.staging import (
 )
 
 
-class Series:
+class SequentialPublish:
     """Publishes and rolls back one table after the other, completed or undone by a journal."""
 
     def __init__(self, at: Staging) -> None:
@@ -51,15 +51,17 @@ class Series:
         """Bring a journal to its end, and tell of it; None where another has done so meanwhile."""
         if jn.is_closed(self._at.ledger().journal_states(row)):
             return None
-        journal = sequential.journal_of(row)
-        what = sequential.words(journal)
+        journal = sequential_moves.journal_of(row)
+        what = sequential_moves.words(journal)
         if journal.action != "publish":
-            port = sequential.RollbackPort(self._store, journal)
+            port = sequential_moves.RollbackPort(self._store, journal)
             outcome, reasons = self._carry(journal, port)
             self._finish_rollback(journal, outcome, ())
-            return sequential.rollback_told(journal, outcome, reasons)
+            return sequential_moves.rollback_told(journal, outcome, reasons)
         schemas = self._at.side_schemas(journal.branch, [m.item for m in journal.moves if m.item])
-        outcome, _ = self._carry(journal, sequential.PublishPort(self._store, journal, schemas))
+        outcome, _ = self._carry(
+            journal, sequential_moves.PublishPort(self._store, journal, schemas)
+        )
         if outcome.state == "completed":
             run = {
                 "run_id": journal.run_id,
@@ -89,29 +91,31 @@ class Series:
     ) -> PublishReceipt:
         """Publish by a journal; see `Publishing.publish`."""
         schemas = self._at.side_schemas(journal.branch, items)
-        rows = self._store.rows.find(sequential.names_of(items) | {one.identifier for one in read})
+        rows = self._store.backend.find(
+            sequential_moves.names_of(items) | {one.identifier for one in read}
+        )
         differ = self._at.moved(read, rows)
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
         plans = self._at.plan(publisher.plan, items, PublishRefused, differ if strict_reads else [])
-        sequential.require_expressible(plans, self._store.load)
-        journal = replace(journal, moves=sequential.moves_of(plans, items, self._store.load))
+        sequential_moves.require_expressible(plans)
+        journal = replace(journal, moves=sequential_moves.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.
-        intended = LedgerRows("journal", [sequential.row_of(journal, "intended")])
-        about, ledger = sequential.about(journal), self._at.ledger()
+        intended = LedgerRows("journal", [sequential_moves.row_of(journal, "intended")])
+        about, ledger = sequential_moves.about(journal), self._at.ledger()
         reached(steps.JOURNAL_WRITING, **about)
         ledger.append([*(one for one in appends if one.table != "runs"), intended])
         reached(steps.JOURNAL_WRITTEN, **about)
-        port = sequential.PublishPort(self._store, journal, schemas)
+        port = sequential_moves.PublishPort(self._store, journal, schemas)
         outcome, reasons = self._carry(journal, port)
         if outcome.state != "completed":
             self._give_up(journal, outcome)
-        sequential.outcome_or_raise(journal, outcome, reasons)
+        sequential_moves.outcome_or_raise(journal, outcome, reasons)
         runs = [with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
         reached(PUBLISH_VERIFIED, **about)
-        return sequential.receipt_of(journal, entries, differ)
+        return sequential_moves.receipt_of(journal, entries, differ)
 
     def roll_back(
         self,
@@ -120,27 +124,31 @@ class Series:
         appends: Sequence[LedgerRows],
     ) -> RollbackReceipt:
         """Undo a publish by a journal; see `Publishing.rollback`."""
-        rows = self._store.rows.find({entry.identifier for entry in entries})
+        rows = self._store.backend.find({entry.identifier for entry in entries})
         undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
-        wrong = sequential.inexpressible(plans, self._store.load)
+        wrong = sequential_moves.inexpressible(plans)
         if wrong:
             raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
-        reached(steps.JOURNAL_WRITING, **sequential.about(journal))
-        self._at.ledger().append(LedgerRows("journal", [sequential.row_of(journal, "intended")]))
-        reached(steps.JOURNAL_WRITTEN, **sequential.about(journal))
-        port = sequential.RollbackPort(self._store, journal)
+        reached(steps.JOURNAL_WRITING, **sequential_moves.about(journal))
+        self._at.ledger().append(
+            LedgerRows("journal", [sequential_moves.row_of(journal, "intended")])
+        )
+        reached(steps.JOURNAL_WRITTEN, **sequential_moves.about(journal))
+        port = sequential_moves.RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
-        sequential.rollback_or_raise(journal, outcome, reasons)
-        return sequential.rolled_back(journal)
+        sequential_moves.rollback_or_raise(journal, outcome, reasons)
+        return sequential_moves.rolled_back(journal)
 
     def _carry(
         self, journal: jn.Journal, port: PublishPort | RollbackPort
     ) -> tuple[jn.Outcome, Mapping[Identifier, Mismatch]]:
         try:
-            return jn.carry(journal, port, self._decider(journal), sequential.pause), port.reasons
+            return jn.carry(
+                journal, port, self._decider(journal), sequential_moves.pause
+            ), port.reasons
         except (jn.Stuck, CatalogError) as error:
             stuck = isinstance(error, jn.Stuck)
             reason = "Other writers were faster each time" if stuck else str(error)
@@ -155,11 +163,11 @@ class Series:
             if journal.action != "publish":
                 return wanted
             state: jn.State = "completing" if wanted == "forward" else "undoing"
-            row = sequential.row_of(journal, state)
+            row = sequential_moves.row_of(journal, state)
             if wanted is None:
                 return jn.decided(self._at.ledger().journal_states(row))
             found = jn.decided(self._at.ledger().settle(row))
-            reached(steps.JOURNAL_DECIDED, **sequential.about(journal))
+            reached(steps.JOURNAL_DECIDED, **sequential_moves.about(journal))
             return found
 
         return decide
@@ -168,15 +176,15 @@ class Series:
         self, journal: jn.Journal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]
     ) -> tuple[PublishedEntry, ...]:
         """What comes after the last move; again and again does no harm."""
-        entries = sequential.with_locations(journal, self._store)
-        done = sequential.row_of(journal, "completed")
+        entries = sequential_moves.with_locations(journal, self._store)
+        done = sequential_moves.row_of(journal, "completed")
         if jn.is_closed(self._at.ledger().journal_states(done)):
             # By another carrier: side objects of its branch are a later run's by now.
             return entries
-        left = sequential.leftovers(journal, self._store)
+        left = sequential_moves.leftovers(journal, self._store)
         folders = self._at.own_folders(side_views(left, schemas))
-        swaps = [Swap(row, None) for row in left]
-        about = sequential.about(journal)
+        swaps = [PointerUpdate(row, None) for row in left]
+        about = sequential_moves.about(journal)
         reached(steps.JOURNAL_MOVED, **about)
         self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = publish_rows(
@@ -217,17 +225,17 @@ class Series:
             journal.at,
             {},
         )
-        reached(steps.JOURNAL_CLOSING, **sequential.about(journal))
+        reached(steps.JOURNAL_CLOSING, **sequential_moves.about(journal))
         self._at.ledger().append([*appends, *rows])
-        self._at.ledger().settle(sequential.row_of(journal, outcome.state))
-        reached(steps.JOURNAL_CLOSED, **sequential.about(journal))
+        self._at.ledger().settle(sequential_moves.row_of(journal, outcome.state))
+        reached(steps.JOURNAL_CLOSED, **sequential_moves.about(journal))
 
     def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
         """Write down that a publish was undone, for it and for its nodes."""
-        closed = sequential.row_of(journal, outcome.state)
+        closed = sequential_moves.row_of(journal, outcome.state)
         if jn.is_closed(self._at.ledger().journal_states(closed)):
             return
-        reached(steps.JOURNAL_GIVING_UP, **sequential.about(journal))
+        reached(steps.JOURNAL_GIVING_UP, **sequential_moves.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
         nodes = [
@@ -237,4 +245,4 @@ class Series:
         ]
         self._at.ledger().append([LedgerRows("nodes", nodes)] if nodes else [])
         self._at.ledger().settle(closed)
-        reached(steps.JOURNAL_GIVEN_UP, **sequential.about(journal))
+        reached(steps.JOURNAL_GIVEN_UP, **sequential_moves.about(journal))

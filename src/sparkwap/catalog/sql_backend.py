@@ -1,7 +1,7 @@
-"""The rows of Iceberg's JDBC catalog, schema version V1, shared with Spark and PyIceberg.
+"""SQL catalogs: Iceberg's JDBC catalog, schema version V1, shared with Spark and PyIceberg.
 
-The implementation of `pointers.Pointers` for SQL catalogs. Every change of a pointer is a `Swap`:
-compare and swap on the metadata location. All swaps of one `apply` are one database transaction.
+Every change of a pointer is a `PointerUpdate`: compare and swap on the metadata location. All
+updates of one `apply` are one database transaction.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.core.errors import CatalogError, ConfigError
@@ -70,7 +71,7 @@ _namespaces = Table(
     Column("property_value", String(1000)),
 )
 _SIDE_OF = "wap.branch"
-_NONE: Mapping[Identifier, Row | None] = {}
+_NONE: Mapping[Identifier, Pointer | None] = {}
 
 Fate = Literal["made", "not made", "unknown"]
 
@@ -82,14 +83,14 @@ class Conflict(Exception):
         swap: The change that did not apply; None where the database itself asked for a retry.
     """
 
-    def __init__(self, swap: Swap | None, reason: str) -> None:
+    def __init__(self, swap: PointerUpdate | None, reason: str) -> None:
         super().__init__(reason)
         self.swap = swap
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the catalog: where a name points to."""
+class Pointer:
+    """Where a name of the catalog points to: a metadata file."""
 
     identifier: Identifier
     kind: Kind
@@ -97,19 +98,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
-    """Put ``after`` in the place of ``before``; None stands for no row.
+class PointerUpdate:
+    """Put ``after`` in the place of ``before``; None stands for no pointer.
 
     Attributes:
         before: The row that has to be there.
         after: The row that takes its place.
-        replaces: True where ``after`` is another table than ``before``, or an earlier state of it,
-            and has not grown out of it. SQL catalogs need not know.
+        change: How the metadata of ``after`` grows out of that of ``before``; None where ``after``
+            is something else, or an earlier state. SQL catalogs need not know.
     """
 
-    before: Row | None
-    after: Row | None
-    replaces: bool = False
+    before: Pointer | None
+    after: Pointer | None
+    change: MetadataChange | None = None
 
 
 class Unanswered(Exception):
@@ -149,7 +150,7 @@ def require_side_schema(schema: str, branch: str | None, marked: str | None) -> 
     )
 
 
-class Rows:
+class SqlBackend:
     """The catalog's database; safe for use by several threads.
 
     Args:
@@ -167,11 +168,11 @@ class Rows:
         self._refusal = ""
         self._prepare()
 
-    def get(self, identifier: Identifier) -> Row | None:
+    def get(self, identifier: Identifier) -> Pointer | None:
         """The row of one table or view."""
         return self.find([identifier]).get(identifier)
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Row]:
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """The rows of those that exist, in one statement."""
         wanted = set(identifiers)
         if not wanted:
@@ -187,7 +188,7 @@ class Rows:
             rows = self._select(_tables.c.table_namespace.in_(schemas))
         return {row.identifier: row for row in rows if row.identifier in wanted}
 
-    def members(self, schema: str) -> list[Row]:
+    def members(self, schema: str) -> list[Pointer]:
         """The rows of one schema."""
         return self._select(_tables.c.table_namespace == schema)
 
@@ -209,11 +210,11 @@ class Rows:
         """Close the connections."""
         self.engine.dispose()
 
-    def all(self) -> list[Row]:
+    def all(self) -> list[Pointer]:
         """All rows of the catalog."""
         return self._select()
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[Pointer]:
         """The rows of the other catalogs in the same database."""
         return self._select(_tables.c.catalog_name != self.name, own=False)
 
@@ -295,7 +296,7 @@ class Rows:
             )
 
     def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
-        """Change a property of a schema, in a transaction; False if it does not have it."""
+        """MetadataChange a property of a schema, in a transaction; False if it does not have it."""
         statement = (
             update(_namespaces).where(self._property(schema, key)).values(property_value=value)
         )
@@ -320,9 +321,9 @@ class Rows:
 
     def apply(
         self,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         *,
-        requires: Mapping[Identifier, Row | None] = _NONE,
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
         documents: Mapping[str, Document] | None = None,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
@@ -362,7 +363,7 @@ class Rows:
                 raise Conflict(None, f"the database is busy: {error.orig}") from error
             raise
 
-    def fate(self, swaps: Sequence[Swap], documents: Mapping[str, Document] | None = None) -> Fate:
+    def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """What became of a transaction of these swaps that did not end cleanly.
 
         The rows are locked first: a server whose client is gone may still be committing, and has
@@ -376,7 +377,7 @@ class Rows:
             self._lock(connection, [swap.before for swap in swaps if swap.before])
             return self._fate(swaps)
 
-    def _lock(self, connection: Connection, rows: Sequence[Row]) -> None:
+    def _lock(self, connection: Connection, rows: Sequence[Pointer]) -> None:
         # On SQLite the transaction holds the one lock already.
         if self.engine.dialect.name != "sqlite":
             connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
@@ -388,7 +389,7 @@ class Rows:
             )
             connection.execute(statement.with_for_update())
 
-    def _fate(self, swaps: Sequence[Swap]) -> Fate:
+    def _fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         before = {swap.before.identifier: swap.before for swap in swaps if swap.before}
         after = {swap.after.identifier: swap.after for swap in swaps if swap.after}
         found = self.find({*before, *after})
@@ -421,7 +422,7 @@ class Rows:
                 "this. Check that it is up and reachable, then run the same command again."
             ) from error
 
-    def _select(self, *conditions: Any, own: bool = True) -> list[Row]:
+    def _select(self, *conditions: Any, own: bool = True) -> list[Pointer]:
         statement = select(
             _tables.c.table_namespace,
             _tables.c.table_name,
@@ -432,11 +433,11 @@ class Rows:
             found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.
         return [
-            Row((schema, name), "view" if kind == "VIEW" else "table", location or "")
+            Pointer((schema, name), "view" if kind == "VIEW" else "table", location or "")
             for schema, name, kind, location in found
         ]
 
-    def _apply_one(self, connection: Connection, swap: Swap) -> None:
+    def _apply_one(self, connection: Connection, swap: PointerUpdate) -> None:
         statement: Any
         if swap.before is None:
             if swap.after is None:
@@ -463,7 +464,9 @@ class Rows:
             name = ".".join(swap.before.identifier)
             raise Conflict(swap, f"{name} changed meanwhile ({count} rows instead of 1)")
 
-    def _require(self, connection: Connection, requires: Mapping[Identifier, Row | None]) -> None:
+    def _require(
+        self, connection: Connection, requires: Mapping[Identifier, Pointer | None]
+    ) -> None:
         for name, row in sorted(requires.items(), key=lambda item: item[0]):
             # The lock is for PostgreSQL; the transaction has all of SQLite anyway.
             statement = (
@@ -543,16 +546,16 @@ def _pairs(rows: Iterable[Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def side_objects(rows: Sequence[Row]) -> tuple[SideObject, ...]:
+def side_objects(rows: Sequence[Pointer]) -> tuple[SideObject, ...]:
     """The rows of side schemas as a user is told of them."""
     return tuple(SideObject(row.identifier, row.kind) for row in sorted(rows, key=_row_key))
 
 
-def _row_key(row: Row) -> Identifier:
+def _row_key(row: Pointer) -> Identifier:
     return row.identifier
 
 
-def _values(row: Row) -> Mapping[str, str]:
+def _values(row: Pointer) -> Mapping[str, str]:
     return {
         "table_namespace": row.identifier[0],
         "table_name": row.identifier[1],
@@ -561,7 +564,7 @@ def _values(row: Row) -> Mapping[str, str]:
     }
 
 
-def _order(swap: Swap) -> tuple[int, Identifier]:
+def _order(swap: PointerUpdate) -> tuple[int, Identifier]:
     """Removals first, as they make room; then by name, so that two writers cannot deadlock."""
     before, after = swap.before, swap.after
     if after is None:
