@@ -12,6 +12,7 @@ from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
+from dbt.adapters.sparkwap import facts
 from dbt.adapters.sparkwap.facts import Manifest, audited_again, deferred, mark_rejected, one_line
 
 
@@ -27,7 +28,9 @@ def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
         original_file_path=f"models/{name}.sql",
         refs=[SimpleNamespace(name=ref) for ref in more.pop("refs", ())],
         sources=[],
-        depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above]),
+        raw_code="",
+        unrendered_config={},
+        depends_on=SimpleNamespace(nodes=[f"model.p.{a}" for a in above], macros=[]),
         config=SimpleNamespace(**{**config, **more}),
     )
 
@@ -237,6 +240,47 @@ def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
     assert found == {"plain": "error", "lax": "warn, warn_if > 5, fail_calc max(n)"}
 
 
+FOREIGN = "{{ flags.FULL_REFRESH }} {{ invocation_args_dict }} {{ env_var('MOST') }}"
+
+
+def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOST", "5")
+    monkeypatch.setenv("DBT_ENV_SECRET_X", "5")
+    texts = {
+        "late": "{% if execute %}{{ env_var('MOST') ~ env_var('DBT_ENV_SECRET_X') }}{% endif %}",
+        "flag": "{% if flags.FULL_REFRESH or flags['EMPTY'] %}",
+        "args": "{{ invocation_args_dict.vars.landing_most }}",
+        "vars": "{{ flags.VARS }}",
+        "alike": "{{ var('as_of_day') }} {{ var('landing_most') }} {{ var('landing_until') }}",
+        "package": "",
+    }
+    tests = {name: node("test", name, "orders") for name in texts}
+    for name, text in texts.items():
+        tests[name].raw_code = text
+    tests["package"].depends_on.macros = ["macro.other.m"]
+    parsed = SimpleNamespace(
+        nodes={one.unique_id: one for one in (TABLE, *tests.values())},
+        unit_tests={},
+        macros={"macro.other.m": macro(FOREIGN, name="m", package="other")},
+    )
+    given = {"as_of_day": 1, "landing_most": 2, "landing_until": 3}
+
+    def inputs(full_refresh: bool) -> dict[str, set[str]]:
+        flags = SimpleNamespace(FULL_REFRESH=full_refresh, EMPTY=False)
+        monkeypatch.setattr(facts, "get_flags", lambda: flags)
+        return {fact.name: set(fact.inputs) for fact in Manifest(parsed, given).tests()}
+
+    both = {"var as_of_day", "var landing_most"}
+    expected = {
+        "late": {"env_var MOST"},
+        "flag": {"flags FULL_REFRESH"},
+        "args": both,
+        "vars": both,
+    }
+    assert inputs(True) == {**expected, "alike": both, "package": set()}
+    assert inputs(False)["flag"] == set()
+
+
 VARIED = {
     "raw": ("select 1 where id > {{ var('most') }}", {}, {}),
     "config": ("", {"where": "{{ var('most', 3) }}"}, {}),
@@ -371,7 +415,10 @@ def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_tes
 
 
 def test_a_source_that_names_a_table_of_the_project_is_that_table() -> None:
-    same = SimpleNamespace(schema="s", identifier="orders")
+    same = SimpleNamespace(
+        schema="s", identifier="orders", source_name="same", name="orders", package_name="p",
+        original_file_path="models/o.yml",
+    )  # fmt: skip
     view = node("model", "v", materialized="view")
     view.depends_on.nodes = ["source.p.same.orders"]
     test = node("test", "t")

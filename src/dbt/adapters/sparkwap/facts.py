@@ -7,6 +7,7 @@ import os
 import pprint
 import re
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import PurePath
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
+from dbt.flags import get_flags
 
 from sparkwap.core.redaction import redact
 from sparkwap.gate.thresholds import cannot_fail
+from sparkwap.runs import replay
 from sparkwap.runs.replay import Outside
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 _GIVEN = re.compile(
     r"""\b(?P<kind>var|env_var)\s*(?:\.\s*has_var\s*)?\(\s*(?:(['"])(?P<name>.*?)\2)?"""
 )
+_FLAG = re.compile(r"""\bflags\s*(?:\.|\[\s*['"])\s*(?P<name>\w+)|\binvocation_args_dict\b""")
+_ALL_VARS = "flags VARS"
+_SECRET = "DBT_ENV_SECRET"
 _HEADINGS = re.compile(
     r"^(?:(?:Runtime|Database|Compilation) Error(?: in [\w ]+ \S+ \([^)]*\))? +"
     r"|An error occurred during execution of unit test '[^']*'. )+"
@@ -85,8 +91,8 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
-_OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
-"""What the vars of the gate and the pipeline begin with: they say what to build and to read."""
+_OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay.VARIABLE})
+"""The vars of the pipeline, beside those of the gate: they say what to build and to read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
 
@@ -110,9 +116,10 @@ class Manifest:
         self._outside = {
             f"var {name}": value
             for name, value in (given or {}).items()
-            if not name.startswith(_OUR_VARS)
+            if not name.startswith("wap_") and name not in _OUR_VARS
         }
         self._outside |= _environment(getattr(manifest, "env_vars", {}))
+        self._varying = frozenset(varying)
         for name in varying:
             self._outside.pop(f"var {name}", None)
             self._outside.pop(f"env_var {name}", None)
@@ -259,28 +266,47 @@ class Manifest:
         By the text of the test, of the YAML that its config may come from, and of the macros that
         it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
         models that it reads, which are a part of its query, and of where the tables and views are
-        that it reads.
+        that it reads. What dbt has no record of, such as its flags, counts in the text of the
+        test's own package alone: others look at the flags, or at the number of the CI's run.
         """
-        if not self._outside and self._parsed_with is None:
-            return {}
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
-        used |= self._used_by_macros(frozenset(test.depends_on.macros) | self._overrides)
+        macros = frozenset(test.depends_on.macros) | self._overrides
+        used |= self._used_by_macros(macros, test.package_name)
         for key in self._tested(test):
             used |= self._used_by_parent(key)
         return self._tokens(used)
 
-    def _tokens(self, used: Collection[str]) -> dict[str, str]:
+    def _tokens(self, used: AbstractSet[str]) -> dict[str, str]:
+        outside = self._outside | self._at_run_time(used)
+        kinds = {*used, *(["var"] if _ALL_VARS in used else ())}
         found = {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
-            for name, value in sorted(self._outside.items())
+            for name, value in sorted(outside.items())
             # A name that is made at run time may be any.
-            if name in used or name.split(" ")[0] in used
+            if name in used or name.split(" ")[0] in kinds
         }
         if self._parsed_with is not None:
             vars_used = (one for one in used if one.split(" ")[0] == "var")
             found |= dict.fromkeys(vars_used, self._parsed_with)
         return found
+
+    def _at_run_time(self, used: AbstractSet[str]) -> dict[str, Any]:
+        """Flags, and environment variables that dbt has not come to when it parsed the project."""
+        flags = get_flags()
+        found: dict[str, Any] = {}
+        for one in used - self._outside.keys():
+            kind, _, name = one.partition(" ")
+            value = getattr(flags, name.upper(), None) if kind == "flags" else None
+            if kind == "env_var" and not name.startswith(_SECRET):
+                value = os.environ.get(name)
+            # What is not given, or switched off, is as the code of the project has it.
+            if value and one != _ALL_VARS and name not in self._varying:
+                found[one] = value
+        return found
+
+    def _is_at_run_time(self, used: str) -> bool:
+        return used not in self._outside and used.startswith(("flags ", "env_var "))
 
     def _used_by_parent(self, key: str) -> set[str]:
         """What the place of a table that a test reads, or an ephemeral model's text, uses."""
@@ -298,7 +324,8 @@ class Manifest:
         if _materialized(node) != "ephemeral":
             # The rows of a table or view are what the test looks at, however they came about.
             return used | _used(_PLACED.findall(code))
-        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
+        macros = frozenset(node.depends_on.macros)
+        return used | _used(code) | self._used_by_macros(macros, node.package_name)
 
     def _written(self, node: Any, of: str, name: str) -> Any:
         """The entries of a node in the YAML that tells of it, as they are written."""
@@ -327,7 +354,7 @@ class Manifest:
         entries = written.get(of) or ()
         return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
 
-    def _used_by_macros(self, macros: frozenset[str]) -> set[str]:
+    def _used_by_macros(self, macros: frozenset[str], package: str) -> set[str]:
         seen: set[str] = set()
         todo = set(macros)
         while todo:
@@ -337,7 +364,12 @@ class Manifest:
                 for key in todo & self._macros.keys()
                 for one in self._macros[key].depends_on.macros
             } - seen
-        return set().union(*(self._used_by_macro(key) for key in seen & self._macros.keys()))
+        return {
+            one
+            for key in seen & self._macros.keys()
+            for one in self._used_by_macro(key)
+            if self._macros[key].package_name == package or not self._is_at_run_time(one)
+        }
 
     def _disabled_tests(self) -> list[TestFact]:
         """The tests that are switched off, with what they would have read.
@@ -527,10 +559,14 @@ def _other_vars(manifest: Any, config: Any) -> str | None:
 
 
 def _used(written: Any) -> set[str]:
-    """The variables that a text names, or texts within lists and mappings: `var max_age`."""
+    """The variables and flags that a text names, or texts within lists and mappings:
+    `var max_age`."""
     if isinstance(written, str):
-        found = _GIVEN.finditer(written)
-        return {" ".join(filter(None, (one["kind"], one["name"]))) for one in found}
+        found = {
+            " ".join(filter(None, one.group("kind", "name"))) for one in _GIVEN.finditer(written)
+        }
+        flags = {f"flags {(one['name'] or 'VARS').upper()}" for one in _FLAG.finditer(written)}
+        return found | flags
     if isinstance(written, Mapping):
         written = written.values()
     elif not isinstance(written, list | tuple):
