@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -500,7 +500,8 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         reader = getattr(self._reading, "node_id", None)
         if run is not None and reader is not None:
-            run.trail.named(reader, sqllex.relation_names(sql))
+            names_present = sqllex.relation_names(sql, present=True)
+            run.trail.named(reader, sqllex.relation_names(sql), names_present)
         with _as_dbt_error():
             settings = (run or self._closed_run or self).settings
             if settings.guard:
@@ -553,9 +554,16 @@ class SparkWapAdapter(SparkAdapter):
         known = self.get_macro_resolver() is not None
         return known and (schema.lower(), name.lower()) in self._manifest_facts().tables
 
-    def _check_request(self, request: connect_guard.Message) -> None:
-        """Check what a Python model asks by Spark Connect."""
+    def _check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
+        """Check what a Python model asks by Spark Connect, and record what it reads.
+
+        :param reader: the model's id, as it may ask in a thread of its own.
+        """
         run = self._run or self._closed_run
+        if self._run is not None and reader is not None:
+            self._reading.node_id = reader
+            with _as_dbt_error():
+                self._run.trail.named(reader, connect_guard.reads(request))
         if run is None or run.settings.guard:
             with _as_dbt_error():
                 connect_guard.check(request, self._check_statement)
@@ -887,8 +895,10 @@ class SparkWapAdapter(SparkAdapter):
         run = self.current_run()
         if run is not None:
             run.trail.named(str(model["unique_id"]), named_in(code))
+        session = self.connections.connect_session()
+        session.gatekeeper.check = partial(self._check_request, reader=str(model["unique_id"]))
         # PySpark's annotations are those of a classic session.
-        spark = cast("SparkSession", self.connections.connect_session())
+        spark = cast("SparkSession", session)
         with building(self._node(model)):
             frame = model_frame(spark, model, code, self._project_root)
         frame.createOrReplaceTempView(name)
