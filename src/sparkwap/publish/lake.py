@@ -255,12 +255,12 @@ class Lake:
         log = self._store.load(row.location).get("metadata-log") or ()
         return any(step["metadata-file"] == metadata_location for step in log)
 
-    def view_reads(self, identifier: Identifier) -> frozenset[Identifier]:
-        """What a view's text may read, in lower case; nothing if no view stands there."""
+    def view_reads(self, identifier: Identifier, *, present: bool) -> frozenset[Identifier]:
+        """What a view's text may read, see `views.reads`; nothing if no view stands there."""
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return frozenset()
-        return views.reads(self._store.load(row.location))
+        return views.reads(self._store.load(row.location), present=present)
 
     def view_content(self, identifier: Identifier) -> str | None:
         """What the text of a view is, see `views.content`; None if no view stands there."""
@@ -285,7 +285,22 @@ class Lake:
             return None
         document = self._store.load(row.location)
         published = views.publishable(document, None, self._staging.side_schemas(branch, ()))
-        return views.reads_unaudited(published, self._store.backend.side_schemas(), branch)
+        sides = self._store.backend.side_schemas()
+        open_ones = {branch, *sides.values(), *self._audit_branches(views.reads(published))}
+        return views.reads_unaudited(published, sides, open_ones)
+
+    def _audit_branches(self, names: Collection[Identifier]) -> set[str]:
+        """The audit branches of tables that are named in lower case."""
+        schemas = {schema.lower(): schema for schema in self.schemas()}
+        known = frozenset(self._store.backend.side_schemas().values())
+        found: set[str] = set()
+        for schema in {schema for schema, _ in names} & schemas.keys():
+            members = self.relations(schemas[schema]).items()
+            tables = {name for name, kind in members if kind == "table"}
+            wanted = {(schemas[schema], one) for one in tables if (schema, one.lower()) in names}
+            for row in self._store.backend.find(wanted).values():
+                found |= branches.branches_of(self._store.load(row.location), known)
+        return found
 
     # Schemas
 

@@ -142,7 +142,7 @@ class Publisher:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
-        unaudited = views.reads_unaudited(published, self.schemas, self.branch)
+        unaudited = views.reads_unaudited(published, self.schemas, {self.branch})
         if unaudited is not None:
             wanted = "a text that reads published tables"
             raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")

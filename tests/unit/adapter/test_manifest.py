@@ -12,6 +12,7 @@ from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
+from dbt.adapters.sparkwap import variables
 from dbt.adapters.sparkwap.manifest import Manifest
 from dbt.adapters.sparkwap.run_results import audited_again, deferred, mark_rejected, one_line
 
@@ -238,6 +239,47 @@ def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
     lax = node("test", "lax", "orders", severity="warn", warn_if="> 5", fail_calc="max(n)")
     found = {fact.name: fact.severity for fact in manifest(TABLE, plain, lax).tests()}
     assert found == {"plain": "error", "lax": "warn, warn_if > 5, fail_calc max(n)"}
+
+
+FOREIGN = "{{ flags.FULL_REFRESH }} {{ invocation_args_dict }} {{ env_var('MOST') }}"
+
+
+def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOST", "5")
+    monkeypatch.setenv("DBT_ENV_SECRET_X", "5")
+    texts = {
+        "late": "{% if execute %}{{ env_var('MOST') ~ env_var('DBT_ENV_SECRET_X') }}{% endif %}",
+        "flag": "{% if flags.FULL_REFRESH or flags['EMPTY'] %}",
+        "args": "{{ invocation_args_dict.vars.landing_most }}",
+        "vars": "{{ flags.VARS }}",
+        "alike": "{{ var('as_of_day') }} {{ var('landing_most') }} {{ var('landing_until') }}",
+        "package": "",
+    }
+    tests = {name: node("test", name, "orders") for name in texts}
+    for name, text in texts.items():
+        tests[name].raw_code = text
+    tests["package"].depends_on.macros = ["macro.other.m"]
+    parsed = SimpleNamespace(
+        nodes={one.unique_id: one for one in (TABLE, *tests.values())},
+        unit_tests={},
+        macros={"macro.other.m": macro(FOREIGN, name="m", package="other")},
+    )
+    given = {"as_of_day": 1, "landing_most": 2, "landing_until": 3}
+
+    def inputs(full_refresh: bool) -> dict[str, set[str]]:
+        flags = SimpleNamespace(FULL_REFRESH=full_refresh, EMPTY=False)
+        monkeypatch.setattr(variables, "get_flags", lambda: flags)
+        return {fact.name: set(fact.inputs) for fact in Manifest(parsed, given).tests()}
+
+    both = {"var as_of_day", "var landing_most"}
+    expected = {
+        "late": {"env_var MOST"},
+        "flag": {"flags FULL_REFRESH"},
+        "args": both,
+        "vars": both,
+    }
+    assert inputs(True) == {**expected, "alike": both, "package": set()}
+    assert inputs(False)["flag"] == set()
 
 
 VARIED = {

@@ -109,3 +109,32 @@ def test_relation_names(sql: str, name: tuple[str, str]) -> None:
 def test_what_no_text_names_is_not_read() -> None:
     assert relation_names("-- s.t\n's.t'") == frozenset()
     assert ANY_RELATION not in relation_names("select identifier, `identifier`('a') from s.t")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "s.t.files",
+        "lake.s.t.branch_main",
+        "s.t version as of 'main'",
+        "s.t VERSION AS OF 1",
+        "s.t for system_version as of 1",
+        "s.t /* now */ timestamp as of current_date()",
+        "s.t for system_time as of '2024-01-01'",
+        "s.t with ('branch' = 'main')",
+        "identifier('s.t') version as of 'main'",
+        "identifier('s.t.snapshots')",
+    ],
+)
+def test_another_state_of_a_table_is_not_its_present_one(where: str) -> None:
+    sql = f"select t.id, s.t.id from {where} as t"
+    assert ("s", "t") in relation_names(sql)
+    assert ("s", "t") not in relation_names(sql, present=True)
+    both = f"{sql} join lake.s.T as version on true"
+    assert ("s", "t") in relation_names(both, present=True)
+
+
+@pytest.mark.parametrize("where", ["s.t", "t", "lake.`s`.`t` as version", "identifier('s.t')"])
+def test_the_present_state_of_a_table(where: str) -> None:
+    name = ("default" if where == "t" else "s", "t")
+    assert name in relation_names(f"select * from {where} where t.id > 1", present=True)

@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 from pyspark.sql.connect import proto
 
 from sparkwap.core.errors import GateError
-from sparkwap.gate.connect_guard import changes, check
+from sparkwap.core.sqllex import ANY_RELATION
+from sparkwap.gate.connect_guard import changes, check, reads
 from sparkwap.gate.guard import END_SESSION
 
 
@@ -209,3 +210,23 @@ def test_every_key_of_a_setting_is_shown_to_the_guard_of_statements() -> None:
     seen: list[str] = []
     check(setting("spark.sql.session.timeZone", "a`b;c"), seen.append)
     assert seen == ["set `spark.sql.session.timeZone`=0"]
+
+
+def source(**fields: Any) -> proto.ExecutePlanRequest:
+    return query(relation(read=proto.Read(data_source=proto.Read.DataSource(**fields))))
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (query(TABLE), ("s", "t")),
+        (packed(query(relation(join=proto.Join(left=sql("select 1"), right=TABLE)))), ("s", "t")),
+        (PERSIST, ("s", "t")),
+        (source(format="iceberg", paths=["lake.s.t"]), ("s", "t")),
+        (source(format="Iceberg", options={"path": "/lake/s/t"}), ANY_RELATION),
+        (source(format="csv", paths=["/landing/s/t"]), None),
+        (setting("a.b"), None),
+    ],
+)
+def test_what_a_frame_reads_is_known_by_its_plan(request_: Message, name: Any) -> None:
+    assert (name in reads(request_)) if name else not reads(request_)

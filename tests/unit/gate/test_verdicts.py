@@ -223,8 +223,8 @@ def test_warnings_publish_with_a_notice_or_hold() -> None:
 
 UNNAMED = "not built: dbt skipped it for a failure that its log names"
 BLIND = (
-    "did not read s.a as it stands on the branch: name it by ref(), and build the views in between "
-    "along"
+    "did not read s.a as it stands on the branch: name it by ref(), with no metadata table or "
+    "`version as of` of it, and build the views in between along"
 )
 
 

@@ -940,6 +940,9 @@ def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
     [
         ("shop.orders", False, 1),
         ("other.orders", False, 0),
+        ("shop.orders.files", False, 0),
+        ("shop.orders version as of 'main'", False, 0),
+        ("shop__dev.orders version as of 'main'", True, 0),
         ("shop__dev.orders", True, 1),
         ("SHOP__DEV.Orders", True, 1),
         ("shop.orders", True, 0),
@@ -960,7 +963,8 @@ def test_a_test_counts_where_it_has_read_the_candidate(
     branch = "main" if beside else run.branch
     lake.catalog.load_table(place).append(rows(2), branch=branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
-    run.trail.named(TEST.test_id, relation_names(f"select * from {where}"))
+    sql = f"select * from {where}"
+    run.trail.named(TEST.test_id, relation_names(sql), relation_names(sql, present=True))
     closing = run.close([NODE], [TEST], [PASSED])
     assert closing.published == published
     if not published:

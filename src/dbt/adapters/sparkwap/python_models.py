@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +19,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
+from dbt.adapters.sparkwap.statements import Statements
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.node import Node, building
 from sparkwap.core.redaction import redact
@@ -36,10 +38,12 @@ class PythonModels:
     Args:
         runs: The command's run.
         placement: Tells what is published.
+        statements: Checks and records what a model asks.
     """
 
-    def __init__(self, runs: CommandRun, placement: Placement) -> None:
+    def __init__(self, runs: CommandRun, placement: Placement, statements: Statements) -> None:
         self._runs = runs
+        self._statements = statements
         self._command = runs.command
         self._placement = placement
 
@@ -49,8 +53,12 @@ class PythonModels:
         run = self._runs.current()
         if run is not None:
             run.trail.named(str(model["unique_id"]), named_in(code))
+        session = self._command.connections.connect_session()
+        session.gatekeeper.check = partial(
+            self._statements.check_request, reader=str(model["unique_id"])
+        )
         # PySpark's annotations are those of a classic session.
-        spark = cast("SparkSession", self._command.connections.connect_session())
+        spark = cast("SparkSession", session)
         with building(self._node(model)):
             frame = model_frame(spark, model, code, self._command.project_root)
         frame.createOrReplaceTempView(name)

@@ -65,7 +65,8 @@ class Statements:
             return
         run = self._runs.current()
         if run is not None and self.at_work.reader is not None:
-            run.trail.named(self.at_work.reader, sqllex.relation_names(sql))
+            present = sqllex.relation_names(sql, present=True)
+            run.trail.named(self.at_work.reader, sqllex.relation_names(sql), present)
         with as_dbt_error():
             closed = self._runs.closed
             settings = (run or closed or self._command).settings
@@ -84,12 +85,21 @@ class Statements:
         finally:
             self.at_work.own = False
 
-    def check_request(self, request: connect_guard.Message) -> None:
-        """Check what a Python model asks by Spark Connect."""
+    def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
+        """Check what a Python model asks by Spark Connect, and record what it reads.
+
+        Args:
+            request: The request.
+            reader: The model's id, as it may ask in a thread of its own.
+        """
         # There is a session already.
         from dbt.adapters.sparkwap.connect import statement_of
 
         run = self._runs.active or self._runs.closed
+        if self._runs.active is not None and reader is not None:
+            self.at_work.reader = reader
+            with as_dbt_error():
+                self._runs.active.trail.named(reader, connect_guard.reads(request))
         if run is None or run.settings.guard:
             with as_dbt_error():
                 connect_guard.check(request, self.check)

@@ -12,6 +12,9 @@ from importlib.metadata import version
 from typing import Any
 
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
+from dbt.flags import get_flags
+
+from sparkwap.runs import replay
 
 _TOKEN = 12
 _GIVEN = re.compile(
@@ -26,11 +29,13 @@ _ANY_OF = {
     ),
     "env_var": re.compile(rf"\b(?:{_CONTEXT}|env_var\b(?!\s*\())"),
 }
+_FLAG = re.compile(r"""\bflags\s*(?:\.|\[\s*['"])\s*(?P<name>\w+)""")
+_SECRET = "DBT_ENV_SECRET"
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
-_OUR_VARS = ("wap_", "landing_", "scd2_", "as_of")
-"""What the vars of the gate and the pipeline begin with: they say what to build and to read."""
+_OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay.VARIABLE})
+"""The vars of the pipeline, beside those of the gate: they say what to build and to read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 
 
@@ -49,10 +54,12 @@ class Inputs:
         self, manifest: Any, given: Mapping[str, Any], varying: Collection[str], config: Any
     ) -> None:
         self._outside = {
-            f"var {name}": value for name, value in given.items() if not name.startswith(_OUR_VARS)
+            f"var {name}": value
+            for name, value in given.items()
+            if not name.startswith("wap_") and name not in _OUR_VARS
         }
         self._outside |= _environment(getattr(manifest, "env_vars", {}))
-        self._varying = {f"{kind} {name}" for kind in _ANY_OF for name in varying}
+        self._varying = {f"{kind} {name}" for kind in (*_ANY_OF, "flags") for name in varying}
         for name in self._varying:
             self._outside.pop(name, None)
         self._parsed_with = _other_vars(manifest, config) if config is not None else None
@@ -77,7 +84,8 @@ class Inputs:
         By the text of the test, of the YAML that its config may come from, and of the macros that
         it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
         models that it reads, which are a part of its query, and of where the tables and views are
-        that it reads.
+        that it reads. What dbt has no record of, such as its flags, counts in the text of the
+        test's own package alone: macros of others look at the flags for reasons of their own.
 
         Args:
             test: dbt's node of the test.
@@ -85,27 +93,38 @@ class Inputs:
         """
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
-        used |= self._used_by_macros(frozenset(test.depends_on.macros) | self._overrides)
+        macros = frozenset(test.depends_on.macros) | self._overrides
+        used |= self._used_by_macros(macros, test.package_name)
         for key in tested:
             used |= self._used_by_parent(key)
         return self._tokens(used)
 
     def _tokens(self, used: set[str]) -> dict[str, str]:
-        # dbt has no record of a variable that a test asks for only when it runs.
-        asked = {
-            f"env_var {name}": value
-            for name, value in os.environ.items()
-            if f"env_var {name}" in used - self._varying
-        }
         found = {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
-            for name, value in sorted((asked | self._outside).items())
+            for name, value in sorted((self._at_run_time(used) | self._outside).items())
             # A name that is made at run time may be any.
             if name in used or name.split(" ")[0] in used
         }
         if self._parsed_with is not None:
             vars_used = (one for one in used if one.split(" ")[0] == "var")
             found |= dict.fromkeys(vars_used, self._parsed_with)
+        return found
+
+    def _at_run_time(self, used: set[str]) -> dict[str, Any]:
+        """Flags, and environment variables that a test asks for only when it runs: dbt has no
+        record of them. One that is not given, or switched off, is as the project has it.
+        """
+        found: dict[str, Any] = {}
+        for one in used - self._outside.keys() - self._varying:
+            kind, _, name = one.partition(" ")
+            if kind == "flags":
+                value = getattr(get_flags(), name, None)
+            else:
+                asked = kind == "env_var" and not name.startswith(_SECRET)
+                value = os.environ.get(name) if asked else None
+            if value:
+                found[one] = value
         return found
 
     def _used_by_parent(self, key: str) -> set[str]:
@@ -124,7 +143,8 @@ class Inputs:
         if str(node.config.materialized) != "ephemeral":
             # The rows of a table or view are what the test looks at, however they came about.
             return used | _used(_PLACED.findall(code))
-        return used | _used(code) | self._used_by_macros(frozenset(node.depends_on.macros))
+        macros = frozenset(node.depends_on.macros)
+        return used | _used(code) | self._used_by_macros(macros, node.package_name)
 
     def _written(self, node: Any, of: str, name: str) -> Any:
         """The entries of a node in the YAML that tells of it, as they are written."""
@@ -153,7 +173,7 @@ class Inputs:
         entries = written.get(of) or ()
         return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
 
-    def _used_by_macros(self, macros: frozenset[str]) -> set[str]:
+    def _used_by_macros(self, macros: frozenset[str], package: str) -> set[str]:
         seen: set[str] = set()
         todo = set(macros)
         while todo:
@@ -163,7 +183,15 @@ class Inputs:
                 for key in todo & self._macros.keys()
                 for one in self._macros[key].depends_on.macros
             } - seen
-        return set().union(*(self._used_by_macro(key) for key in seen & self._macros.keys()))
+        return {
+            one
+            for key in seen & self._macros.keys()
+            for one in self._used_by_macro(key)
+            if self._macros[key].package_name == package or not self._is_at_run_time(one)
+        }
+
+    def _is_at_run_time(self, used: str) -> bool:
+        return used not in self._outside and used.startswith(("flags ", "env_var "))
 
     def _used_in_macro(self, key: str) -> set[str]:
         macro = self._macros[key]
@@ -212,10 +240,13 @@ def _named(text: str) -> set[str]:
 
 
 def _used(written: Any) -> set[str]:
-    """The variables that a text may use, or texts within lists and mappings, as `_named` has it."""
+    """The variables and flags that a text may use, or texts within lists and mappings."""
     if isinstance(written, str):
         jinja = " ".join(_JINJA.findall(written))
-        return _named(written) | {kind for kind, reach in _ANY_OF.items() if reach.search(jinja)}
+        flags = {one["name"].upper() for one in _FLAG.finditer(written)}
+        any_of = {kind for kind, reach in _ANY_OF.items() if reach.search(jinja)}
+        any_of |= {"var"} if "VARS" in flags else set()
+        return _named(written) | any_of | {f"flags {name}" for name in flags - {"VARS"}}
     if isinstance(written, Mapping):
         written = written.values()
     elif not isinstance(written, list | tuple):

@@ -53,7 +53,7 @@ class Gate:
         self._parts = (
             SqlHelpers(),
             placement,
-            PythonModels(self.runs, placement),
+            PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
             Audits(self.runs),
             self.hooks,
