@@ -281,7 +281,7 @@ def _problem(error: ErrorDetails) -> str:
     """What is wrong, with its place; of what was given only what can be no secret."""
     place, context = list(error["loc"]), error.get("ctx", {})
     # Within a route its type follows its number.
-    model = _ROUTES[str(place.pop(2))] if len(place) > 2 else AlertSettings
+    model: type[BaseModel] = _ROUTES[str(place.pop(2))] if len(place) > 2 else AlertSettings
     problem = error["msg"]
     match error["type"]:
         case "extra_forbidden":

@@ -34,7 +34,7 @@ _SOURCE, _TARGET = "DBT_INTERNAL_SOURCE", "DBT_INTERNAL_DEST"
 class Keys(NamedTuple):
     """How many keys there are, and the bounds of the first key column, to skip files by."""
 
-    count: int = 0
+    number: int = 0
     least: str | None = None
     greatest: str | None = None
 
@@ -139,8 +139,8 @@ class Extension:
         """Stage the keys of the increment with their path, and the late ones once more."""
         self._cache("keys", self._paths(increment.met))
         late, unknown = self._ranges("keys", "late", "unknown")
-        logged = unknown.count > 0 and self._marks.batch >= 0
-        if not (late.count or logged or self._restate):
+        logged = unknown.number > 0 and self._marks.batch >= 0
+        if not (late.number or logged or self._restate):
             return late
         self._cache("late", self._late_keys(unknown if logged else None))
         return self._ranges("late", "late")[0]
@@ -288,7 +288,7 @@ class Extension:
 
     def _wanted(self, increment: Increment) -> str:
         """SQL of the versions that the touched keys should have."""
-        history, late = self._history, increment.late.count > 0
+        history, late = self._history, increment.late.number > 0
         logged = late or increment.everything
         found = met(history, self._run) if logged else increment.met
         history = replace(history, partial=found.partial)
@@ -309,7 +309,7 @@ class Extension:
         everything = f"select * from {self._table}"
         if increment.everything:
             return everything
-        if not increment.late.count:
+        if not increment.late.number:
             return self._heads(late=False)
         rows = self._late_rows(increment.late, everything)
         return f"{self._heads(late=True)}\nunion all\n{rows}"
@@ -345,7 +345,7 @@ class Extension:
         if not increment.everything:
             # What follows on current versions leaves the closed ones, and their files, alone.
             within = ""
-            if increment.late.count:
+            if increment.late.number:
                 within = f" or ({self._within(_TARGET, increment.late)})"
             on += f" and ({_TARGET}.is_current{within})"
         return f"""
