@@ -241,7 +241,7 @@ def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
     assert found == {"plain": "error", "lax": "warn, warn_if > 5, fail_calc max(n)"}
 
 
-FOREIGN = "{{ flags.FULL_REFRESH }} {{ invocation_args_dict }} {{ env_var('MOST') }}"
+FOREIGN = "{{ flags.FULL_REFRESH }} {{ env_var('MOST') }}"
 
 
 def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:

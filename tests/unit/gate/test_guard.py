@@ -307,7 +307,8 @@ def test_large_statements_are_read_fast(sql: str) -> None:
     start = time.process_time()
     classify(sql)
     session_changes(sql)
-    assert time.process_time() - start < 1
+    # A quadratic reader takes minutes.
+    assert time.process_time() - start < 15
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def macros() -> Any:
     environment = jinja2.Environment(extensions=["jinja2.ext.do"])
     environment.globals |= {
         "adapter": SimpleNamespace(
-            quote=lambda name: f"`{name}`", wap_plain_cast=plain_cast, wap_checked_cast=checked
+            quote=lambda name: f"`{name}`",
+            wap=SimpleNamespace(plain_cast=plain_cast, checked_cast=checked),
         ),
         "exceptions": SimpleNamespace(raise_compiler_error=refuse),
         "modules": SimpleNamespace(re=re),
