@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
-    from sparkwap.catalog.sql_backend import SqlBackend
+    from sparkwap.catalog.rows import Rows
 
 TTL_SECONDS = 15 * 60
 """How long a lease lives that nobody renews: many times the pause between two renewals."""
@@ -129,7 +129,7 @@ class SqlLeases(Leases):
         rows: The database.
     """
 
-    def __init__(self, rows: SqlBackend) -> None:
+    def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     def now(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, PLACE_TYPE, own_columns, quote, quoted, row_hash, said
+from sparkwap.cdc.sql import EVENT, PLACE_TYPE, own_columns, quote, quoted, row_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,7 +94,8 @@ def _latest(events: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def _with_ties(latest: DataFrame, key: Sequence[str]) -> DataFrame:
     """Events of one sequence for each key; all of the key's are in ``_tops``."""
-    top = f"struct(_held, _file_path, _row, _part, _op, {said('row_hash')} as _said)"
+    said = "if(_op = 'delete', '', row_hash) as _said"
+    top = f"struct(_held, _file_path, _row, _part, _op, {said})"
     return latest.selectExpr("*", f"collect_list({top}) over (partition by {quoted(key)}) as _tops")
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
-from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
 from sparkwap.catalog.planning import (
     Differs,
@@ -24,8 +22,8 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
+from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.sameness import follows_compaction, same_rows
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag
 
@@ -44,7 +42,7 @@ class Publisher:
     """
 
     load: Load
-    rows: Mapping[Identifier, Pointer]
+    rows: Mapping[Identifier, Row]
     branch: str
     tag: str
     tag_max_age_ms: int | None
@@ -99,22 +97,19 @@ class Publisher:
             raise Differs(
                 item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
             )
-        change = (
-            MetadataChange(document)
-            .branch(md.MAIN, item.candidate)
-            .remove_refs(item.branch, base_tag(item.branch))
-            .properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
-        )
-        return self._table_plan(item.identifier, "branch", live, None, change, document)
+        edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
+        edit.remove_ref(item.branch, base_tag(item.branch))
+        edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
+        return self._table_plan(item.identifier, "branch", live, None, edit, document)
 
-    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _table(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         live = self._expected(item)
-        change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
+        edit = md.Edit(document, side.location).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
-        return self._table_plan(item.identifier, how, live, side, change, base)
+        return self._table_plan(item.identifier, how, live, side, edit, base)
 
-    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _clone(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         identifier = item.identifier
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
@@ -133,16 +128,16 @@ class Publisher:
         if candidate is None and base_snapshot is not None:
             raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
         merged = merge_clone(document, present, base, self.branch)
-        change = difference(present, merged)
+        edit = md.Edit(merged, live.location)
         if candidate is not None:
-            change = change.branch(md.MAIN, candidate)
-        return self._table_plan(identifier, "clone", live, side, change, present)
+            edit.branch(md.MAIN, candidate)
+        return self._table_plan(identifier, "clone", live, side, edit, present)
 
-    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _view(self, item: SideItem, side: Row, document: md.Document) -> Plan:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
-        unaudited = views.reads_unaudited(published, self.schemas, {self.branch})
+        unaudited = views.reads_unaudited(published, self.schemas, self.branch)
         if unaudited is not None:
             wanted = "a text that reads published tables"
             raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")
@@ -157,10 +152,10 @@ class Publisher:
             None,
             location,
         )
-        after = Pointer(item.identifier, "view", location)
+        after = Row(item.identifier, "view", location)
         return Plan(entry, _swaps(live, side, after), {location: published})
 
-    def _expected(self, item: SideItem) -> Pointer | None:
+    def _expected(self, item: SideItem) -> Row | None:
         live = self.rows.get(item.identifier)
         if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
@@ -168,7 +163,7 @@ class Publisher:
             raise Differs(item.identifier, "what stands there", expected, found, "standing")
         return live
 
-    def _as_good(self, item: SideItem, live: Pointer | None) -> bool:
+    def _as_good(self, item: SideItem, live: Row | None) -> bool:
         """Whether the table that is to be replaced has the rows and the definition that it had.
 
         Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
@@ -192,18 +187,17 @@ class Publisher:
         self,
         identifier: Identifier,
         how: How,
-        live: Pointer | None,
-        side: Pointer | None,
-        change: MetadataChange,
+        live: Row | None,
+        side: Row | None,
+        edit: md.Edit,
         base: md.Document | None,
     ) -> Plan:
-        candidate = md.main_of(change.applied(0))
+        candidate = md.main_of(edit.build())
         if candidate is not None:
-            change = self._with_receipt(identifier, change, candidate)
+            self._receipt(identifier, edit, candidate)
+        document = edit.build()
         grown_from = live if how in ("branch", "clone") else side
-        former = grown_from.location if grown_from else None
-        document = change.document(former)
-        location = md.next_location(document, former)
+        location = md.next_location(document, grown_from.location if grown_from else None)
         entry = PublishedEntry(
             identifier,
             how,
@@ -212,23 +206,18 @@ class Publisher:
             candidate,
             location,
         )
-        after = Pointer(identifier, "table", location)
+        after = Row(identifier, "table", location)
         if how in ("branch", "clone"):
-            swaps = [
-                PointerUpdate(live, after, change),
-                *([PointerUpdate(side, None)] if side else []),
-            ]
+            swaps = [Swap(live, after), *([Swap(side, None)] if side else [])]
         else:
             swaps = _swaps(live, side, after)
         return Plan(entry, swaps, {location: document})
 
-    def _with_receipt(
-        self, identifier: Identifier, change: MetadataChange, candidate: int
-    ) -> MetadataChange:
-        present = md.refs_of(change.applied(0)).get(self.tag)
+    def _receipt(self, identifier: Identifier, edit: md.Edit, candidate: int) -> None:
+        present = md.refs_of(edit.build()).get(self.tag)
         if present is not None and present.type == "branch":
             raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
-        return change.tag(self.tag, candidate, self.tag_max_age_ms)
+        edit.tag(self.tag, candidate, self.tag_max_age_ms)
 
 
 def merge_clone(
@@ -305,6 +294,6 @@ def _age(snapshot: md.Document) -> tuple[int, int]:
     return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
 
 
-def _swaps(live: Pointer | None, side: Pointer | None, after: Pointer) -> list[PointerUpdate]:
+def _swaps(live: Row | None, side: Row | None, after: Row) -> list[Swap]:
     """Move the side row to the live name, whose row, if there is one, goes."""
-    return [*([PointerUpdate(live, None)] if live else []), PointerUpdate(side, after)]
+    return [*([Swap(live, None)] if live else []), Swap(side, after)]

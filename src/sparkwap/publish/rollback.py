@@ -20,8 +20,6 @@ from sparkwap.catalog.branches import (
     empty_base,
     is_ours,
 )
-from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
     Differs,
@@ -32,7 +30,7 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.rows import Row, Swap
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, side_schema
 
@@ -51,7 +49,7 @@ class Undoer:
     """
 
     load: Load
-    rows: Mapping[Identifier, Pointer]
+    rows: Mapping[Identifier, Row]
     force: bool = False
 
     def plan(self, entry: PublishedEntry) -> Plan:
@@ -70,47 +68,49 @@ class Undoer:
             return self._clone(entry, require_table(entry.identifier, live))
         return self._former(entry, self._unmoved(entry, live))
 
-    def _branch(self, entry: PublishedEntry, live: Pointer) -> Plan:
+    def _branch(self, entry: PublishedEntry, live: Row) -> Plan:
         document = self._present(entry, live)
-        return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+        edit = _main_back(entry, md.Edit(document, live.location), document)
+        return self._successor(entry, live, edit)
 
-    def _clone(self, entry: PublishedEntry, live: Pointer) -> Plan:
+    def _clone(self, entry: PublishedEntry, live: Row) -> Plan:
         document = self._present(entry, live)
         base = self._base(entry)
         published = self.load(entry.published_metadata_location)
         if md.definition(document) != md.definition(published):
             expected = f"as in {entry.published_metadata_location}"
             raise Differs(entry.identifier, "definition", expected, f"as in {live.location}")
-        restored = difference(document, restore(document, base, published))
-        return self._successor(entry, live, _main_back(entry, restored))
+        restored = restore(document, base, published)
+        edit = _main_back(entry, md.Edit(restored, live.location), document)
+        return self._successor(entry, live, edit)
 
-    def _former(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
+    def _former(self, entry: PublishedEntry, live: Row | None) -> Plan:
         location = entry.base_metadata_location
         if location is None:
-            return Plan(entry, [PointerUpdate(live, None)] if live else [], {})
+            return Plan(entry, [Swap(live, None)] if live else [], {})
         kind: Kind = "view" if md.is_view(self._base(entry)) else "table"
-        former = Pointer(entry.identifier, kind, location)
-        return Plan(entry, [PointerUpdate(live, former)], {})
+        former = Row(entry.identifier, kind, location)
+        return Plan(entry, [Swap(live, former, replaces=True)], {})
 
-    def _forced(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
+    def _forced(self, entry: PublishedEntry, live: Row | None) -> Plan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
         if live is not None and document is not None and self._same_rows_can_come(entry, document):
-            return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+            edit = _main_back(entry, md.Edit(document, live.location), document)
+            return self._successor(entry, live, edit)
         base = self._base(entry)
         if live is None or document is None or md.identity(document) != md.identity(base):
             # Another table or view, or nothing: the former table comes back as it was.
-            # Its audit branches of then are stale; what users have made stays.
-            stale = [name for name in md.refs_of(base) if is_ours(base, name)]
             helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
-            former = MetadataChange(base).remove_refs(*stale).properties(helpers)
-            return self._replacement(entry, live, former)
-        change = MetadataChange(document)
+            edit = md.Edit(base, entry.base_metadata_location).properties(helpers)
+            # Audit branches of then are stale; what users have made stays.
+            edit.remove_ref(*(name for name in md.refs_of(base) if is_ours(base, name)))
+            return self._successor(entry, live, edit, replaces=True)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
-            restored = with_helpers_of(document, restore(document, base, document))
-            change = difference(document, restored)
-        return self._successor(entry, live, _main_back(entry, change))
+            document = with_helpers_of(document, restore(document, base, document))
+        edit = _main_back(entry, md.Edit(document, live.location), document)
+        return self._successor(entry, live, edit)
 
     def _same_rows_can_come(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Whether nothing but `main` has to move: the table has the base, and is as it was then."""
@@ -126,7 +126,7 @@ class Undoer:
             # Logs of metadata are cut; a snapshot is found in no table but its own.
             return None
 
-    def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
+    def _present(self, entry: PublishedEntry, live: Row) -> md.Document:
         document = self.load(live.location)
         require_main(entry.identifier, document, entry.candidate)
         return document
@@ -138,7 +138,7 @@ class Undoer:
             expected = f"metadata {entry.base_metadata_location}"
             raise Differs(entry.identifier, "base", expected, "that it is gone") from error
 
-    def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
+    def _unmoved(self, entry: PublishedEntry, live: Row | None) -> Row:
         """The row, if it is the published one: for tables, with new branches or tags at most."""
         location = entry.published_metadata_location
         if live is not None and live.location == location:
@@ -152,25 +152,14 @@ class Undoer:
         what = "what stands there"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> Plan:
-        document = change.document(live.location)
-        location = md.next_location(document, live.location)
-        after = Pointer(entry.identifier, "table", location)
-        return Plan(entry, [PointerUpdate(live, after, change)], {location: document})
-
-    def _replacement(
-        self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
+    def _successor(
+        self, entry: PublishedEntry, live: Row | None, edit: md.Edit, replaces: bool = False
     ) -> Plan:
-        base = entry.base_metadata_location
-        document = former.document(base)
-        location = md.next_location(
-            document, live.location if live is not None and live.kind == "table" else base
-        )
-        return Plan(
-            entry,
-            [PointerUpdate(live, Pointer(entry.identifier, "table", location))],
-            {location: document},
-        )
+        document = edit.build()
+        former = live.location if live and live.kind == "table" else entry.base_metadata_location
+        location = md.next_location(document, former)
+        after = Row(entry.identifier, "table", location)
+        return Plan(entry, [Swap(live, after, replaces)], {location: document})
 
 
 @dataclass(frozen=True)
@@ -183,7 +172,7 @@ class StandsBefore:
     """
 
     load: Load
-    rows: Mapping[Identifier, Pointer]
+    rows: Mapping[Identifier, Row]
 
     def plan(self, entry: PublishedEntry) -> Plan:
         """A plan without changes.
@@ -200,7 +189,7 @@ class StandsBefore:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
             raise Differs(entry.identifier, "what stands there", expected, row_words(live))
-        return Plan(entry, [PointerUpdate(live, live)] if live else [], {})
+        return Plan(entry, [Swap(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +225,7 @@ class Reopener:
     load: Load
     branch: str
     warehouse: str
-    standing: Mapping[Identifier, Pointer]
+    standing: Mapping[Identifier, Row]
 
     def reopen(self, plans: Sequence[Plan]) -> tuple[list[Plan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
@@ -271,25 +260,25 @@ class Reopener:
         (swap,) = plan.swaps
         if swap.after is None or entry.candidate is None:
             raise Differs(entry.identifier, "candidate", "a snapshot", "none")
-        document = self.load(swap.after.location)
+        document = plan.writes.get(swap.after.location) or self.load(swap.after.location)
         if md.snapshot(document, entry.candidate) is None:
             expected = snapshot_words(entry.candidate)
             raise Differs(entry.identifier, "candidate", expected, "that it has expired")
         if {self.branch, base_tag(self.branch)} & set(md.refs_of(document)):
             what = f"audit branch '{self.branch}'"
             raise Differs(entry.identifier, what, "no such branch", "one that is in use again")
-        change = MetadataChange(document).branch(self.branch, entry.candidate)
+        edit = md.Edit(document, None if plan.writes else swap.after.location)
+        edit.branch(self.branch, entry.candidate)
         if entry.base is None:
-            change = change.properties({empty_base(self.branch): "none"})
+            edit.properties({empty_base(self.branch): "none"})
         else:
-            change = change.tag(base_tag(self.branch), entry.base)
-        grown = change.document(swap.after.location)
-        location = md.next_location(grown, swap.after.location)
-        after = Pointer(entry.identifier, "table", location)
+            edit.tag(base_tag(self.branch), entry.base)
+        grown = edit.build()
+        before = swap.before.location if swap.before else None
+        location = swap.after.location if plan.writes else md.next_location(grown, before)
+        after = Row(entry.identifier, "table", location)
         candidate = Candidate("branch", entry.base, location, entry.candidate, None)
-        return Plan(
-            entry, [PointerUpdate(swap.before, after, change)], {location: grown}
-        ), candidate
+        return Plan(entry, [Swap(swap.before, after)], {location: grown}), candidate
 
     def _beside(self, plan: Plan, sides: Mapping[Identifier, str]) -> tuple[Plan, Candidate]:
         entry = plan.entry
@@ -311,11 +300,11 @@ class Reopener:
                 BASE_METADATA: after.location,
                 BASE_SNAPSHOT: "" if entry.base is None else str(entry.base),
             }
-            document = MetadataChange(published).properties(changes).document(location)
+            document = md.Edit(published, location).properties(changes).build()
             location = md.next_location(document, location)
         kind: Kind = "view" if md.is_view(published) else "table"
         writes = {**plan.writes, **({location: document} if document is not None else {})}
-        swaps = [*plan.swaps, PointerUpdate(None, Pointer(beside, kind, location))]
+        swaps = [*plan.swaps, Swap(None, Row(beside, kind, location))]
         now = after.location if after else None
         candidate = Candidate("side", entry.base, now, None, location)
         return replace(plan, swaps=swaps, writes=writes), candidate
@@ -357,10 +346,10 @@ def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[
     return {**restored, "properties": {**kept, **own}}
 
 
-def _main_back(entry: PublishedEntry, change: MetadataChange) -> MetadataChange:
+def _main_back(entry: PublishedEntry, edit: md.Edit, document: md.Document) -> md.Edit:
     if entry.base is None:
-        return change.remove_refs(md.MAIN)
-    if md.snapshot(change.base, entry.base) is None:
+        return edit.remove_ref(md.MAIN)
+    if md.snapshot(document, entry.base) is None:
         what = "base"
         raise Differs(entry.identifier, what, snapshot_words(entry.base), "that it has expired")
-    return change.branch(md.MAIN, entry.base)
+    return edit.branch(md.MAIN, entry.base)

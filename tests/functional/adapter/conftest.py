@@ -22,8 +22,8 @@ from dbt.tests.fixtures.project import *  # noqa: F403
 ADAPTER = Path(__file__).parent
 
 
-# Not marked `long`: one class for each thing that can go wrong by itself.
-QUICK = frozenset(
+# What `make test` runs: one class for each thing that can go wrong by itself.
+TELLING = frozenset(
     {
         "TestSimpleMaterializations",
         "TestSingularTestsEphemeral",
@@ -63,10 +63,10 @@ QUICK = frozenset(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ADAPTER in item.path.parents:
-            item.add_marker(pytest.mark.conformance)
+            item.add_marker(pytest.mark.suite)
             own = item.path.name == "test_beyond.py"
-            if not own and not (getattr(item, "cls", None) and item.cls.__name__ in QUICK):
-                item.add_marker(pytest.mark.long)
+            if own or (getattr(item, "cls", None) and item.cls.__name__ in TELLING):
+                item.add_marker(pytest.mark.telling)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader
-from helpers.endpoints import Endpoint, dead_address, endpoint
+from endpoints import Endpoint, dead_address, endpoint
+from vocabulary import MakeProject, Project, Reader
 
 from sparkwap.cli import main
 

@@ -5,7 +5,7 @@ stricter, in the same code.
 """
 
 import pytest
-from helpers import MakeProject, Reader
+from vocabulary import MakeProject, Reader
 
 MODEL = "{{ config(materialized='table') }} select cast(null as int) as id from range(100)"
 CONFIGS = {

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Reader
+from vocabulary import MakeProject, Reader
 
 ORDERS = """
     {{ config(materialized='table') }}

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers.airports import (
+from vocabulary.airports import (
     CLEAN,
     DIRTY,
     FIRST,
@@ -19,10 +19,10 @@ from helpers.airports import (
     is_parquet,
     needs_airports,
 )
-from helpers.landing import LandingProject, make_landing_project
+from vocabulary.landing import LandingProject, make_landing_project
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Outcome, Reader
+    from vocabulary import MakeProject, Outcome, Reader
 
 ENTITIES = ("regions", "countries", "sp500_constituents")
 if "SOAK" in os.environ:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from helpers.landing import make_landing_project
+from vocabulary.landing import make_landing_project
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Reader
+    from vocabulary import MakeProject, Reader
 
 ENTRY = {
     "entity": "items",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.endpoints import Endpoint, dead_address
+from endpoints import Endpoint, dead_address
 
 from dbt.adapters.sparkwap import alerting
 from dbt.adapters.sparkwap.alerting import RunAlerts
@@ -46,16 +46,18 @@ class Node(SimpleNamespace):
         return dict(MANIFEST["nodes"][NODE.node_id])
 
 
-class Command:
-    """What alerts use of a command."""
+class Adapter:
+    """What alerts use of the adapter."""
 
     def __init__(self, lake: Lake, settings: GateSettings) -> None:
         self.lake = lake
         self.settings = settings
-        self.target_name = "prod"
-        self.run_id = "f" * 32
+        self.config = SimpleNamespace(target_name="prod")
 
-    def dbt_manifest(self) -> Any:
+    def _settings(self) -> GateSettings:
+        return self.settings
+
+    def get_macro_resolver(self) -> Any:
         config = SimpleNamespace(meta={"owner": "jane"})
         node = Node(
             unique_id=NODE.node_id,
@@ -68,7 +70,7 @@ class Command:
 
 
 class Manifest:
-    """What alerts ask of the adapter's `Manifest`."""
+    """What alerts ask of `facts.Manifest`."""
 
     def __init__(self, *seen: TestSeen) -> None:
         self._seen = list(seen)
@@ -126,7 +128,7 @@ def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, Clos
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     closing = run.close([NODE], [TEST], [seen])
-    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
     return run, closing, alerts.closed(closing, Manifest(seen), [])  # type: ignore[arg-type]
 
 
@@ -191,8 +193,10 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     )
     operations.call("wap_rollback", {"run": run.run_id[:8]})
     assert live(lake) == [1]
-    command: Any = Command(lake, settings)
-    lines = alerting.rolled_back(command, operations.rolled_back)
+    adapter: Any = Adapter(lake, settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerting, "get_invocation_id", lambda: "f" * 32)
+        lines = alerting.rolled_back(adapter, operations.rolled_back)
     assert lines == ["  alert sent to team: 1 table rolled back"]
     (request,) = hook.received
     assert (request.json["owners"], request.json["events"][0]["kind"]) == (["jane"], "rolled_back")
@@ -213,7 +217,7 @@ def test_a_run_that_the_gate_could_not_close(
             target_name="prod",
         ),
     )
-    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
     alerts.broke_down("the disk is full", [NODE.node_id])
     (request,) = hook.received
     (event,) = request.json["events"]
