@@ -280,9 +280,9 @@ class Manifest:
     def _tokens(self, used: set[str]) -> dict[str, str]:
         # dbt has no record of a variable that a test asks for only when it runs.
         asked = {
-            f"env_var {name}": value
-            for name, value in os.environ.items()
-            if f"env_var {name}" in used - self._varying
+            one: os.environ[name]
+            for one in used - self._varying
+            if (name := one.removeprefix("env_var ")) != one and name in os.environ
         }
         found = {
             name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
