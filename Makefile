@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check-all lint unit functional suite catalogs dist docs report page stop bench soak clean
+.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,14 +37,20 @@ check-all: .venv/.ready-dev ## run every test (hours); scripts/check-all <part> 
 lint: .venv/.ready-dev ## ruff, mypy and sqlfluff
 	@scripts/lint
 
-unit: .venv/.ready-dev ## tests without Spark
+unit: .venv/.ready-dev ## tests in one process, without Spark
 	@scripts/check-all unit
+
+integration: .venv/.ready-dev ## tests that start processes, but no Spark
+	@scripts/check-all integration
 
 functional: .venv/.ready-dev ## tests on a live server
 	@scripts/check-all functional
 
-suite: .venv/.ready-dev ## all of dbt's own adapter suite (docs/adapter-suite.md)
-	@scripts/check-all suite
+conformance: .venv/.ready-dev ## all of dbt's own adapter suite (docs/adapter-suite.md)
+	@scripts/check-all conformance
+
+mutants: .venv/.ready-dev ## change the gate's decisions; list what no test notices (hours)
+	@scripts/mutants
 
 catalogs: .venv/.ready-dev ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
 	@scripts/catalogs
@@ -64,10 +70,10 @@ page: .venv/.ready-page ## the quality page, on this machine alone: runs, branch
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready-dev ## the start, the gate, states, histories and diffs, each beside a rival
-	@for what in start gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
+bench: .venv/.ready-dev ## the start, landing, the gate, states, histories and diffs, each beside a rival
+	@for what in start landing gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
 
-soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server
+soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak
 
 clean: ## stop the server, and remove the lake and all that was built

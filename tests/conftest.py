@@ -1,11 +1,29 @@
-"""What all tests share: the time that CI has."""
+"""What all tests share: CI's time, untimed tests, secrets of their own, a lake without Spark."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from helpers.bench import Bench
+from hypothesis import HealthCheck, settings
+
+from sparkwap.core import redaction
+
+# A busy machine is no fault of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+UNIT = Path(__file__).parent / "unit"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if UNIT in item.path.parents:
+            item.add_marker(pytest.mark.unit)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -17,3 +35,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     deadline = os.environ.get("CI_DEADLINE")
     if deadline and time.time() > float(deadline):
         pytest.skip("the time of CI is up; `make test` and `make check-all` run this test")
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that tells a secret hides it in its own texts only."""
+    monkeypatch.setattr(redaction, "_known", set(redaction._known))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A lake without Spark, on SQLite."""
+    bench = Bench(tmp_path)
+    yield bench
+    bench.lake.close()

@@ -22,7 +22,7 @@
         {%- set source = alias ~ adapter.quote(column) -%}
         {%- do parts.append(
             source ~ " as " ~ name if words[0] == "string"
-            else adapter.wap_checked_cast(source, words[0], column) ~ " as " ~ name) -%}
+            else adapter.wap.checked_cast(source, words[0], column) ~ " as " ~ name) -%}
     {%- endfor -%}
     {%- set known = [] -%}
     {%- for column in columns.keys() -%}

@@ -16,8 +16,10 @@
 {% macro change_events(log, columns=none, partial=true, widen=true) -%}
     {%- set columns = columns or _own_columns(log) -%}
     {#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
-    {%- if widen and execute and adapter.wap_is_building() and not log.is_cte -%}
-        {%- set columns = _widened_events(log, columns) -%}
+    {%- if widen and execute and adapter.wap.is_building() and not log.is_cte -%}
+        {%- set table = none if should_full_refresh() else load_relation(this) -%}
+        {%- set columns = adapter.wap.widened_events(
+            model, columns, table, log, var("scd2_restate", none)) -%}
     {%- endif -%}
     {#- A column is left out of an event if one that it is made of is. -#}
     {%- set absent = [] -%}
@@ -25,8 +27,8 @@
         {%- for name, expression in columns.items() %}
         {#- A plain cast of the log's text fails where it would round, as it does on other values
             that are not of the type. #}
-        {%- set cast = adapter.wap_plain_cast(expression) %}
-        {{ adapter.wap_checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
+        {%- set cast = adapter.wap.plain_cast(expression) %}
+        {{ adapter.wap.checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
         {%- set words = modules.re.findall('[A-Za-z_][A-Za-z0-9_]*', expression) | unique %}
         {%- do absent.append(
             "if(arrays_overlap(_absent, array('" ~ words | join("', '") ~ "')), '"
@@ -48,52 +50,6 @@
     from {{ log }}
     where _kind = 'row' or (_kind = 'file' and _load = 'full')
 {%- endmacro %}
-
-{#-
-    The columns with a wider type where values that the history has not seen yet need one, or where
-    it has a wider one already. The summary of the run tells of it.
--#}
-{% macro _widened_events(log, columns) %}
-    {%- set table = none if should_full_refresh() else load_relation(this) -%}
-    {%- set standing = {} -%}
-    {%- if table is not none -%}
-        {%- for column in adapter.get_columns_in_relation(table) -%}
-            {%- do standing.update({column.name: column.dtype}) -%}
-        {%- endfor -%}
-    {%- endif -%}
-    {%- set fitting, narrow, questions = dict(columns), [], [] -%}
-    {%- for name, expression in columns.items() -%}
-        {%- set cast = adapter.wap_plain_cast(expression) -%}
-        {%- set wide = adapter.wap_wider(cast[1]) if cast else none -%}
-        {%- if wide is not none -%}
-            {%- set value, type = cast -%}
-            {%- do fitting.update({name: "cast(" ~ value ~ " as " ~ wide ~ ")"}) -%}
-            {%- if standing.get(name) != wide -%}
-                {%- do narrow.append({"name": name, "type": type, "wide": wide}) -%}
-                {%- do questions.append(
-                    "count_if(" ~ value ~ " is not null and try_cast(" ~ value ~ " as " ~ type
-                    ~ ") is null)") -%}
-            {%- endif -%}
-        {%- endif -%}
-    {%- endfor -%}
-    {%- if questions -%}
-        {%- set seen = -1 if table is none or wap_scd2_restated(model.name)
-            else wap_scd2_marks(table)["batch"] -%}
-        {%- set counts = run_query(
-            "select " ~ questions | join(", ") ~ " from " ~ log ~ " where _kind = 'row' "
-            ~ "and _batch > " ~ seen).rows[0].values() -%}
-        {%- for one in narrow -%}
-            {%- if counts[loop.index0] -%}
-                {%- do adapter.wap_tell(
-                    model.unique_id, "column " ~ one["name"] ~ ": " ~ counts[loop.index0]
-                    ~ " values are no " ~ one["type"] ~ "; its type is now " ~ one["wide"]) -%}
-            {%- else -%}
-                {%- do fitting.update({one["name"]: columns[one["name"]]}) -%}
-            {%- endif -%}
-        {%- endfor -%}
-    {%- endif -%}
-    {{ return(fitting) }}
-{% endmacro %}
 
 {% macro _own_columns(relation) %}
     {%- set found = {} -%}

@@ -37,7 +37,7 @@
             {{ expression }} as {{ name }},
             {%- endfor %}
             {{ one.get("valid_from", "valid_from") }} as _from,
-            {{ _scd2_end(one.get("valid_to", "valid_to"), one.get("expire", "next_start")) }} as _to
+            {{ _scd2_next_start(one.get("valid_to", "valid_to"), one.get("expire", "next_start")) }} as _to
         from {{ one["history"] }}
 
     ),
@@ -99,12 +99,3 @@
     {%- for name in columns -%}{%- do found.update({name: name}) -%}{%- endfor -%}
     {{ return(found) }}
 {% endmacro %}
-
-{#- The end of a version as a moment that does not belong to it; NULL for none. -#}
-{% macro _scd2_end(valid_to, expire) -%}
-    if(
-        cast({{ valid_to }} as string) < '9999-12-31',
-        {{ "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to }},
-        null
-    )
-{%- endmacro %}

@@ -4,7 +4,7 @@
 -#}
 {% macro wap_close_run(results) %}
     {%- if execute -%}
-        {%- set closing = adapter.wap_close_run(results) -%}
+        {%- set closing = adapter.wap.close_run(results) -%}
         {%- for line in closing["lines"] -%}{%- do log(line, info=true) -%}{%- endfor -%}
         {%- if closing["failed"] -%}select 'the gate did not publish everything'{%- endif -%}
     {%- endif -%}

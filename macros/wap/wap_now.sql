@@ -5,5 +5,5 @@
     example: where valid_to > {{ wap_now() }}
 -#}
 {% macro wap_now() %}
-    {{- return(adapter.wap_now()) -}}
+    {{- return(adapter.wap.now()) -}}
 {% endmacro %}

@@ -7,5 +7,5 @@
              {% if published %} select count(*) from {{ published }} {% endif %}
 -#}
 {% macro wap_published(relation) %}
-    {{ return(adapter.wap_published(relation)) }}
+    {{ return(adapter.wap.published(relation)) }}
 {% endmacro %}

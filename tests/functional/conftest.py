@@ -1,7 +1,7 @@
 """What all functional tests share: one lake with a running server, and those who read it.
 
 ``SPARKWAP_TEST_LAKE=<dir>`` keeps the lake and its server for the next call of pytest.
-``SPARKWAP_TEST_CATALOG`` puts that lake on another kind of catalog: see `vocabulary.catalogs`.
+``SPARKWAP_TEST_CATALOG`` puts that lake on another kind of catalog: see `helpers.catalogs`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import MakeProject, Project, Reader, SparkReader
+from helpers.catalogs import RunningCatalog, running_catalog
 from pyhive import hive
-from vocabulary import MakeProject, Project, Reader, SparkReader
-from vocabulary.catalogs import RunningCatalog, running_catalog
 
 from sparkwap import server
 

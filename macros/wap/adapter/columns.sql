@@ -9,7 +9,7 @@
 -#}
 {% macro sparkwap__format_column(column) %}
     {%- set type = column.dtype if config.get("contract_types") == "exact"
-        else adapter.wap_type_family(column.dtype) -%}
+        else adapter.wap.type_family(column.dtype) -%}
     {{ return({
         "name": column.name, "data_type": type, "formatted": column.column.lower() ~ " " ~ type}) }}
 {% endmacro %}
@@ -57,7 +57,7 @@
     {%- if remove_columns -%}
         {%- set names = remove_columns | map(attribute="name") | list -%}
         {%- call statement("drop_columns") -%}
-            alter table {{ relation.render() }} drop columns ({{ adapter.wap_quoted(names) | join(", ") }})
+            alter table {{ relation.render() }} drop columns ({{ adapter.wap.quoted(names) | join(", ") }})
         {%- endcall -%}
     {%- endif -%}
 {% endmacro %}
@@ -67,7 +67,7 @@
     {%- set column = adapter.quote(column_name) -%}
     {#- With --empty a relation by itself is a subquery of no rows. -#}
     {%- set table = relation.render() -%}
-    {%- if adapter.wap_widens(relation, column_name, new_column_type) -%}
+    {%- if adapter.wap.widens(relation, column_name, new_column_type) -%}
         {%- do run_query(
             "alter table " ~ table ~ " alter column " ~ column ~ " type " ~ new_column_type) -%}
     {%- else -%}

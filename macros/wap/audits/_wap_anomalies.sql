@@ -9,10 +9,10 @@
 -#}
 {% macro _wap_anomalies(name, model, metrics, rule, scope=none) %}
     {%- set test = context["model"] -%}
-    {%- if not execute or not adapter.wap_is_building() -%}
-        {{ return(adapter.wap_judge(name, test, {}, rule, scope)) }}
+    {%- if not execute or not adapter.wap.is_building() -%}
+        {{ return(adapter.wap.judge(name, test, {}, rule, scope)) }}
     {%- endif -%}
-    {%- set values = adapter.wap_known_metrics(name, test, metrics.keys() | list, rule) -%}
+    {%- set values = adapter.wap.known_metrics(name, test, metrics.keys() | list, rule) -%}
     {%- set asked = metrics.keys() | reject("in", values) | list -%}
     {%- if asked -%}
         {%- set query -%}
@@ -27,5 +27,5 @@
             {%- do values.update({metric: found[loop.index0]}) -%}
         {%- endfor -%}
     {%- endif -%}
-    {{ return(adapter.wap_judge(name, test, values, rule, scope)) }}
+    {{ return(adapter.wap.judge(name, test, values, rule, scope)) }}
 {% endmacro %}

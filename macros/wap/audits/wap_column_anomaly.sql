@@ -22,6 +22,6 @@
         "sensitivity": sensitivity, "window": window, "min_samples": min_samples,
         "direction": direction, "seasonality": seasonality, "tolerance": tolerance,
     } -%}
-    {%- set wanted = adapter.wap_column_metrics(column_name, metrics or ["null_share", "distinct_count"]) -%}
+    {%- set wanted = adapter.wap.column_metrics(column_name, metrics or ["null_share", "distinct_count"]) -%}
     {{ _wap_anomalies("wap_column_anomaly", model, wanted, rule) }}
 {% endtest %}

@@ -11,5 +11,5 @@
           arguments: {allowed: [added, legacy_code]}
 -#}
 {% test wap_schema_changes(model, allowed=none) %}
-    {{ adapter.wap_column_changes(context["model"], allowed) }}
+    {{ adapter.wap.column_changes(context["model"], allowed) }}
 {% endtest %}

@@ -17,18 +17,18 @@
         {{ return(relations) }}
     {%- endif -%}
     {%- do wap_check_config() -%}
-    {%- set other = adapter.wap_live(defer_relation) -%}
+    {%- set other = adapter.wap.live(defer_relation) -%}
     {%- if other is not none and other.kind == "table" -%}
         {%- set target_relation = this.incorporate(type="table") -%}
-        {%- do adapter.wap_place_copy(target_relation, defer_relation) -%}
+        {%- do adapter.wap.place_copy(target_relation, defer_relation) -%}
         {%- do store_raw_result("main", message="CLONE", code="CLONE", rows_affected="-1") -%}
     {%- else -%}
         {%- set target_relation = this.incorporate(type="view") -%}
-        {%- do adapter.wap_place_beside(target_relation) -%}
+        {%- do adapter.wap.place_beside(target_relation) -%}
         {%- call statement("main") -%}
             create or replace view {{ target_relation }} as select * from {{ defer_relation }}
         {%- endcall -%}
     {%- endif -%}
-    {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+    {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -16,15 +16,17 @@
         a history of twenty columns takes minutes and all memory to plan. Of no use here: the log is
         filtered by what stands in the queries. The session's, undone when the node ends. -#}
     {%- do run_query("set spark.sql.constraintPropagation.enabled=false") -%}
-    {%- set history = wap_scd2_settings(sql) -%}
+    {%- set build = adapter.wap.history(model, sql, var("scd2_restate", none)) -%}
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
     {%- if whole -%}
-        {%- do wap_build_table(
-            target_relation, wap_scd2_whole(history, adapter.wap_published(this))) -%}
+        {%- set published = adapter.wap.published(this) -%}
+        {%- set columns = adapter.get_columns_in_relation(this) | map(attribute="name") | list
+            if published and build.history.surrogate_key else [] -%}
+        {%- do wap_build_table(target_relation, build.whole(published, columns)) -%}
     {%- else -%}
-        {%- do wap_scd2_extend(target_relation, history, on_schema_change) -%}
+        {%- do wap_extend_history(target_relation, build, on_schema_change) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
-    {%- do adapter.wap_built(model.unique_id, target_relation, must_write=whole) -%}
+    {%- do adapter.wap.built(model.unique_id, target_relation, must_write=whole) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

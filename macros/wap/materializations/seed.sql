@@ -5,9 +5,9 @@
     {%- set table = load_agate_table() -%}
     {%- do store_result("agate_table", response="OK", agate_table=table) -%}
     {%- do wap_build_table(
-        target_relation, adapter.wap_seed_sql(
+        target_relation, adapter.wap.seed_sql(
             table, config.get("column_types") or {}, config.get("quote_columns") is not false)) -%}
     {{ run_hooks(post_hooks) }}
-    {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+    {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

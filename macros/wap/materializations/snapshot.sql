@@ -16,7 +16,7 @@
         {%- do wap_extend_snapshot(target_relation, strategy) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
-    {%- do adapter.wap_built(
+    {%- do adapter.wap.built(
         model.unique_id, target_relation, must_write=existing is none) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -12,22 +12,22 @@
                 ~ "Accepted values are: ['ephemeral', 'table', 'view']") -%}
         {%- endif -%}
         {%- set target_relation = this.incorporate(type=kind) -%}
-        {%- do adapter.wap_place_beside(target_relation) -%}
+        {%- do adapter.wap.place_beside(target_relation) -%}
         {%- call statement("store_failures") -%}
             create or replace {{ kind }} {{ target_relation }}
             {%- if kind == "table" %} {{ wap_table_clauses(target_relation) }}{% endif %}
             as
             {{ rows }}
         {%- endcall -%}
-        {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+        {%- do adapter.wap.built(model.unique_id, target_relation) -%}
         {%- do relations.append(target_relation) -%}
         {%- set rows = "select * from " ~ target_relation -%}
     {%- endif -%}
     {%- call statement("main", fetch_result=true) -%}
         {{ get_test_sql(
             rows, config.get("fail_calc"), config.get("warn_if"),
-            adapter.wap_error_if(model.unique_id) or config.get("error_if"), limit=none) }}
+            adapter.wap.error_if(model.unique_id) or config.get("error_if"), limit=none) }}
     {%- endcall -%}
-    {%- do adapter.wap_sample(model, rows, load_result("main")) -%}
+    {%- do adapter.wap.sample(model, rows, load_result("main")) -%}
     {{ return({"relations": relations}) }}
 {% endmaterialization %}

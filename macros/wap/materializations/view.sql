@@ -3,12 +3,12 @@
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- do wap_run_sql_header() -%}
-    {%- do adapter.wap_place_beside(target_relation) -%}
+    {%- do adapter.wap.place_beside(target_relation) -%}
     {%- call statement("main") -%}
         {{ get_create_view_as_sql(target_relation, model["compiled_code"]) }}
     {%- endcall -%}
     {{ run_hooks(post_hooks) }}
-    {%- do adapter.wap_built(model.unique_id, target_relation) -%}
+    {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}
 

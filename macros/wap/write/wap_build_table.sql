@@ -8,7 +8,7 @@
         {%- set sql = get_select_subquery(sql) -%}
     {%- endif -%}
     {%- set columns = wap_wanted_columns(wap_query_columns(sql)) -%}
-    {%- set place = adapter.wap_place_table(relation, columns, wap_layout()) -%}
+    {%- set place = adapter.wap.place_table(relation, columns, wap_layout()) -%}
     {%- if place == "branch" -%}
         {%- do _wap_overwrite_partitions("static") -%}
         {%- call statement("main") -%}
@@ -95,7 +95,7 @@
 {% endmacro %}
 
 {% macro _wap_order_files(relation) %}
-    {%- set order = adapter.wap_list(config.get("sort_by")) -%}
+    {%- set order = adapter.wap.list(config.get("sort_by")) -%}
     {%- if order -%}
         {%- do run_query("alter table " ~ relation ~ " write ordered by " ~ order | join(", ")) -%}
     {%- endif -%}

@@ -15,7 +15,7 @@
         {%- if not _wap_is_helper(column.name) -%}{%- do added.append(column) -%}{%- endif -%}
     {%- endfor -%}
     {%- if added -%}
-        {%- do adapter.wap_place_clone(
+        {%- do adapter.wap.place_clone(
             relation, ["added " ~ added | map(attribute="name") | join(", ")]) -%}
         {%- do create_columns(relation, added) -%}
         {#- The view was made over the live table; from here the clone stands for it. -#}
@@ -26,7 +26,7 @@
     {%- endif -%}
     {%- call statement("main") -%}
         {{ snapshot_merge_sql(
-            relation, changes, adapter.wap_quoted(columns | map(attribute="name") | list)) }}
+            relation, changes, adapter.wap.quoted(columns | map(attribute="name") | list)) }}
     {%- endcall -%}
 {% endmacro %}
 

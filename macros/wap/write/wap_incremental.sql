@@ -31,7 +31,7 @@
     {%- set additive = on_schema_change == "append_new_columns" -%}
     {%- set wider = [] -%}
     {%- for one in changes["new_target_types"] or [] if widen and additive -%}
-        {%- if adapter.wap_widens(relation, one["column_name"], one["new_type"]) -%}
+        {%- if adapter.wap.widens(relation, one["column_name"], one["new_type"]) -%}
             {%- do wider.append(one) -%}
         {%- endif -%}
     {%- endfor -%}
@@ -39,7 +39,7 @@
         or (not additive and changes["schema_changed"]) -%}
     {%- if changes["schema_changed"] and (evolve or on_schema_change == "fail") -%}
         {%- if on_schema_change != "fail" -%}
-            {%- do adapter.wap_place_clone(relation, ["on_schema_change: " ~ on_schema_change]) -%}
+            {%- do adapter.wap.place_clone(relation, ["on_schema_change: " ~ on_schema_change]) -%}
         {%- endif -%}
         {%- do process_schema_changes(on_schema_change, increment, relation) -%}
         {%- for one in wider -%}
@@ -51,7 +51,7 @@
     {%- set names = adapter.get_columns_in_relation(relation) | map(attribute="name") | list -%}
     {%- if on_schema_change in ("append_new_columns", "sync_all_columns") -%}
         {%- set given = incoming | map(attribute="name") | map("lower") | list -%}
-        {%- set names = adapter.wap_intersect(names, given) -%}
+        {%- set names = adapter.wap.intersect(names, given) -%}
     {%- endif -%}
     {{ return(names) }}
 {% endmacro %}
@@ -63,7 +63,7 @@
         {%- do kept.append({"name": column.name, "type": column.dtype}) -%}
     {%- endfor -%}
     {%- set wanted = wap_wanted_columns(kept) -%}
-    {%- set place = adapter.wap_place_table(relation, wanted, _wap_kept_layout()) -%}
+    {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout()) -%}
     {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
 {% endmacro %}
 
@@ -77,7 +77,7 @@
 {% endmacro %}
 
 {% macro wap_write_increment(strategy, relation, increment, columns) %}
-    {%- set quoted = adapter.wap_quoted(columns) -%}
+    {%- set quoted = adapter.wap.quoted(columns) -%}
     {%- if strategy == "merge" -%}
         {%- call statement("main") -%}
             {{ wap_merge_sql(relation, increment, columns) }}
@@ -123,14 +123,14 @@
 {% endmacro %}
 
 {% macro wap_predicates() %}
-    {{ return(adapter.wap_list(
+    {{ return(adapter.wap.list(
         config.get("incremental_predicates") or config.get("predicates")) or []) }}
 {% endmacro %}
 
 {#- Delete the rows that the increment brings anew; on the branch nobody sees the gap between. -#}
 {% macro _wap_delete_matching(relation, increment) %}
     {%- set matches = [] -%}
-    {%- for key in adapter.wap_list(config.get("unique_key")) or [] -%}
+    {%- for key in adapter.wap.list(config.get("unique_key")) or [] -%}
         {%- do matches.append("DBT_INTERNAL_SOURCE." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
     {%- endfor -%}
     {%- if matches -%}

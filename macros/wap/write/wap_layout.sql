@@ -8,7 +8,7 @@
     } -%}
     {#- An order that nobody configured may have been set for maintenance; it is left alone. -#}
     {%- if config.get("sort_by") is not none -%}
-        {%- do layout.update({"sort_by": adapter.wap_list(config.get("sort_by"))}) -%}
+        {%- do layout.update({"sort_by": adapter.wap.list(config.get("sort_by"))}) -%}
     {%- endif -%}
     {%- if config.persist_relation_docs() -%}
         {%- do layout.update({"comment": model.description or ""}) -%}
@@ -27,7 +27,7 @@
     comment {{ wap_string(model.description) }}
     {%- endif %}
     {#- A clone stays where the live table is; a new table gets a path of its own. #}
-    {%- if adapter.wap_live(relation) is none %}
+    {%- if adapter.wap.live(relation) is none %}
     location {{ wap_string(_wap_location(relation)) }}
     {%- endif %}
     {%- set properties = dict(_wap_properties()) %}
@@ -44,7 +44,7 @@
 {% endmacro %}
 
 {% macro _wap_partitions() %}
-    {{ return(adapter.wap_list(config.get("partition_by") or _wap_default("partition_by"))) }}
+    {{ return(adapter.wap.list(config.get("partition_by") or _wap_default("partition_by"))) }}
 {% endmacro %}
 
 {% macro _wap_properties() %}
@@ -53,7 +53,22 @@
 
 {#- Part of the layout that a materialization has where the model says nothing. -#}
 {% macro _wap_default(name) %}
-    {{ return(wap_scd2_layout()[name] if config.get("materialized") == "scd2" else none) }}
+    {{ return(_wap_history_layout()[name] if config.get("materialized") == "scd2" else none) }}
+{% endmacro %}
+
+{#-
+    Layout of a history: closed versions apart from the current ones, which is all that a run reads
+    unless rows are late, and changes beside the files, so that what is written is what changed.
+-#}
+{% macro _wap_history_layout() %}
+    {{ return({
+        "partition_by": ["is_current"],
+        "tblproperties": {
+            "write.merge.mode": "merge-on-read",
+            "write.update.mode": "merge-on-read",
+            "write.delete.mode": "merge-on-read",
+        },
+    }) }}
 {% endmacro %}
 
 {% macro _wap_location(relation) %}
@@ -61,7 +76,7 @@
     {%- if root -%}
         {{ return(root.rstrip("/") ~ "/" ~ relation.identifier) }}
     {%- endif -%}
-    {{ return(adapter.wap_location(relation)) }}
+    {{ return(adapter.wap.location(relation)) }}
 {% endmacro %}
 
 {#- Any text as a Spark string literal. -#}

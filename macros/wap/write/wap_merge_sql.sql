@@ -1,6 +1,6 @@
 {#- Upsert by `unique_key`; without one every row is an insert. -#}
 {% macro wap_merge_sql(relation, increment, columns) %}
-    {%- set keys = adapter.wap_list(config.get("unique_key")) -%}
+    {%- set keys = adapter.wap.list(config.get("unique_key")) -%}
     {%- set conditions = [] + wap_predicates() -%}
     {%- for key in keys or [] -%}
         {%- do conditions.append(
@@ -8,7 +8,7 @@
     {%- else -%}
         {%- do conditions.append("false") -%}
     {%- endfor -%}
-    {%- set quoted = adapter.wap_quoted(columns) -%}
+    {%- set quoted = adapter.wap.quoted(columns) -%}
     {%- set chosen = config.get("merge_update_columns") -%}
     {%- set excluded = config.get("merge_exclude_columns") -%}
     {#- The table may have columns that the increment lacks, so not all of its columns. -#}

@@ -6,7 +6,7 @@
     {%- do wap_run_sql_header() -%}
     {%- if model["language"] == "python" -%}
         {%- set view = model["alias"] ~ "__dbt_py" -%}
-        {%- do adapter.wap_python_view(model, model["compiled_code"], view) -%}
+        {%- do adapter.wap.python_view(model, model["compiled_code"], view) -%}
         {{ return("select * from " ~ adapter.quote(view)) }}
     {%- endif -%}
     {{ return(model["compiled_code"]) }}
@@ -14,7 +14,7 @@
 
 {#- Spark takes one statement at a time; a header may hold several. -#}
 {% macro wap_run_sql_header() %}
-    {%- for part in adapter.wap_split_statements(config.get("sql_header") or "") -%}
+    {%- for part in adapter.wap.split_statements(config.get("sql_header") or "") -%}
         {%- do run_query(part) -%}
     {%- endfor -%}
 {% endmacro %}

@@ -74,10 +74,10 @@ def _slack(message: Message, left_out: int) -> dict[str, Any]:
         tables = ["\n".join(rows) for _, sample in _samples(event) if (rows := _rows(sample))]
         tables = tables[: _SLACK_SAMPLES - samples]
         samples += len(tables)
-        blocks += [_section(_fenced(table)) for table in tables]
+        blocks += [_section(_with_abort_tag(table)) for table in tables]
     commands = _commands(message.events)
     if commands:
-        told = "\n".join(f"{one.purpose}\n{_fenced(one.command)}" for one in commands)
+        told = "\n".join(f"{one.purpose}\n{_with_abort_tag(one.command)}" for one in commands)
         blocks.append(_section(f"*Next*\n{told}"))
     context = [_mrkdwn(line) for line in _footer(message, left_out)]
     blocks.append({"type": "context", "elements": [_text("\n".join(context))]})
@@ -96,7 +96,7 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _fenced(text: str) -> str:
+def _with_abort_tag(text: str) -> str:
     return f"```{_mrkdwn(text).replace('```', '` ` `')}```"
 
 

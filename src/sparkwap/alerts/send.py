@@ -21,7 +21,7 @@ from sparkwap.alerts import render
 from sparkwap.alerts.model import Message
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact, remember
-from sparkwap.gate.alert_settings import OWNER, Mail, Route
+from sparkwap.gate.alert_settings import OWNER, PORTS, Chat, Mail, Route, Webhook
 
 if TYPE_CHECKING:
     import tenacity
@@ -168,9 +168,9 @@ def attempt(route: Route, message: Message, seconds: float) -> None:
         Undelivered: It failed.
         ConfigError: An environment variable is not set.
     """
-    if route.mail is not None:
-        _mail(route.mail, message, seconds)
-    else:
+    if isinstance(route, Mail):
+        _mail(route, message, seconds)
+    elif isinstance(route, Chat | Webhook):
         _post(route, message, seconds)
 
 
@@ -181,10 +181,9 @@ _BODIES: Mapping[str, Callable[[Message], bytes]] = {
 }
 
 
-def _post(route: Route, message: Message, seconds: float) -> None:
+def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     import requests
 
-    assert route.url is not None  # settings require it
     url = route.url.read()
     parts = urlsplit(url)
     remember(url, *secrets_of(url))
@@ -195,12 +194,12 @@ def _post(route: Route, message: Message, seconds: float) -> None:
         "Content-Type": "application/json; charset=utf-8",
         "User-Agent": f"sparkwap/{__version__}",
     }
-    if route.type == "webhook":
+    if isinstance(route, Webhook):
         headers[render.MESSAGE_ID] = message.message_id
-    if route.secret is not None:
-        secret = route.secret.read()
-        remember(secret)
-        headers[render.SIGNATURE] = render.signature(body, secret, int(time.time()))
+        if route.secret is not None:
+            secret = route.secret.read()
+            remember(secret)
+            headers[render.SIGNATURE] = render.signature(body, secret, int(time.time()))
     try:
         with requests.post(
             url,
@@ -285,11 +284,11 @@ def recipients(mail: Mail, message: Message) -> list[str]:
 
 
 def _connect(mail: Mail, seconds: float) -> smtplib.SMTP:
-    host = mail.host.read()
+    host, port = mail.host.read(), mail.port or PORTS[mail.security]
     if mail.security == "ssl":
         context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(host, mail.port, timeout=seconds, context=context)
-    server = smtplib.SMTP(host, mail.port, timeout=seconds)
+        return smtplib.SMTP_SSL(host, port, timeout=seconds, context=context)
+    server = smtplib.SMTP(host, port, timeout=seconds)
     if mail.security == "starttls":
         try:
             server.starttls(context=ssl.create_default_context())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, is_run_branch
@@ -47,13 +48,13 @@ def clone_base(document: md.Document) -> tuple[str, int | None]:
     return properties[BASE_METADATA], int(base) if base else None
 
 
-def table_row(store: Store, identifier: Identifier) -> Row:
+def table_row(store: Store, identifier: Identifier) -> Pointer:
     """The row of a table.
 
     Raises:
         CatalogError: There is none, or it is a view.
     """
-    row = store.rows.get(identifier)
+    row = store.backend.get(identifier)
     if row is None or row.kind != "table":
         found = "does not exist" if row is None else "is a view"
         raise CatalogError(
@@ -75,7 +76,7 @@ def open_branch(
     if head is not None and (head.type != "branch" or not (tag or was_empty)):
         raise refusal(identifier, branch, head)
     base = tag.snapshot_id if tag else None
-    edit = md.Edit(document, row.location)
+    change = MetadataChange(document)
     changes: dict[str, str | None] = {
         key: value for key, value in wanted.items() if properties.get(key) != value
     }
@@ -83,7 +84,7 @@ def open_branch(
     # What an earlier run left on a base that `main` has moved away from could never be published,
     # so the branch starts anew.
     if main is not None and (head is None or base != main.snapshot_id):
-        edit.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
+        change = change.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
         changes |= {empty_base(branch): None} if was_empty else {}
         opened = OpenedBranch(main.snapshot_id, main.snapshot_id, True)
     elif head is not None or was_empty:
@@ -93,9 +94,7 @@ def open_branch(
         opened = OpenedBranch(None, None, True)
     if not opened.created and not changes:
         return Staged(opened)
-    location = md.next_location(document, row.location)
-    files = store.write({location: edit.properties(changes).build()})
-    return Staged(opened, [Swap(row, Row(identifier, "table", location))], files)
+    return Staged(opened, *store.grow([(row, change.properties(changes))]))
 
 
 def strange_ref(document: md.Document, branch: str) -> RefState | None:
@@ -121,11 +120,11 @@ def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError
 
 def clone(
     store: Store, identifier: Identifier, side_schema: str, properties: Mapping[str, str]
-) -> Staged[Row]:
+) -> Staged[Pointer]:
     """Stage a zero-copy clone; one that stands there on the same base already is left as it is."""
     row = table_row(store, identifier)
     side_identifier = (side_schema, identifier[1])
-    standing = store.rows.get(side_identifier)
+    standing = store.backend.get(side_identifier)
     document = store.load(row.location)
     main = md.main_of(document)
     if standing is not None and _still_good(store, standing, document, main):
@@ -137,19 +136,21 @@ def clone(
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
     location = md.next_location(document, row.location)
-    files = store.write({location: md.Edit(document, row.location).properties(changes).build()})
-    cloned = Row(side_identifier, "table", location)
-    return Staged(cloned, [Swap(standing, cloned, replaces=True)], files)
+    files = store.write(
+        {location: MetadataChange(document).properties(changes).document(row.location)}
+    )
+    cloned = Pointer(side_identifier, "table", location)
+    return Staged(cloned, [PointerUpdate(standing, cloned)], files)
 
 
-def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Row]:
+def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Pointer]:
     """Stage a table of its own that begins with the data files of ``source``."""
     document = store.load(table_row(store, source).location)
     copied = md.copied(document, location, _copied_properties(document))
     metadata = md.next_location(copied, None)
     files = store.write({metadata: copied})
-    row = Row(target, "table", metadata)
-    return Staged(row, [Swap(store.rows.get(target), row, replaces=True)], files)
+    row = Pointer(target, "table", metadata)
+    return Staged(row, [PointerUpdate(store.backend.get(target), row)], files)
 
 
 def _copied_properties(document: md.Document) -> dict[str, str]:
@@ -163,7 +164,7 @@ def _copied_properties(document: md.Document) -> dict[str, str]:
     return {**kept, md.GC_ENABLED: "false"}
 
 
-def _still_good(store: Store, standing: Row, live: md.Document, main: int | None) -> bool:
+def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | None) -> bool:
     document = store.load(standing.location)
     if standing.kind != "table" or not is_clone(document):
         raise CatalogError(
@@ -230,8 +231,8 @@ def is_ours(document: md.Document, branch: str) -> bool:
     return str(written.get("wap_run", "")).startswith(branch.removeprefix("wap_"))
 
 
-def discard_branch(document: md.Document, location: str, branch: str) -> md.Document | None:
-    """The metadata without the audit branch; None if there is nothing of it, or it is a user's."""
+def discard_branch(document: md.Document, branch: str) -> MetadataChange | None:
+    """The change that drops an audit branch; None if there is nothing of it, or it is a user's."""
     refs, properties = md.refs_of(document), md.properties_of(document)
     if not is_ours(document, branch):
         return None
@@ -240,10 +241,7 @@ def discard_branch(document: md.Document, location: str, branch: str) -> md.Docu
     names += [base_tag(branch)] if base_tag(branch) in refs else []
     if not names and empty_base(branch) not in properties:
         return None
-    edit = md.Edit(document, location).remove_ref(*names)
-    if empty_base(branch) in properties:
-        edit.properties({empty_base(branch): None})
-    return edit.build()
+    return MetadataChange(document).remove_refs(*names).properties({empty_base(branch): None})
 
 
 def _is_on(document: md.Document) -> bool:

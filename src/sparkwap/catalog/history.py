@@ -11,7 +11,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
 
 if TYPE_CHECKING:
-    from sparkwap.catalog.rows import Row
+    from sparkwap.catalog.sql_backend import Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class TableHistory:
         return snapshot_id in (self.parents or {})
 
 
-def history_of(row: Row, document: md.Document) -> TableHistory:
+def history_of(row: Pointer, document: md.Document) -> TableHistory:
     """The past that a metadata document knows of."""
     if row.kind == "view":
         return TableHistory(row.identifier, "view")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
-    from sparkwap.catalog.rows import Rows
+    from sparkwap.catalog.sql_backend import SqlBackend
 
 TTL_SECONDS = 15 * 60
 """How long a lease lives that nobody renews: many times the pause between two renewals."""
@@ -129,7 +129,7 @@ class SqlLeases(Leases):
         rows: The database.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: SqlBackend) -> None:
         self._rows = rows
 
     def now(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Difference, Identifier, Mismatch, PublishedEntry
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 
 Load = Callable[[str], md.Document]
 
@@ -23,7 +23,7 @@ class Plan:
     """
 
     entry: PublishedEntry
-    swaps: Sequence[Swap]
+    swaps: Sequence[PointerUpdate]
     writes: Mapping[str, md.Document]
 
 
@@ -47,12 +47,12 @@ def snapshot_words(snapshot_id: int | None) -> str:
     return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
 
 
-def row_words(row: Row | None) -> str:
+def row_words(row: Pointer | None) -> str:
     """A row in the words of a message."""
     return "nothing" if row is None else f"a {row.kind} at {row.location}"
 
 
-def require_table(identifier: Identifier, row: Row | None) -> Row:
+def require_table(identifier: Identifier, row: Pointer | None) -> Pointer:
     """The row, if it is a table's.
 
     Raises:

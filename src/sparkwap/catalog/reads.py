@@ -5,14 +5,14 @@ from __future__ import annotations
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
-from sparkwap.catalog.rows import Row
 from sparkwap.catalog.sameness import same_rows
+from sparkwap.catalog.sql_backend import Pointer
 
 NOTHING = "nothing"
 _TABLE, _VIEW = "table", "view"
 
 
-def token(row: Row | None, load: Load) -> str:
+def token(row: Pointer | None, load: Load) -> str:
     """What a name means to a reader, as one text.
 
     ``table <uuid> <snapshot of main, or none>``, ``view <metadata file>``, or ``nothing``.
@@ -26,7 +26,7 @@ def token(row: Row | None, load: Load) -> str:
     return f"{_TABLE} {md.identity(document)} {'none' if main is None else main}"
 
 
-def moved(read: Read, row: Row | None, load: Load) -> Mismatch | None:
+def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
     """How a table or view differs from what was read; None if a reader sees the same rows.
 
     A compaction makes no difference where the metadata proves that it changed no row.
@@ -43,7 +43,7 @@ def moved(read: Read, row: Row | None, load: Load) -> Mismatch | None:
     return Mismatch(read.identifier, "what was read", _words(read.token), found, "read")
 
 
-def _only_compacted(before: str, now: str, row: Row, load: Load) -> bool:
+def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:
     old, new = before.split(" "), now.split(" ")
     if old[0] != _TABLE or new[0] != _TABLE or old[1] != new[1] or "none" in (old[2], new[2]):
         return False

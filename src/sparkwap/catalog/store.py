@@ -1,26 +1,26 @@
-"""Rows and metadata files together: cached reads, staged writes, commits with retries."""
+"""Pointers and metadata files together: cached reads, staged writes, commits with retries."""
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import tenacity
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.backend import CatalogBackend
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import CommitUnknown, Identifier
-from sparkwap.catalog.pointers import Pointers
-from sparkwap.catalog.rows import Conflict, Fate, Row, Swap, Unanswered
+from sparkwap.catalog.sql_backend import Conflict, Fate, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.retry import rule_of, wait_seconds
+from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
@@ -31,6 +31,10 @@ _THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
 _LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
+
+
+class _Again(Exception):
+    """Another writer was faster, which is the cause: the commit has to be staged anew."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,11 @@ class Staged(Generic[R]):
     """
 
     result: R
-    swaps: Sequence[Swap] = ()
+    swaps: Sequence[PointerUpdate] = ()
     files: Sequence[str] = ()
     drop_if_empty: Collection[str] = ()
     drop_schemas: Collection[str] = ()
-    requires: Mapping[Identifier, Row | None] = field(default_factory=dict)
+    requires: Mapping[Identifier, Pointer | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
     guard: Callable[[Connection | None], None] | None = None
 
@@ -62,17 +66,17 @@ class Store:
     """A catalog and its metadata files.
 
     Args:
-        rows: The catalog.
+        backend: The catalog.
     """
 
-    def __init__(self, rows: Pointers) -> None:
-        self.rows = rows
-        self.files = Files(rows.properties)
+    def __init__(self, backend: CatalogBackend) -> None:
+        self.backend = backend
+        self.files = Files(backend.properties)
         self._unwritten: dict[str, md.Document] = {}
-        self._what = "database" if rows.takes_files else "server"
+        self._what = "database" if backend.takes_files else "server"
         self._extent = (
             "The commit was made wholly or not at all."
-            if rows.atomic
+            if backend.atomic
             else "The commit was made in part, wholly or not at all."
         )
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
@@ -85,7 +89,7 @@ class Store:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
-        self.rows.close()
+        self.backend.close()
 
     def load(self, location: str) -> md.Document:
         """The metadata document in a file; from memory if it was read before, as none changes.
@@ -93,7 +97,7 @@ class Store:
         Raises:
             CatalogError: The file is not there, or is no metadata file.
         """
-        given = self.rows.document(location)
+        given = self.backend.document(location)
         if given is not None:
             return given
         with self._lock:
@@ -146,7 +150,7 @@ class Store:
         Returns:
             Their locations.
         """
-        if not self.rows.takes_files:
+        if not self.backend.takes_files:
             with self._lock:
                 self._unwritten.update(documents)
             return list(documents)
@@ -156,6 +160,25 @@ class Store:
             self.delete(documents)
             raise
         return list(documents)
+
+    def grow(
+        self, changes: Iterable[tuple[Pointer, MetadataChange]]
+    ) -> tuple[list[PointerUpdate], list[str]]:
+        """Write the metadata files that changes of tables lead to.
+
+        Returns:
+            The row changes, and the files.
+        """
+        grown = [(row, change, change.document(row.location)) for row, change in changes]
+        locations = [md.next_location(document, row.location) for row, _, document in grown]
+        files = self.write(
+            {place: document for place, (_, _, document) in zip(locations, grown, strict=True)}
+        )
+        swaps = [
+            PointerUpdate(row, Pointer(row.identifier, "table", place), change)
+            for place, (row, change, _) in zip(locations, grown, strict=True)
+        ]
+        return swaps, files
 
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files if they are there."""
@@ -188,8 +211,7 @@ class Store:
         def at(part: Part) -> None:
             reached(steps[part], **facts)
 
-        last: Exception | None = None
-        for attempt in range(tries):
+        def once() -> R:
             at("begins")
             try:
                 staged = stage()
@@ -197,17 +219,13 @@ class Store:
                 # Staging commits nothing, so whatever passes may be tried again.
                 if rule_of(error) not in ("retry", "look"):
                     raise
-                last = error
-                self._pause(attempt)
-                continue
+                raise _Again from error
             try:
                 at("files_written")
                 self._apply(staged, at)
             except Conflict as conflict:
                 self.delete(staged.files)
-                last = conflict
-                self._pause(attempt)
-                continue
+                raise _Again from conflict
             except DBAPIError as error:
                 lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
                 self._settle(staged, lost, error)
@@ -221,19 +239,18 @@ class Store:
             self.delete(staged.obsolete)
             at("cleaned")
             return staged.result
-        raise CatalogError(
-            f"Other writers were faster {tries} times in a row; last: {last}. Nothing was changed. "
-            "Run the same command again."
-        ) from last
 
-    @staticmethod
-    def _pause(attempt: int) -> None:
-        # Jitter, as writers that met once would meet again at equal pauses.
-        time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
+        try:
+            return retrying(lambda one: isinstance(one, _Again), tries, _FIRST_WAIT_SECONDS)(once)
+        except _Again as error:
+            raise CatalogError(
+                f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
+                "Nothing was changed. Run the same command again."
+            ) from error.__cause__
 
     def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
-            self.rows.apply(
+            self.backend.apply(
                 staged.swaps,
                 requires=staged.requires,
                 documents=self._unwritten_of(staged),
@@ -264,7 +281,7 @@ class Store:
             return
         # Rows that only come with the commit cannot be locked, and a server may still be at work on
         # a request that broke off: both may be on their way.
-        locked = self.rows.takes_files and any(swap.before for swap in staged.swaps)
+        locked = self.backend.takes_files and any(swap.before for swap in staged.swaps)
         if fate == "unknown" or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
@@ -280,23 +297,25 @@ class Store:
     def _fate(self, staged: Staged[Any]) -> Fate:
         if not staged.swaps:
             return "not made"
-        for pause in (0.0, *_LOOK_WAITS_SECONDS):
-            time.sleep(pause)
-            try:
-                fate = self.rows.fate(staged.swaps, self._unwritten_of(staged))
-                known = fate != "unknown" or not self.rows.atomic
-                return fate if known else self._fate_by_history(staged.swaps)
-            except Exception:
-                continue
-        return "unknown"
 
-    def _fate_by_history(self, swaps: Sequence[Swap]) -> Fate:
-        """As `Rows.fate` where other writers have been since: a table's log has what it was.
+        def look() -> Fate:
+            fate = self.backend.fate(staged.swaps)
+            known = fate != "unknown" or not self.backend.atomic
+            return fate if known else self._fate_by_history(staged.swaps)
+
+        return tenacity.Retrying(
+            wait=tenacity.wait_chain(*map(tenacity.wait_fixed, _LOOK_WAITS_SECONDS)),
+            stop=tenacity.stop_after_attempt(1 + len(_LOOK_WAITS_SECONDS)),
+            retry_error_callback=lambda _state: "unknown",
+        )(look)
+
+    def _fate_by_history(self, swaps: Sequence[PointerUpdate]) -> Fate:
+        """As `SqlBackend.fate` where other writers have been since: a table's log has what it was.
 
         One table is enough, as all of the transaction was made or nothing.
         """
         changed = [s for s in swaps if s.before and s.after and s.after.kind == "table"]
-        found = self.rows.find({s.after.identifier for s in changed if s.after})
+        found = self.backend.find({s.after.identifier for s in changed if s.after})
         for swap in changed:
             row = found.get(swap.after.identifier) if swap.after else None
             if row is None or row.kind != "table" or not swap.before or not swap.after:

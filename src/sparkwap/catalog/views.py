@@ -65,7 +65,9 @@ def _replaced(sql: str, changes: Iterable[tuple[Token, str]]) -> str:
     return "".join([*parts, sql[at:]])
 
 
-def reads_unaudited(document: Document, sides: Collection[str], branch: str) -> str | None:
+def reads_unaudited(
+    document: Document, sides: Collection[str], branches: Collection[str]
+) -> str | None:
     """How a view's text leads its readers past the gate; None if it is proven not to.
 
     Whatever way a side schema may be written, only a text in which its name is nowhere is safe: in
@@ -74,7 +76,7 @@ def reads_unaudited(document: Document, sides: Collection[str], branch: str) -> 
     Args:
         document: Metadata of a view as it is to be published.
         sides: All side schemas of the lake.
-        branch: The audit branch that it is published from.
+        branches: The audit branches that there are: its own, and those of what it reads.
 
     Returns:
         What the text has, in words.
@@ -85,16 +87,17 @@ def reads_unaudited(document: Document, sides: Collection[str], branch: str) -> 
         return "resolves unqualified names in a side schema"
     texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
     pattern = _whole(sides) if sides else None
-    return next((told for sql in texts if (told := _unaudited(sql, pattern, branch))), None)
+    lower = frozenset(branch.lower() for branch in branches)
+    return next((told for sql in texts if (told := _unaudited(sql, pattern, lower))), None)
 
 
-def reads(document: Document) -> frozenset[Identifier]:
+def reads(document: Document, *, present: bool = False) -> frozenset[Identifier]:
     """Schema and name, in lower case, of all that a view may read; see `relation_names`."""
     current = document["current-version-id"]
     version = next(one for one in document["versions"] if one["version-id"] == current)
     schema = ".".join(version.get("default-namespace", ())) or "default"
     texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
-    return frozenset().union(*(relation_names(sql, schema) for sql in texts))
+    return frozenset().union(*(relation_names(sql, schema, present=present) for sql in texts))
 
 
 def _whole(sides: Iterable[str]) -> re.Pattern[str]:
@@ -102,20 +105,30 @@ def _whole(sides: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
 
 
-def _unaudited(sql: str, sides: re.Pattern[str] | None, branch: str) -> str | None:
+def _unaudited(sql: str, sides: re.Pattern[str] | None, branches: frozenset[str]) -> str | None:
     found = list(tokens(sql))
+    in_options = False
     for at, token in enumerate(found):
         value = token.value.lower()
         side = sides.search(value) if sides else None
         if side is not None or token.kind == "unclosed":
             return f"names the side schema {side[0]}" if side else "does not come to its end"
         before = found[max(at - 1, 0) : at]
-        if token.is_name and value == f"branch_{branch}" and before and before[0].text == ".":
+        # `with (` begins options of a read; no query begins so.
+        in_options = token.text != ")" and (
+            in_options or (token.text == "(" and any(one.is_word("with") for one in before))
+        )
+        of_name = value.removeprefix("branch_")
+        named = value != of_name and token.is_name and any(one.text == "." for one in before)
+        as_of = token.kind == "string" and any(one.is_word("of") for one in before)
+        branch = of_name if named else value
+        if branch in branches and (named or as_of or in_options):
             return f"reads the audit branch {branch}"
-        if token.kind == "string" and value == branch and before and before[0].is_word("of"):
-            return f"reads the audit branch {branch}"
-    if None in identifier_clauses(found):
-        return "puts a name together in identifier(...)"
+    for literal in identifier_clauses(found):
+        if literal is None:
+            return "puts a name together in identifier(...)"
+        if told := _unaudited(literal.value, sides, branches):
+            return told
     return None
 
 

@@ -15,7 +15,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, PLACE, PLACE_TYPE, own_columns, quote, quoted, row_hash, text
+from sparkwap.cdc.sql import (
+    EVENT,
+    PLACE_TYPE,
+    copy_number,
+    own_columns,
+    place,
+    quote,
+    quoted,
+    row_hash,
+    said,
+    text,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,6 +85,7 @@ def _events(log: DataFrame) -> DataFrame:
     stated = [
         f"if(array_contains(_absent, {text(c)}), null, {quote(c)}) as {quote(c)}" for c in own
     ]
+    message = f"concat({row_hash(own)}, coalesce(to_json(array_sort(_absent)), ''))"
     absent = "transform(array_sort(_absent), x -> struct(x, cast(null as " + PLACE_TYPE + ")))"
     return (
         log.where("_kind = 'row' and _op <> 'truncate'")
@@ -81,8 +93,7 @@ def _events(log: DataFrame) -> DataFrame:
         .selectExpr(
             *(quote(c) for c in own),
             *EVENT,
-            "if(_op = 'delete', '', concat("
-            f"{row_hash(own)}, coalesce(to_json(array_sort(_absent)), ''))) as _message",
+            f"{said(message)} as _message",
             "false as _held",
             f"map_from_entries({absent}) as _stated",
         )
@@ -91,10 +102,8 @@ def _events(log: DataFrame) -> DataFrame:
 
 def _first_copies(events: DataFrame, key: Sequence[str]) -> DataFrame:
     """Events without their copies in later files."""
-    by_message = f"over (partition by {quoted(key)}, _sequence, _op, _message)"
-    return events.selectExpr("*", f"min(_file_path) {by_message} as _first").where(
-        "_file_path = _first"
-    )
+    number = copy_number(f"{quoted(key)}, _sequence, _op, _message")
+    return events.selectExpr("*", f"{number} as _copy").where("_copy = 1")
 
 
 def _best(
@@ -108,7 +117,7 @@ def _best(
     payload = [c for c in own if c not in key]
     counts = ", ".join(f"max({_said_of(c, reset)}) {by_key}" for c in payload)
     return (
-        events.selectExpr("*", f"{PLACE} as _place")
+        events.selectExpr("*", f"{place()} as _place")
         .selectExpr("*", f"max(_place) {by_key} as _last", f"array({counts}) as _best")
         .where("_place = _last")
     )

@@ -1,4 +1,9 @@
-"""Resets: what clears a whole table at once, a full load or a truncate."""
+"""Resets: what clears a whole table at once, a full load or a truncate.
+
+A full load begins before its least sequence; all files of one load date are one load. Truncates of
+one sequence are copies: it counts where it stands in the first of their files. A state needs the
+newest reset, a history all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkwap.cdc.sql import PLACE, text
+from sparkwap.cdc.sql import at_grain, copy_number, place, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,6 +22,10 @@ Place: TypeAlias = tuple[str, str, int, int]
 
 _FULL_LOADS = "_kind = 'file' and _load = 'full' and _sequence is not null and _error is null"
 _TRUNCATES = "_kind = 'row' and _op = 'truncate'"
+IS_RESET = "_op in ('truncate', 'full_load')"
+IS_EVENT = "_op not in ('truncate', 'full_load')"
+"""Which rows of a history's query are resets, and which are of one key."""
+
 _COLUMNS = ("_kind", "_load_date", "_sequence", "_file_path", "_row", "_part", "_batch")
 
 
@@ -32,9 +41,6 @@ def collect(log: DataFrame, truncates: bool) -> list[Mapping[str, Any]]:
 
 def newest(rows: Iterable[Mapping[str, Any]], up_to: int | None = None) -> Place | None:
     """The place of the newest reset; keys whose last event is before it are gone.
-
-    A full load begins before its least sequence; all files of one load date are one load. Truncates
-    of one sequence are copies: it counts where it stands in the first of their files.
 
     Args:
         rows: see `collect`.
@@ -58,10 +64,39 @@ def newest(rows: Iterable[Mapping[str, Any]], up_to: int | None = None) -> Place
     return max(places, default=None)
 
 
-def before(reset: Place | None, place: str = PLACE) -> str:
+def before(reset: Place | None, at: str | None = None) -> str:
     """SQL: whether an event's place is before a reset."""
     if reset is None:
         return "false"
     sequence, file, row, part = reset
-    texts = f"{text(sequence)} as _sequence, {text(file)} as _file_path"
-    return f"({place} < struct({texts}, {row}L as _row, {part} as _part))"
+    return f"({at or place()} < {place(text(sequence), text(file), str(row), str(part))})"
+
+
+def in_order(source: str, grain: str, loads: bool) -> str:
+    """SQL of one row with all resets: ``resets``, an array of (at, time, load_date).
+
+    Args:
+        source: SQL of rows as a history's model selects them.
+        grain: of the history.
+        loads: whether there can be full loads.
+    """
+    found = f"""
+        select
+            {place()} as at,
+            {at_grain("_event_time", grain)} as time,
+            cast(null as date) as load_date
+        from (
+            select *, {copy_number("_sequence")} as _copy from ({source}) where _op = 'truncate'
+        )
+        where _copy = 1"""
+    if loads:
+        found += f"""
+        union all
+        select
+            {place("min(_sequence)", "''", "0", "0")} as at,
+            {at_grain("to_timestamp(_load_date || 'T00:00:00Z')", grain)} as time,
+            _load_date as load_date
+        from ({source})
+        where _op = 'full_load' and _sequence is not null
+        group by _load_date"""
+    return f"select sort_array(collect_list(struct(at, time, load_date))) as resets from ({found})"

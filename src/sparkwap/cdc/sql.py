@@ -1,4 +1,4 @@
-"""Small pieces of SQL text that the parts of `sparkwap.cdc` share."""
+"""The rules of change data that states and histories share, as SQL text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,43 @@ from collections.abc import Iterable, Sequence
 
 from sparkwap.core.sqltext import quote as quote
 
-PLACE = "struct(_sequence, _file_path, _row, _part)"
-"""Where an event stands in the order of all events of its table."""
-
 PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
 
 EVENT = ("_op", "_sequence", "_event_time", "_load_date", "_file_path", "_row", "_part", "_batch")
 """The log's columns that a state keeps, of the last event of a key."""
+
+
+def place(
+    sequence: str = "_sequence", file: str = "_file_path", row: str = "_row", part: str = "_part"
+) -> str:
+    """SQL: where an event stands in the order of all events of its table."""
+    return (
+        f"struct({sequence} as _sequence, {file} as _file_path, "
+        f"cast({row} as bigint) as _row, cast({part} as int) as _part)"
+    )
+
+
+def copy_number(message: str, at: str = "") -> str:
+    """SQL: 1 for the copy of a message that counts: where it stands in the first of its files.
+
+    Args:
+        message: SQL of the columns that are equal for copies.
+        at: prefix of the columns of the place.
+    """
+    order = f"{at}_file_path, {at}_row desc, {at}_part desc"
+    return f"row_number() over (partition by {message} order by {order})"
+
+
+def said(message: str) -> str:
+    """SQL: what an event says; all deletes of one sequence say the same, whatever row they show."""
+    return f"if(_op = 'delete', '', {message})"
+
+
+def at_grain(time: str, grain: str) -> str:
+    """SQL: a time at a grain, timestamp or date; days are those of UTC in any session."""
+    if grain == "date":
+        return f"cast(to_utc_timestamp({time}, current_timezone()) as date)"
+    return time
 
 
 def quoted(names: Iterable[str]) -> str:

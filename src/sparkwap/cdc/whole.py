@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, PLACE_TYPE, own_columns, quote, quoted, row_hash
+from sparkwap.cdc.sql import EVENT, PLACE_TYPE, own_columns, quote, quoted, row_hash, said
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,8 +94,7 @@ def _latest(events: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def _with_ties(latest: DataFrame, key: Sequence[str]) -> DataFrame:
     """Events of one sequence for each key; all of the key's are in ``_tops``."""
-    said = "if(_op = 'delete', '', row_hash) as _said"
-    top = f"struct(_held, _file_path, _row, _part, _op, {said})"
+    top = f"struct(_held, _file_path, _row, _part, _op, {said('row_hash')} as _said)"
     return latest.selectExpr("*", f"collect_list({top}) over (partition by {quoted(key)}) as _tops")
 
 

@@ -1,14 +1,15 @@
 """``sparkwap build``: bring the lake up to the landing folder, one gated build per drop.
 
-A drop is all landing files of one load date. Each is read, built, audited and published before
-the next one is touched, so that a history sees every state, and a bad drop holds up only what
-came after it. What was read already is written in the raw tables (see `sparkwap.landing`); it is
-looked up in the catalog, without Spark.
+A drop is all landing files of one load date. Each drop is read, built, audited and published
+before the next one, so that a history has every state, and a bad drop stops only the drops after
+it. The raw tables say which files were read (see `sparkwap.landing`); they are read from the
+catalog, without Spark.
 
-Where no file is unread, and a build would publish what stands there already, nothing is built: see
-`reason_to_build`, which takes all that it cannot be sure of for a reason.
+If no file is unread and a build would publish what is there already, nothing is built.
+`reason_to_build` decides that; if it is not sure, there is a build.
 
-dbt is run as a program, once to learn of the raw models and once per drop.
+dbt runs as a program: once to list the raw models, and once for each drop. The landing folder is
+listed once; the builds of the drops go by that listing.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sparkwap import landing
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call, say
@@ -27,6 +30,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
+from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.raw_models import RawModel, known_files, raw_models, switched_off
 from sparkwap.ledger.manifests import pack
 
@@ -83,28 +87,37 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
 
 
 def unread_files(
-    models: Sequence[RawModel], known: Mapping[str, str], tell: Callable[[str], None]
-) -> list[LandingFile]:
-    """All landing files that are not among the known ones (name to SHA-256).
+    models: Sequence[RawModel], known: Mapping[str, str], target_folder: Path, listing_id: str
+) -> tuple[list[LandingFile], list[str]]:
+    """All landing files that are not among the known ones, and what is wrong with other files.
 
-    What is wrong with the files of one model is told, and left to its build to fail of.
+    A model whose files have a fault is left to its own build, which fails with the same message.
+
+    Args:
+        models: the raw models.
+        known: name to SHA-256 of the files that are known.
+        target_folder: where the indexes of the landing files are.
+        listing_id: what the builds of the drops know this listing by.
 
     Raises:
-        LandingError: something is wrong with the files of each model; the first.
+        LandingError: the files of each model have a fault; the first of these faults.
     """
-    found, faults = [], []
+    unread, faults = [], []
     for model in models:
+        index = Index.of_model(target_folder, model.name, model.root, model.entry.path)
         try:
-            files = landing.pending(landing.list_files(model.root, model.entry), known)
+            files = landing.list_files(model.root, model.entry, index, listing_id)
+            unread += landing.pending(files, known)
         except LandingError as error:
             faults.append(error)
-        else:
-            found += files
     if faults and len(faults) == len(models):
         raise faults[0]
-    for fault in faults:
-        tell(str(fault))
-    return found
+    return unread, [str(fault) for fault in faults]
+
+
+def _left(drop: Drop, published: Collection[str]) -> bool:
+    """Whether files of a drop are still there, and not published."""
+    return any(file.name not in published and file.path.exists() for file in drop.files)
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
@@ -138,11 +151,11 @@ def reason_to_build(
     files: Mapping[str, datetime],
     now: datetime,
 ) -> str | None:
-    """Why a build may publish something else than what stands there; None if it cannot.
+    """Why a build may publish something else than what is there; None if it cannot.
 
     It cannot if the last publish of the project's tables has published all of them, by the same
-    code, today, and nothing has been undone, written or rejected since. What a model reads of the
-    clock is at most a day old so.
+    code, today, and nothing has been undone, written or rejected since. So what a model has taken
+    from the clock is at most a day old.
 
     Args:
         manifest: The project as it is now, parsed.
@@ -186,7 +199,7 @@ def built_tables(manifest: Mapping[str, Any]) -> set[Identifier]:
 
 
 def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
-    """What is read that neither the code nor the landing folder tells of; None if nothing."""
+    """An input that is neither code nor a landing file; None if there is none."""
     for node in _enabled(manifest):
         parents = (node.get("depends_on") or {}).get("nodes") or ()
         if any(parent.startswith("source.") for parent in parents):
@@ -297,17 +310,16 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             f"off are the models of: {', '.join(off)}. SOURCES names what to build, by comma."
         )
     until = landing.parse_until(call.variables.get("landing_until"))
-
-    def waiting(tell: Callable[[str], None]) -> list[Drop]:
-        return drops(unread_files(models, known_files(lake, models), tell), until)
-
-    faults: list[str] = []
-    found = waiting(faults.append)
+    listing = {LISTING: uuid4().hex}
+    unread, faults = unread_files(
+        models, known_files(lake, models), call.project_dir / call.target_path, listing[LISTING]
+    )
     for fault in faults:
         tell(fault)
+    found = drops(unread, until)
     if not found:
         if faults:
-            why: str | None = "dbt tells what is wrong with the files"
+            why: str | None = "it says what is wrong with the files"
         elif AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as asked"
         else:
@@ -319,13 +331,12 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             )
             return 0
         tell(f"no unread landing files; one build of what is there: {why}")
-        return call.run("build", *call.build)
+        return call.run("build", *call.build, **listing)
     for number, drop in enumerate(found, start=1):
         tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
-        day = drop.load_date
-        code = call.run("build", *call.build, **({UNTIL: day.isoformat()} if day else {}))
-        left = {file for one in waiting(lambda _: None) for file in one.files}
-        if code or left & set(drop.files):
+        day = {UNTIL: drop.load_date.isoformat()} if drop.load_date else {}
+        code = call.run("build", *call.build, **listing, **day)
+        if code or _left(drop, known_files(lake, models, [file.name for file in drop.files])):
             tell(stopped(drop, found[number:], code))
             return code
     tell(f"{_count(found, 'drop')} published, up to {found[-1]}")

@@ -1,8 +1,9 @@
 """``sparkwap quarantine``: see what could not be used, and try it again.
 
-Bad rows are kept in the raw tables with their text. A replay reads those texts by the landing entry
-as it is now, and adds what is good to the log, in a gated dbt build of the raw model and all that
-is downstream of it. Nothing is taken away: the log shows when a row was bad, and when it was not.
+The raw tables keep bad rows with their text. A replay reads these texts again by the present
+landing entry and adds the rows that are good now to the log, in a gated dbt build of the raw model
+and all models downstream. It removes nothing: the log shows when a row was bad, and when it came
+back.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def listing(found: Sequence[tuple[RawModel, Sequence[BadRow]]]) -> list[str]:
     return lines or ["No row is in quarantine."]
 
 
-def told(before: int, after: int, code: int) -> str:
+def replay_summary(before: int, after: int, code: int) -> str:
     """What to say of a replay."""
     if code:
         return (
@@ -95,9 +96,6 @@ def _rows(count: int) -> str:
 def _short(text: str) -> str:
     one = " ".join(text.split())
     return one if len(one) <= _TEXT_SHOWN else one[: _TEXT_SHOWN - 3] + "..."
-
-
-# ---------------------------------------------------------------- the lake
 
 
 # ---------------------------------------------------------------- the commands
@@ -129,5 +127,5 @@ def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None
     selected = [f"{name}+" for name in names]
     code = call.run("build", "--select", *selected, **{REPLAY: "true"})
     after = sum(len(bad_rows(lake, model)) for model in models)
-    tell(told(sum(waiting.values()), after, code))
+    tell(replay_summary(sum(waiting.values()), after, code))
     return code

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from sparkwap.core.arguments import Arguments, plain
 from sparkwap.core.dbt_cli import add_dbt_options, call_of
+from sparkwap.runs.operations.sweep import Sweep
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -14,28 +17,29 @@ if TYPE_CHECKING:
 
 def register_sweep(commands: Commands) -> None:
     """``sparkwap sweep``."""
-    text = "take away what runs have left behind: old audit branches, tags, files without a use"
-    parser = commands.add_parser("sweep", help=text, description=text)
-    for name, what in {
-        "older-than": "since anything happened on a run's own audit branch (default: 7)",
-        "named-older-than": "the same for branches that users have named (default: 30)",
-        "files-older-than": "since a file was written that nothing refers to (default: 3)",
-    }.items():
-        parser.add_argument(f"--{name}", type=int, metavar="DAYS", help=f"days {what}")
-    parser.add_argument("--dry-run", action="store_true", help="tell, and change nothing")
+    _register(commands, "sweep", Sweep)
+
+
+def _register(commands: Commands, command: str, operation: type[Arguments]) -> None:
+    """A command that calls a run-operation; its options are the arguments of the operation."""
+    parser = commands.add_parser(command, help=operation.__doc__, description=operation.__doc__)
+    hints = get_type_hints(operation)
+    for name, what in operation.legal():
+        kind, more = plain(hints[name]), dict[str, Any]()
+        if kind is bool:
+            more = {"action": "store_true", "default": None}
+        elif kind is int:
+            more = {"type": int, "metavar": "NUMBER"}
+        elif get_origin(kind) is Literal:
+            more = {"choices": get_args(kind)}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=what, **more)
     add_dbt_options(parser)
-    parser.set_defaults(handler=sweep)
+    parser.set_defaults(handler=lambda parsed: _call(parsed, operation))
 
 
-def sweep(parsed: argparse.Namespace) -> int:
+def _call(parsed: argparse.Namespace, operation: type[Arguments]) -> int:
     """Call the run-operation; returns dbt's exit code."""
-    call = call_of(parsed)
-    wanted = {
-        "older_than": parsed.older_than,
-        "named_older_than": parsed.named_older_than,
-        "files_older_than": parsed.files_older_than,
-        "dry_run": parsed.dry_run or None,
-    }
-    arguments = {key: value for key, value in wanted.items() if value is not None}
+    found = {one.name: getattr(parsed, one.name) for one in fields(operation)}
+    arguments = {key: value for key, value in found.items() if value is not None}
     more = ("--args", json.dumps(arguments)) if arguments else ()
-    return call.run("run-operation", "wap_sweep", *more)
+    return call_of(parsed).run("run-operation", operation.name, *more)

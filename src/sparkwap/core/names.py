@@ -24,7 +24,7 @@ LEDGER_SCHEMA = "wap_ledger"
 
 _PUBLISH_TAG_PREFIX = "wap_pub_"
 _BASE_TAG_PREFIX = "wap_base_"
-_FENCE_TAG_PREFIX = "wap_undone_"
+_ABORT_TAG_PREFIX = "wap_undone_"
 _RUN_BRANCH = re.compile(r"wap_[0-9a-f]{8}")
 _PUBLISH_TAG = re.compile(r"wap_pub_[0-9a-f]{8}")
 _RUN_FOLDER = re.compile(r".+-([0-9a-f]{8})")
@@ -59,7 +59,7 @@ def branch_problem(name: str) -> str | None:
         return "'main' is what readers see, so it cannot be an audit branch"
     if SIDE_SEPARATOR in name:
         return "a double underscore separates schema and branch in the names of side schemas"
-    if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _FENCE_TAG_PREFIX)):
+    if name.startswith((_BASE_TAG_PREFIX, _PUBLISH_TAG_PREFIX, _ABORT_TAG_PREFIX)):
         return "names beginning with 'wap_base_', 'wap_pub_' or 'wap_undone_' are tags of sparkwap"
     if not _BRANCH.fullmatch(name):
         return "it has characters that are not allowed, or is too long or empty"
@@ -148,14 +148,14 @@ def base_tag(branch: str) -> str:
     return f"{_BASE_TAG_PREFIX}{branch}"
 
 
-def fence_tag(publish_id: str) -> str:
+def abort_tag(publish_id: str) -> str:
     """Return the tag that keeps a table from an undone publish: `wap_undone_<publish id>`."""
-    return f"{_FENCE_TAG_PREFIX}{publish_id}"
+    return f"{_ABORT_TAG_PREFIX}{publish_id}"
 
 
-def publish_of_fence_tag(tag: str) -> str | None:
+def publish_of_abort_tag(tag: str) -> str | None:
     """Return the id of the publish that a tag keeps a table from; None if it is no such tag."""
-    publish_id = tag.removeprefix(_FENCE_TAG_PREFIX)
+    publish_id = tag.removeprefix(_ABORT_TAG_PREFIX)
     return publish_id if publish_id != tag else None
 
 

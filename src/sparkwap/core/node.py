@@ -42,6 +42,7 @@ class Node:
             replay as of then; None where there is none.
         replay: whether the run is a replay, see `sparkwap.runs.replay`.
         project: the project's folder.
+        target_folder: dbt's target folder; None where nothing is kept.
         tell: takes a notice, one line, for the summary at the end of the run.
         settings: environment variables that are settings of this call.
     """
@@ -56,6 +57,7 @@ class Node:
     replay: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     project: Path = Path()
+    target_folder: Path | None = None
 
     def parent_meta(self, name: str) -> Mapping[str, Any] | None:
         """The setting ``name`` in the meta of the first node it reads that has one."""

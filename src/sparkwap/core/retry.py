@@ -7,8 +7,11 @@ what Iceberg and the databases write; what is not known is not transient.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 Rule = Literal["retry", "refresh", "rebuild", "look", "fail"]
 """What an error calls for.
@@ -138,6 +141,27 @@ def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
     if rule == "look" or tried >= tries:
         return "raise"
     return "send"
+
+
+def retrying(
+    again: Callable[[BaseException], bool], tries: int = TRIES, first: float = FIRST_WAIT_SECONDS
+) -> Retrying:
+    """What calls a function again after errors of some kind, with pauses that double.
+
+    Args:
+        again: Whether an error may pass.
+        tries: How often the function is called at most; then its last error is raised.
+        first: The first pause, in seconds.
+    """
+    import tenacity
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(again),
+        # Jitter, as writers that met once would meet again at equal pauses.
+        wait=tenacity.wait_exponential_jitter(first, first * 1000, jitter=first),
+        stop=tenacity.stop_after_attempt(tries),
+        reraise=True,
+    )
 
 
 def wait_seconds(tried: int, draw: float, first: float = FIRST_WAIT_SECONDS) -> float:

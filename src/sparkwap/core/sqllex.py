@@ -138,7 +138,9 @@ ANY_RELATION = ("*", "*")
 """Stands for what only Spark knows: the name in an `identifier(...)` that is no literal."""
 
 
-def relation_names(sql: str, schema: str = "default") -> frozenset[tuple[str, str]]:
+def relation_names(
+    sql: str, schema: str = "default", *, present: bool = False
+) -> frozenset[tuple[str, str]]:
     """Schema and name, in lower case, of all that may be a table or view in a text.
 
     Too many rather than one too few: `a.b` may be a column of a table, and any word an alias. Who
@@ -147,15 +149,38 @@ def relation_names(sql: str, schema: str = "default") -> frozenset[tuple[str, st
     Args:
         sql: SQL of any kind.
         schema: Where names without a schema are looked up.
+        present: Only what is read for its present rows: not as of a time, a snapshot, a branch or
+            a tag, not with options, which may say the same, and not a metadata table of it.
     """
     found = list(tokens(sql))
+    places = {token.start: at for at, token in enumerate(found)} if present else {}
+
+    def is_left_out(end: Token, gap: int) -> bool:
+        return present and _is_as_of(found[(at := places[end.start] + gap) : at + 4])
+
     names: set[tuple[str, str]] = set()
     for name in _dotted(found):
         parts = [part.value.lower() for part in name]
-        names |= {(schema.lower(), parts[0]), *pairwise(parts)}
+        read = [(schema.lower(), parts[0]), *pairwise(parts)]
+        if not is_left_out(name[-1], 1):
+            names |= set(read[-1:] if present else read)
     for literal in identifier_clauses(found):
-        names |= {ANY_RELATION} if literal is None else relation_names(literal.value, schema)
+        if literal is None:
+            names.add(ANY_RELATION)
+        elif not is_left_out(literal, 2):  # beyond the bracket
+            names |= relation_names(literal.value, schema, present=present)
     return frozenset(names)
+
+
+def _is_as_of(following: Sequence[Token]) -> bool:
+    """Whether what follows a name says that another state of it is read."""
+    words = [token.text.lower() for token in following]
+    words = words[1:] if words[:1] == ["for"] else words
+    timed = words[1:3] == ["as", "of"] and words[0] in _VERSIONS
+    return timed or words[:2] == ["with", "("]
+
+
+_VERSIONS = frozenset({"version", "system_version", "timestamp", "system_time"})
 
 
 def _comment_end(sql: str, start: int) -> int | None:

@@ -4,7 +4,7 @@ A run is a chain of changes: a branch is opened, rows are written, a transaction
 is put down. Code calls `reached` between them. Whoever listens learns where a run is: the fault
 injector of the tests, which dies there, or a log.
 
-A new change of state gets a step here. The kill matrix (``tests/crashes/cells.py``) is made
+A new change of state gets a step here. The kill matrix (``tests/helpers/crashes/cells.py``) is made
 from this list, so that a step at which no test has died fails the suite, and so is the table in
 ``docs/crashes.md``.
 """

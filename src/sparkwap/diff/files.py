@@ -3,8 +3,8 @@
 To read only certain data files, with the deletes that concern them, under the schema that they
 have in the table, no engine needs to be taught anything: a metadata file is written whose one
 snapshot lists these files and no others. No catalog of the lake knows of it. The manifests are
-copied record by record without a look into what is not needed, so that all versions of the format
-come through.
+copied record by record by the schema that they bring along, so that all versions of the format come
+through.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sparkwap.diff.plan import DataFile, DeleteFile, Files
 _DELETED = 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes
 _DELETE_PATH = 2147483546  # field id of the paths in a position delete file
-_PATH, _LENGTH = "manifest_path", "manifest_length"
 
 
 class Unreadable(CatalogError):
@@ -33,20 +32,27 @@ class Unreadable(CatalogError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """An entry of a manifest list, and its bytes there."""
+    """An entry of a manifest list."""
 
     entry: Mapping[str, Any]
-    raw: bytes
 
     @property
     def path(self) -> str:
         """Where the manifest is."""
-        return str(self.entry[_PATH])
+        return str(self.entry["manifest_path"])
 
     @property
     def has_data(self) -> bool:
         """Whether it lists data files; else delete files."""
         return int(self.entry.get("content") or 0) == _DATA
+
+    def moved(self, path: str, length: int) -> Manifest:
+        """The entry for another file in its place.
+
+        All that it says of partitions and counts stays true as a bound: the other file lists no
+        more than the manifest did.
+        """
+        return Manifest({**self.entry, "manifest_path": path, "manifest_length": length})
 
 
 @dataclass
@@ -78,8 +84,7 @@ class Snapshot:
         Raises:
             Unreadable: They cannot be read here.
         """
-        pairs = zip(self._list.records, self._list.raw, strict=True)
-        return tuple(Manifest(entry, raw) for entry, raw in pairs)
+        return tuple(map(Manifest, self._list.records))
 
     def files(self, without: Collection[str] = ()) -> Files:
         """The live files of its manifests.
@@ -126,30 +131,17 @@ class Snapshot:
     def kept(self, manifest: Manifest, paths: Collection[str]) -> tuple[bytes | None, int]:
         """A data manifest with these files only, and their rows; None if it has none of them."""
         read = self._avro(manifest.path)
-        raw, rows = [], 0
-        for entry, data in zip(read.records, read.raw, strict=True):
-            if entry["status"] != _DELETED and entry["data_file"]["file_path"] in paths:
-                raw.append(data)
-                rows += int(entry["data_file"]["record_count"])
-        return (avro.write(read.header, raw) if raw else None), rows
+        kept = [
+            entry
+            for entry in read.records
+            if entry["status"] != _DELETED and entry["data_file"]["file_path"] in paths
+        ]
+        rows = sum(int(entry["data_file"]["record_count"]) for entry in kept)
+        return (read.with_records(kept) if kept else None), rows
 
-    def with_manifests(self, raw: Collection[bytes]) -> bytes:
+    def with_manifests(self, manifests: Collection[Manifest]) -> bytes:
         """The manifest list with other entries."""
-        return avro.write(self._list.header, raw)
-
-    def moved(self, manifest: Manifest, path: str, length: int) -> bytes:
-        """The entry of a manifest list for another file in its place.
-
-        All that it says of partitions and counts stays true as a bound: the other file lists no
-        more than the manifest did.
-        """
-        if self._list.fields()[:2] != [_PATH, _LENGTH]:
-            raise Unreadable("The manifest list does not begin with path and length.")
-        old = avro.text_bytes(manifest.path) + avro.long_bytes(int(manifest.entry[_LENGTH]))
-        if not manifest.raw.startswith(old):
-            raise Unreadable("The manifest list is not encoded as expected.")
-        new = avro.text_bytes(path) + avro.long_bytes(length)
-        return new + manifest.raw[len(old) :]
+        return self._list.with_records(manifest.entry for manifest in manifests)
 
     def _live(self, manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], int]]:
         inherited = int(manifest.entry.get("sequence_number") or 0)
@@ -187,12 +179,12 @@ class Part:
         entries = []
         for manifest in of.manifests:
             if not manifest.has_data:
-                entries.append(manifest.raw)
+                entries.append(manifest)
                 continue
             content, rows = of.kept(manifest, paths)
             if content is not None:
                 path = self._put(place("avro"), content)
-                entries.append(of.moved(manifest, path, len(content)))
+                entries.append(manifest.moved(path, len(content)))
                 self.rows += rows
         listed = self._put(place("avro"), of.with_manifests(entries))
         document = private_table(of.document, of.snapshot, listed, len(paths), self.rows)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import ClassVar, Literal
 
+from sparkwap.core.arguments import Arguments, argument
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.diff import render
 from sparkwap.diff.model import RunDiff
@@ -15,79 +15,43 @@ Format = Literal["text", "json", "markdown", "html"]
 
 SAMPLE = 10
 MOST_SAMPLES = 1000
-_LEAST_LIMIT = 2000
-
-LEGAL: Mapping[str, str] = {
-    "branch": "the audit branch, or a tag, whose tables are compared; wap_branch if left out",
-    "against": "main (the default), another branch or tag, or base: what the tables were when the "
-    "branch was opened",
-    "tables": "names of tables, with or without schema, as a list; all of the branch if left out",
-    "format": "text (the default), json, markdown or html",
-    "output": "a file to write to; printed if left out",
-    "sample": f"rows of each kind to show of a table, 0 for none; {SAMPLE} if left out",
-    "limit": f"characters of markdown at most; {render.LIMIT} if left out",
-}
-"""The arguments of ``wap_diff``, with their legal values in words."""
 
 
 class NotCompared(SparkwapError):
     """Some tables could not be compared; the message is the result with the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to compare, and what becomes of the result.
+@dataclass(frozen=True, kw_only=True)
+class Diff(Arguments):
+    """What a branch changes against main: columns, rows added, removed and changed, samples."""
 
-    Attributes:
-        branch: The new state.
-        against: The old one.
-        tables: Names of tables; empty for all.
-        format: What is written.
-        output: The file; None to print.
-        sample: Rows of each kind.
-        limit: Characters of Markdown at most.
-    """
-
-    branch: str
-    against: str = "main"
-    tables: tuple[str, ...] = ()
-    format: Format = "text"
-    output: Path | None = None
-    sample: int = SAMPLE
-    limit: int = render.LIMIT
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any], branch: str | None = None) -> Request:
-        """The request that some arguments make.
-
-        Args:
-            arguments: As given; None is not given.
-            branch: The branch if none is given.
-
-        Raises:
-            ConfigError: Arguments are unknown, lack or have illegal values.
-        """
-        given = {name: value for name, value in arguments.items() if value is not None}
-        unknown = sorted(set(given) - set(LEGAL))
-        if unknown:
-            raise _refused(f"unknown argument: {', '.join(unknown)}")
-        chosen = given.get("branch", branch)
-        if not isinstance(chosen, str) or not chosen:
-            raise _refused("branch is missing")
-        form = given.get("format", "text")
-        if form not in get_args(Format):
-            raise _refused(f"format is {form!r}")
-        tables = given.get("tables", ())
-        output = given.get("output")
-        return cls(
-            chosen,
-            str(given.get("against", "main")),
-            tuple(map(str, tables if isinstance(tables, list | tuple) else [tables])),
-            cast(Format, form),
-            None if output is None else Path(str(output)),
-            _number(given, "sample", SAMPLE, 0, MOST_SAMPLES),
-            _number(given, "limit", render.LIMIT, _LEAST_LIMIT, 10_000_000),
-        )
+    name: ClassVar = "wap_diff"
+    harmless: ClassVar = "Nothing was compared"
+    branch: str = argument(
+        "the audit branch, or a tag, whose tables are compared; wap_branch if left out"
+    )
+    against: str = argument(
+        "main (the default), another branch or tag, or base: what the tables were when the branch "
+        "was opened",
+        default="main",
+    )
+    tables: tuple[str, ...] = argument(
+        "names of tables, with or without schema, as a list; all of the branch if left out",
+        default=(),
+    )
+    format: Format = argument("text (the default), json, markdown or html", default="text")
+    output: Path | None = argument("a file to write to; printed if left out", default=None)
+    sample: int = argument(
+        f"rows of each kind to show of a table, 0 for none; {SAMPLE} if left out",
+        default=SAMPLE,
+        most=MOST_SAMPLES,
+    )
+    limit: int = argument(
+        f"characters of markdown at most; {render.LIMIT} if left out",
+        default=render.LIMIT,
+        least=2000,
+        most=10_000_000,
+    )
 
 
 def rendered(diff: RunDiff, form: Format, limit: int = render.LIMIT) -> str:
@@ -101,7 +65,7 @@ def rendered(diff: RunDiff, form: Format, limit: int = render.LIMIT) -> str:
     return "\n".join(render.text(diff)) + "\n"
 
 
-def deliver(diff: RunDiff, request: Request) -> list[str]:
+def deliver(diff: RunDiff, request: Diff) -> list[str]:
     """Write the result to its file; returns the lines to print.
 
     Raises:
@@ -136,16 +100,3 @@ def deliver(diff: RunDiff, request: Request) -> list[str]:
             )
         )
     return lines
-
-
-def _number(given: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:
-    value = given.get(name, default)
-    if isinstance(value, bool) or not str(value).isdecimal() or not least <= int(value) <= most:
-        raise _refused(f"{name} is {value!r}; legal: {least} to {most}")
-    return int(value)
-
-
-def _refused(problem: str) -> ConfigError:
-    legal = (f"  {name}: {meaning}" for name, meaning in LEGAL.items())
-    head = f"wap_diff: {problem}. Nothing was compared. Arguments (--args '{{key: value}}'):"
-    return ConfigError("\n".join([head, *legal]))

@@ -9,8 +9,8 @@ from typing import Any
 from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.rows import Row
 from sparkwap.catalog.sparksql import current_schema
+from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
 from sparkwap.diff.plan import Column, columns_of
@@ -34,7 +34,7 @@ class State:
     """
 
     identifier: Identifier
-    row: Row
+    row: Pointer
     document: md.Document
     ref: str | None
     snapshot: int | None
@@ -95,8 +95,8 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, State]:
     """
     if ref == md.MAIN:
         return {}
-    marked = lake.store.rows.side_schemas()
-    rows = lake.store.rows.all()
+    marked = lake.store.backend.side_schemas()
+    rows = lake.store.backend.all()
     found: dict[Identifier, State] = {}
     live = [r for r in rows if r.kind == "table" and r.identifier[0] not in marked]
     for row, document in zip(live, lake.store.map(_load(lake), live), strict=True):
@@ -126,7 +126,7 @@ def base_of(lake: Lake, state: State, branch: str, now: State | None) -> State |
         return now
     if branches.is_clone(state.document):
         location, snapshot = branches.clone_base(state.document)
-        row = Row(state.identifier, "table", location)
+        row = Pointer(state.identifier, "table", location)
         return State(state.identifier, row, lake.store.load(location), md.MAIN, snapshot)
     tag = names.base_tag(branch)
     there = md.refs_of(state.document).get(tag)
@@ -149,14 +149,14 @@ def has_moved(state: State, branch: str, now: State | None) -> bool:
 
 def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifier, State]:
     """Tables and views as readers of ``main`` have them."""
-    rows = list(lake.store.rows.find(set(identifiers)).values())
+    rows = list(lake.store.backend.find(set(identifiers)).values())
     return {
         row.identifier: _at(row.identifier, row, document)
         for row, document in zip(rows, lake.store.map(_load(lake), rows), strict=True)
     }
 
 
-def _at(identifier: Identifier, row: Row, document: md.Document, branch: str = "") -> State:
+def _at(identifier: Identifier, row: Pointer, document: md.Document, branch: str = "") -> State:
     if row.kind == "view":
         return State(identifier, row, document, None, None, branch)
     return State(identifier, row, document, md.MAIN, md.main_of(document))

@@ -312,7 +312,7 @@ class Differ:
             # committed meanwhile.
             return self._private.register(state.row.location) + version
         except Exception:
-            if self._lake.store.rows.get(state.row.identifier) is None:
+            if self._lake.store.backend.get(state.row.identifier) is None:
                 raise
             return name + version
 

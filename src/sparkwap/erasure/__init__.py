@@ -2,6 +2,6 @@
 
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.erasure.plan import NodeColumns
-from sparkwap.erasure.request import LEGAL, Request
+from sparkwap.erasure.request import Erase, Rectify
 
-__all__ = ["LEGAL", "Erasure", "NodeColumns", "ProofFailed", "Request"]
+__all__ = ["Erase", "Erasure", "NodeColumns", "ProofFailed", "Rectify"]

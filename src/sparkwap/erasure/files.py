@@ -46,7 +46,7 @@ class LakeFiles:
 
         A catalog with a server of its own puts tables that others make where it likes.
         """
-        states = self.lake.states(row.identifier for row in self.lake.store.rows.all())
+        states = self.lake.states(row.identifier for row in self.lake.store.backend.all())
         warehouse = f"{plain_location(self.lake.warehouse)}/"
         folders = {state.location for state in states.values() if state.location}
         return sorted(one for one in folders if not plain_location(one).startswith(warehouse))

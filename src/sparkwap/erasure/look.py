@@ -26,7 +26,7 @@ from sparkwap.erasure.plan import (
     with_columns,
 )
 from sparkwap.erasure.proof import Proof
-from sparkwap.erasure.request import Request
+from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
 from sparkwap.erasure.search import Search
 from sparkwap.maintenance import expiry as forgetting
@@ -83,7 +83,7 @@ class Look:
         files: LakeFiles,
         sql: Sql,
         nodes: Sequence[NodeColumns],
-        request: Request,
+        request: Erase,
         journal: Journal,
     ) -> None:
         self._files = files
@@ -92,7 +92,7 @@ class Look:
         self._nodes = nodes
         self._request = request
         self._journal = journal
-        self._states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
+        self._states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         self._open_branches: Sequence[OpenBranch] = self._lake.branches.all()
 
     def find(self) -> Found:
@@ -126,7 +126,7 @@ class Look:
     def _keys(self, columns: Mapping[Identifier, Sequence[str]]) -> tuple[str, ...]:
         request = self._request
         if request.source is None:
-            return key_texts(request.keys)
+            return key_texts(request.keys or ())
         identifier, column = request.source
         if column not in columns.get(identifier, ()):
             raise ConfigError(
@@ -224,7 +224,7 @@ class Look:
     def _new_values(self, place: Place, types: Mapping[str, str]) -> dict[str, str]:
         if self._request.erases:
             return cleared([*place.keys, *place.personal], types)
-        given = self._request.values
+        given = self._request.new_values
         return {
             name: literal(given[name.lower()], types[name])
             for name in place.personal
@@ -305,14 +305,14 @@ class Look:
             )
 
 
-def _check_values(request: Request, reached: Sequence[Place]) -> None:
+def _check_values(request: Erase, reached: Sequence[Place]) -> None:
     """Refuse a new value for a column that no table has, which would go unseen.
 
     Raises:
         ConfigError: No marked table has such a personal column.
     """
     legal = {name.lower() for place in reached for name in place.personal}
-    unknown = sorted(set(request.values) - legal)
+    unknown = sorted(set(request.new_values) - legal)
     if unknown:
         raise ConfigError(
             f"No table has a personal column {', '.join(unknown)} of subject {request.subject}; "
@@ -329,7 +329,7 @@ def _with_source(marked: Sequence[Place], source: tuple[Identifier, str]) -> tup
     return (*others, replace(known, keys=keys))
 
 
-def _search(request: Request, journal: Journal, shared: Mapping[str, Iterable[str]]) -> Search:
+def _search(request: Erase, journal: Journal, shared: Mapping[str, Iterable[str]]) -> Search:
     """What nobody but the subject may have left in the lake."""
     common = {text for those in shared.values() for text in those}
     values = {
@@ -339,11 +339,11 @@ def _search(request: Request, journal: Journal, shared: Mapping[str, Iterable[st
     texts = [text for text in journal.texts if text not in common]
     if request.erases:
         return Search.of(journal.keys, values, texts)
-    new = {str(value).strip() for value in request.values.values() if value is not None}
+    new = {str(value).strip() for value in request.new_values.values() if value is not None}
     former = {
         name: [text for text in those if text not in new]
         for name, those in values.items()
-        if name in request.values
+        if name in request.new_values
     }
     return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
 

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +30,7 @@ from sparkwap.erasure.journal import Journal
 from sparkwap.erasure.look import Found, Look, Sql
 from sparkwap.erasure.plan import Conditions, NodeColumns
 from sparkwap.erasure.proof import Proof
-from sparkwap.erasure.request import Request
+from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.maintenance import expiry as forgetting
@@ -89,16 +88,14 @@ class Erasure:
         self._spark_elsewhere = of_server is None
         self._started = datetime.now(UTC)
 
-    def call(self, operation: str, arguments: Mapping[str, Any]) -> list[str]:
+    def call(self, request: Erase) -> list[str]:
         """Run an operation; the lines to print.
 
         Raises:
-            ConfigError: Arguments or marks have errors, or something is in the way; nothing has
-                changed.
+            ConfigError: Marks have errors, or something is in the way; nothing has changed.
             ProofFailed: It was done, and files still hold the subject.
             SparkwapError: It was interrupted; the message says how to go on.
         """
-        request = Request.of(operation, arguments)
         path = self._folder / f"open_{request.token}.json"
         journal = Journal.read(path, secrets.token_hex(8))
         nodes = self._nodes()
@@ -109,7 +106,7 @@ class Erasure:
         found = look()
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
-        if not request.confirmed:
+        if not request.confirm:
             return [*plan, *report.ways_on(request, found.blockers)]
         if found.blockers:
             raise ConfigError("\n".join([*plan, *report.ways_on(request, found.blockers)]))
@@ -298,13 +295,13 @@ class Erasure:
 
     def _prove(
         self,
-        request: Request,
+        request: Erase,
         found: Found,
         journal: Journal,
         path: Path,
         forgotten: Sequence[forgetting.Expired],
     ) -> list[str]:
-        states = self._lake.states(row.identifier for row in self._lake.store.rows.all())
+        states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)
         paths = self._files.paths()
         proof = self._files.scan(scanner, paths)
@@ -325,7 +322,7 @@ class Erasure:
             of_server=[file.path for file in of_server.holding],
             shared=found.shared,
             not_reached=report.not_reached(
-                catalog_server=not self._lake.store.rows.takes_files,
+                catalog_server=not self._lake.store.backend.takes_files,
                 spark_server=self._spark_elsewhere,
             ),
         )
@@ -335,7 +332,7 @@ class Erasure:
         row = {
             "run_id": self._run_id,
             "branch": names.audit_branch(self._run_id, None),
-            "command": request.operation,
+            "command": request.name,
             "project": self._project,
             "target": self._target_name,
             "started_at": self._started,

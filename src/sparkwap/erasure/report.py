@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.erasure.proof import Proof
-from sparkwap.erasure.request import Request
+from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ ERASED = "(erased)"
 _SHOWN = 20
 
 
-def plan(request: Request, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
+def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
     """What the operation does, with numbers."""
     verb = "go" if request.erases else "are taken for wrong"
-    lines = [f"{request.operation} of subject {request.subject}:"]
+    lines = [f"{request.name} of subject {request.subject}:"]
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
@@ -54,17 +54,17 @@ def plan(request: Request, found: Found, states: Mapping[Identifier, TableState]
     return lines
 
 
-def ways_on(request: Request, blockers: Sequence[str]) -> list[str]:
+def ways_on(request: Erase, blockers: Sequence[str]) -> list[str]:
     """What to do before, or how to do it."""
     if blockers:
         return ["Nothing was changed. This is in the way:", *(f"  {one}" for one in blockers)]
-    return [f"Nothing was changed. To do it: the same {request.operation} with confirm: true"]
+    return [f"Nothing was changed. To do it: the same {request.name} with confirm: true"]
 
 
-def go_on(request: Request) -> str:
+def go_on(request: Erase) -> str:
     """How to go on after an interruption."""
     return (
-        f"The {request.operation} is not done: what is published stays published, what is not is "
+        f"The {request.name} is not done: what is published stays published, what is not is "
         "as it was. Call it again with the same arguments; it goes on from there."
     )
 
@@ -82,7 +82,7 @@ def before(found: Found) -> dict[str, Any]:
 
 
 def document(
-    request: Request,
+    request: Erase,
     proof: Proof,
     *,
     run_id: str,
@@ -97,11 +97,11 @@ def document(
 ) -> dict[str, Any]:
     """The report; what it takes is what the operation has found out."""
     return {
-        "operation": request.operation,
+        "operation": request.name,
         "run_id": run_id,
         "subject": request.subject,
         "keys": {"count": len(keys), "sha256_of_salt_and_key": list(keys), "salt": salt},
-        "columns": sorted(request.values),
+        "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "clean": proof.clean,
         "before": dict(before),
@@ -156,7 +156,7 @@ def write(folder: Path, name: str, report: Mapping[str, Any]) -> tuple[Path, Pat
     return data, readable
 
 
-def message(request: Request, report: Mapping[str, Any], written: Path) -> str:
+def message(request: Erase, report: Mapping[str, Any], written: Path) -> str:
     """The report in one line, for the ledger."""
     digest = hashlib.sha256(written.read_bytes()).hexdigest()
     holding = sum(type(file["result"]) is list for file in report["files"])

@@ -19,13 +19,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from sparkwap.core.errors import ConfigError
 
 Kind = Literal["rejected", "refused", "failed", "held", "quarantine", "rolled_back"]
 Severity = Literal["warning", "error"]
-RouteType = Literal["slack", "teams", "email", "webhook"]
 Security = Literal["starttls", "ssl", "none"]
 
 SEVERITY: Mapping[Kind, Severity] = {
@@ -39,20 +51,11 @@ SEVERITY: Mapping[Kind, Severity] = {
 """Kind of event -> how bad it is."""
 OWNER = "owner"
 """In ``to``: those owners of the tables that are mail addresses."""
+PORTS: Mapping[Security, int] = {"starttls": 587, "ssl": 465, "none": 25}
+"""Security -> the usual port."""
 
-_PORTS: Mapping[Security, int] = {"starttls": 587, "ssl": 465, "none": 25}
 _ENV_VAR = re.compile(r"\{\{\s*env_var\(\s*(['\"])(?P<name>\w+)\1\s*\)\s*\}\}")
 _ENV_RULE = "\"{{ env_var('NAME') }}\""
-_COMMON = ("name", "type", "events", "severity", "owners", "targets")
-_OF_TYPE: Mapping[RouteType, tuple[str, ...]] = {
-    "slack": ("url",),
-    "teams": ("url",),
-    "webhook": ("url", "secret"),
-    "email": ("host", "port", "security", "user", "password", "from", "to"),
-}
-_TOP = ("held_hours", "quarantine", "suppress_hours", "timeout", "tries", "sample_rows", "routes")
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,106 @@ class Value:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+def _value(given: object) -> Value:
+    """A text, or ``env_var``."""
+    if isinstance(given, Value):
+        return given
+    text = given.strip() if isinstance(given, str) else ""
+    if found := _ENV_VAR.fullmatch(text):
+        return Value(variable=found["name"])
+    if not text or "{{" in text:
+        raise ValueError(f"it is missing, or neither a text nor {_ENV_RULE}")
+    return Value(text)
+
+
+def _secret(given: object) -> Value:
+    """``env_var`` alone. What else is given is not repeated, as it may be the secret itself."""
+    if isinstance(given, str) and not _ENV_VAR.fullmatch(given.strip()):
+        raise ValueError(f"it is a secret, so it is given as {_ENV_RULE}")
+    return _value(given)
+
+
+def _listed(given: object) -> object:
+    """One thing stands for a list of it."""
+    return [given] if isinstance(given, str) else given
+
+
+def _number(least: float, most: float = 1e9) -> BeforeValidator:
+    def check(given: Any) -> float:
+        try:
+            # A bool is a number to Python, and none to people.
+            number = float("nan" if isinstance(given, bool) else given)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not least <= number <= most:
+            raise ValueError(f"{given!r}; legal: a number from {least:g} to {most:g}")
+        return number
+
+    return BeforeValidator(check)
+
+
+Text = Annotated[Value, BeforeValidator(_value)]
+Secret = Annotated[Value, BeforeValidator(_secret)]
+Names = Annotated[frozenset[str], BeforeValidator(_listed)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, given: object) -> object:
+        """A setting without a value is none."""
+        if not isinstance(given, Mapping):
+            raise ValueError(f"it is a mapping; legal keys: {', '.join(_keys(cls))}")
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class Route(_Settings):
+    """Where messages go, and which.
+
+    Attributes:
+        name: Its name, for people and for the ledger.
+        events: Kinds of events that it takes.
+        severity: The least severity that it takes.
+        owners: Owners whose tables it takes, in lower case; empty for all, and for nobody's.
+        targets: dbt's targets whose runs it takes; empty for all.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    events: Annotated[frozenset[Kind], BeforeValidator(_listed)] = frozenset(SEVERITY)
+    severity: Severity = "warning"
+    owners: Names = frozenset()
+    targets: Names = frozenset()
+
+    @field_validator("owners")
+    @classmethod
+    def _lower(cls, owners: frozenset[str]) -> frozenset[str]:
+        return frozenset(owner.casefold() for owner in owners)
+
+
+class Chat(Route):
+    """A webhook of Slack or Teams."""
+
+    type: Literal["slack", "teams"]
+    url: Secret
+
+
+class Webhook(Route):
+    """A webhook that takes JSON; with a secret, messages are signed."""
+
+    type: Literal["webhook"]
+    url: Secret
+    secret: Secret | None = None
+
+
+class Mail(Route):
     """How mail is sent: the server, and from whom to whom.
 
     Attributes:
+        type: Mail.
         host: The SMTP server.
-        port: Its port.
+        port: Its port; None for the usual one.
         security: ``starttls``, ``ssl``, or ``none``.
         user: Who logs in; None for nobody.
         password: The password; None for none.
@@ -93,44 +189,33 @@ class Mail:
         to: Addresses; `OWNER` stands for the owners that are addresses.
     """
 
-    host: Value
-    port: int
-    security: Security
-    user: Value | None
-    password: Value | None
-    sender: Value
-    to: tuple[Value, ...]
+    type: Literal["email"]
+    host: Text
+    security: Security = "starttls"
+    port: Annotated[int | None, _number(1, 65535)] = None
+    user: Text | None = None
+    password: Secret | None = None
+    sender: Text = Field(alias="from")
+    to: Annotated[tuple[Text, ...], BeforeValidator(_listed)]
+
+    @field_validator("password")
+    @classmethod
+    def _belongs(cls, password: Value, fields: ValidationInfo) -> Value:
+        if fields.data.get("user") is None:
+            raise ValueError("there is no user that it belongs to")
+        if fields.data.get("security") == "none":
+            raise ValueError("security none would send it in clear; legal: starttls, ssl")
+        return password
+
+    @field_validator("to")
+    @classmethod
+    def _somebody(cls, to: tuple[Value, ...]) -> tuple[Value, ...]:
+        if not to:
+            raise ValueError(f"it is a list of mail addresses, and {OWNER} for those of the owners")
+        return to
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where messages go, and which.
-
-    Attributes:
-        name: Its name, for people and for the ledger.
-        type: Slack, Teams, mail, or a webhook that takes JSON.
-        events: Kinds of events that it takes.
-        severity: The least severity that it takes.
-        owners: Owners whose tables it takes, lower case; empty for all, and for nobody's.
-        targets: dbt's targets whose runs it takes; empty for all.
-        url: Of a webhook.
-        secret: With which a webhook's messages are signed; None for no signature.
-        mail: Of mail.
-    """
-
-    name: str
-    type: RouteType
-    events: frozenset[Kind] = frozenset(SEVERITY)
-    severity: Severity = "warning"
-    owners: frozenset[str] = frozenset()
-    targets: frozenset[str] = frozenset()
-    url: Value | None = None
-    secret: Value | None = None
-    mail: Mail | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlertSettings:
+class AlertSettings(_Settings):
     """All of ``wap_alerts``.
 
     Attributes:
@@ -144,13 +229,21 @@ class AlertSettings:
         sample_rows: Rows of a failed test that are sent along; never of personal columns.
     """
 
-    routes: tuple[Route, ...] = ()
-    held_hours: float = 24.0
-    quarantine: float | None = None
-    suppress_hours: float = 24.0
-    timeout: float = 15.0
-    tries: int = 4
-    sample_rows: int = 0
+    routes: tuple[Annotated[Chat | Mail | Webhook, Discriminator("type")], ...] = ()
+    held_hours: Annotated[float, _number(0)] = 24.0
+    quarantine: Annotated[float | None, _number(0)] = None
+    suppress_hours: Annotated[float, _number(0)] = 24.0
+    timeout: Annotated[float, _number(0.1, 300)] = 15.0
+    tries: Annotated[int, _number(1, 20)] = 4
+    sample_rows: Annotated[int, _number(0, 20)] = 0
+
+    @field_validator("routes")
+    @classmethod
+    def _by_name(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        names = [route.name for route in routes]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two are called {', '.join(map(repr, twice))}")
+        return routes
 
     def route(self, name: str) -> Route:
         """The route of a name.
@@ -171,173 +264,42 @@ def parse(value: object) -> AlertSettings:
     Raises:
         ValueError: It cannot be used; one message with all that is wrong.
     """
-    problems: list[str] = []
-    given = _mapping(value, "wap_alerts", _TOP, problems)
-    read = _Fields(given, "", problems)
-    settings = AlertSettings(
-        routes=_routes(given.get("routes"), problems),
-        held_hours=read.number("held_hours", 24.0, least=0.0),
-        quarantine=read.number("quarantine", None, least=0.0),
-        suppress_hours=read.number("suppress_hours", 24.0, least=0.0),
-        timeout=read.number("timeout", 15.0, least=0.1, most=300.0),
-        tries=int(read.number("tries", 4.0, least=1.0, most=20.0)),
-        sample_rows=int(read.number("sample_rows", 0.0, least=0.0, most=20.0)),
-    )
-    if problems:
-        raise ValueError("; ".join(problems))
-    return settings
+    try:
+        return AlertSettings.model_validate(value)
+    except ValidationError as error:
+        raise ValueError("; ".join(map(_problem, error.errors()))) from None
 
 
-def _routes(value: object, problems: list[str]) -> tuple[Route, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple):
-        problems.append("routes: it is a list of routes, each with name and type")
-        return ()
-    found = [_route(one, f"routes[{number}]", problems) for number, one in enumerate(value)]
-    routes = [route for route in found if route is not None]
-    names = [route.name for route in routes]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    problems += [f"routes: two are called {name!r}" for name in twice]
-    return tuple(routes)
+_ROUTES = {"slack": Chat, "teams": Chat, "email": Mail, "webhook": Webhook}
 
 
-def _route(value: object, place: str, problems: list[str]) -> Route | None:
-    before = len(problems)
-    raw = value if isinstance(value, Mapping) else {}
-    kind = raw.get("type")
-    if kind not in get_args(RouteType):
-        problems.append(f"{place}.type: {kind!r}; legal: {', '.join(get_args(RouteType))}")
-        return None
-    given = _mapping(value, place, (*_COMMON, *_OF_TYPE[cast(RouteType, kind)]), problems)
-    read = _Fields(given, f"{place}.", problems)
-    route_type = cast(RouteType, kind)
-    mail = _mail(read) if route_type == "email" else None
-    url = None if route_type == "email" else read.value("url", secret=True)
-    severity = read.choice("severity", ("warning", "error"), "warning")
-    name = read.text("name")
-    events = read.names("events", tuple(SEVERITY))
-    route = Route(
-        name=name,
-        type=route_type,
-        events=frozenset(cast(tuple[Kind, ...], events) or SEVERITY),
-        severity=cast(Severity, severity),
-        owners=frozenset(owner.casefold() for owner in read.names("owners")),
-        targets=frozenset(read.names("targets")),
-        url=url,
-        secret=read.value("secret", secret=True, needed=False),
-        mail=mail,
-    )
-    return route if len(problems) == before else None
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _mail(read: _Fields) -> Mail:
-    security = cast(Security, read.choice("security", get_args(Security), "starttls"))
-    password = read.value("password", secret=True, needed=False)
-    user = read.value("user", needed=False)
-    if password is not None and user is None:
-        read.complain("password", "there is no user that it belongs to")
-    if password is not None and security == "none":
-        read.complain("security", "none would send the password in clear; legal: starttls, ssl")
-    to = read.values("to")
-    if not to:
-        read.complain("to", f"it is a list of mail addresses, and {OWNER} for those of the owners")
-    return Mail(
-        host=read.value("host") or Value(),
-        port=int(read.number("port", float(_PORTS[security]), least=1, most=65535)),
-        security=security,
-        user=user,
-        password=password,
-        sender=read.value("from") or Value(),
-        to=to,
-    )
-
-
-class _Fields:
-    """Reads the fields of one mapping, and keeps the complaints."""
-
-    def __init__(self, given: Mapping[str, Any], place: str, problems: list[str]) -> None:
-        self._given = given
-        self._place = place
-        self._problems = problems
-
-    def complain(self, key: str, problem: str) -> None:
-        self._problems.append(f"{self._place}{key}: {problem}")
-
-    def text(self, key: str) -> str:
-        """A text that must be there."""
-        value = self._given.get(key)
-        if not isinstance(value, str) or not value.strip():
-            self.complain(key, "it is missing")
-            return ""
-        return value.strip()
-
-    def value(self, key: str, *, secret: bool = False, needed: bool = True) -> Value | None:
-        """A text or ``env_var``; a secret by ``env_var`` alone."""
-        given = self._given.get(key)
-        if given is None and not needed:
-            return None
-        text = given.strip() if isinstance(given, str) else ""
-        found = _ENV_VAR.fullmatch(text)
-        if found is not None:
-            return Value(variable=found["name"])
-        if secret:
-            # Not what was given: it may be the secret itself.
-            self.complain(key, f"it is a secret, so it is given as {_ENV_RULE}")
-        elif not text or "{{" in text:
-            self.complain(key, f"it is missing, or neither a text nor {_ENV_RULE}")
-        return Value(text)
-
-    def values(self, key: str) -> tuple[Value, ...]:
-        """A text, or a list of them."""
-        given = self._given.get(key)
-        parts = given if isinstance(given, list | tuple) else [] if given is None else [given]
-        reads = (_Fields({key: part}, self._place, self._problems).value(key) for part in parts)
-        return tuple(read for read in reads if read is not None)
-
-    def names(self, key: str, legal: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """A name, or a list of them."""
-        given = self._given.get(key)
-        parts = given if isinstance(given, list | tuple) else [] if given is None else [given]
-        names = tuple(str(part) for part in parts)
-        wrong = [name for name in names if legal and name not in legal]
-        if wrong:
-            self.complain(key, f"{', '.join(wrong)}; legal: {', '.join(legal)}")
-        return names
-
-    def choice(self, key: str, legal: tuple[str, ...], default: str) -> str:
-        """One of some words."""
-        value = self._given.get(key, default)
-        if value not in legal:
-            self.complain(key, f"{value!r}; legal: {', '.join(legal)}")
-            return default
-        return str(value)
-
-    def number(self, key: str, default: _T, *, least: float, most: float = 1e9) -> float | _T:
-        """A number within limits."""
-        value = self._given.get(key)
-        if value is None:
-            return default
-        try:
-            # A bool is a number to Python, and none to people.
-            number = float(value) if not isinstance(value, bool) else float("nan")
-        except (TypeError, ValueError):
-            number = float("nan")
-        if not least <= number <= most:
-            self.complain(key, f"{value!r}; legal: a number from {least:g} to {most:g}")
-            return default
-        return number
-
-
-def _mapping(
-    value: object, place: str, legal: tuple[str, ...], problems: list[str]
-) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        problems.append(f"{place}: it is a mapping; legal keys: {', '.join(legal)}")
-        return {}
-    for key in value:
-        if key not in legal:
-            close = get_close_matches(str(key), legal, n=1)
+def _problem(error: ErrorDetails) -> str:
+    """What is wrong, with its place; of what was given only what can be no secret."""
+    place, context = list(error["loc"]), error.get("ctx", {})
+    # Within a route its type follows its number.
+    model: type[BaseModel] = _ROUTES[str(place.pop(2))] if len(place) > 2 else AlertSettings
+    problem = error["msg"]
+    match error["type"]:
+        case "extra_forbidden":
+            key, legal = str(place.pop()), _keys(model)
+            close = get_close_matches(key, legal, n=1)
             hint = f"did you mean {close[0]}?" if close else f"legal: {', '.join(legal)}"
-            problems.append(f"{place}: there is no setting {key!r}; {hint}")
-    return value
+            problem = f"there is no setting {key!r}; {hint}"
+        case "union_tag_invalid":
+            place.append("type")
+            problem = f"{context['tag']!r}; legal: {', '.join(_ROUTES)}"
+        case "union_tag_not_found":
+            problem = f"it needs a type; legal: {', '.join(_ROUTES)}"
+        case "missing" | "string_type" | "string_too_short":
+            problem = "it is missing"
+        case "literal_error":
+            legal = re.findall(r"'(\w+)'", context["expected"])
+            problem = f"{error['input']!r}; legal: {', '.join(legal)}"
+        case "value_error":
+            problem = str(context["error"])
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return f"{where.lstrip('.') or 'wap_alerts'}: {problem}"

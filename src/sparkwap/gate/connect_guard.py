@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparkwap.core.errors import GateError
+from sparkwap.core.sqllex import ANY_RELATION, relation_names
 from sparkwap.core.sqltext import quote
 from sparkwap.gate import guard
+from sparkwap.gate.guard import Identifier
 from sparkwap.gate.session_settings import settable
 
 CheckSql = Callable[[str], None]
@@ -84,6 +86,28 @@ def changes(request: Message) -> list[str]:
             case "Persist":
                 found.append(guard.END_SESSION)
     return [one for one in found if one is not None]
+
+
+def reads(request: Message) -> frozenset[Identifier]:
+    """Return what the frames of a request read by name, however the name came about.
+
+    What its SQL reads is not among it: that is given to `check_sql`.
+
+    Returns:
+        See `sparkwap.core.sqllex.relation_names`. A path in which an Iceberg table is may be any.
+    """
+    kind = request.DESCRIPTOR.name
+    if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
+        return frozenset()
+    found: set[Identifier] = set()
+    for part in _parts(_operation(request.plan) if kind == "ExecutePlanRequest" else request):
+        match part.DESCRIPTOR.name:
+            case "NamedTable":
+                found |= relation_names(part.unparsed_identifier)
+            case "DataSource" if part.format.lower() == "iceberg":
+                for path in (*part.paths, part.options.get("path", "")):
+                    found |= {ANY_RELATION} if "/" in path else relation_names(path)
+    return frozenset(found)
 
 
 # --- what is allowed ----------------------------------------------------------------------------

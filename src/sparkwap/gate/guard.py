@@ -365,8 +365,9 @@ def _harm(target: Target, standing: Standing, scope: Scope) -> tuple[str, str]:
 def _stray(phase: str) -> str:
     if phase == "run":
         return (
-            "the table is gated and its build in this run has not begun, so the rows would go to "
-            "a branch that nobody audits or publishes"
+            "the table is gated and its build in this run has not begun, or is in a side schema, "
+            "where `this` and ref() name it, so the rows would go to a branch that nobody audits "
+            "or publishes"
         )
     return "the table is gated, so the rows would reach readers of main without an audit"
 

@@ -509,8 +509,8 @@ def _why_missing(results: Sequence[TestResult], read: Sequence[BuiltNode]) -> st
         return f"audited an older candidate of {_some(stale)}"
     blind = _some(_unique(node.name for node, token in seen if not token))
     return (
-        f"did not read {blind} as it stands on the branch: name it by ref(), and build the views "
-        "in between along"
+        f"did not read {blind} as it stands on the branch: name it by ref(), with no metadata "
+        "table or `version as of` of it, and build the views in between along"
     )
 
 

@@ -41,16 +41,9 @@ cannot be read as a whole (broken archive, not UTF-8) fails its table, and no ot
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, Layout, parse_entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import (
-    LandingFile,
-    choose,
-    copies,
-    list_files,
-    parse_until,
-    pending,
-    root_of,
-)
+from sparkwap.landing.files import LandingFile, list_files
 from sparkwap.landing.reading import model, open_bad_rows
+from sparkwap.landing.unread import choose, copies, parse_until, pending, root_of
 
 __all__ = [
     "FORMATS",

@@ -1,25 +1,24 @@
-"""What is in the landing folder, what of it is new, and what a run takes."""
+"""What is in the landing folder."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from sparkwap.core.errors import ConfigError
 from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, Layout
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.index import Index, Stamp
 from sparkwap.landing.sql import has_controls
 
-_FOLDER = re.compile(r"load_date=(\d{4}-\d{2}-\d{2})")
+DROP_PREFIX = "load_date="
+"""What the names of the folders of drops begin with."""
+_FOLDER = re.compile(rf"{DROP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})")
 _GLOB = re.compile(r"[*?\[]")
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,19 @@ class LandingFile:
     bytes: int
 
 
-# ---------------------------------------------------------------- what is there
-
-
-def list_files(root: Path, entry: Entry) -> list[LandingFile]:
+def list_files(
+    root: Path, entry: Entry, index: Index | None = None, listing_id: str = ""
+) -> list[LandingFile]:
     """All files of an entity, ordered by load date and name; those without a date come first.
 
     Names that begin with ``.`` or ``_`` or end with ``._COPYING_`` are files on their way (Spark
-    skips them too). Every byte is read once, for the digest.
+    skips them too). A file is read, for its digest, only if the index does not have it as it is.
+
+    Args:
+        root: the landing folder.
+        entry: the entry.
+        index: the digests of earlier listings; takes note of this one, and is saved.
+        listing_id: which command lists.
 
     Raises:
         LandingError: no such folder, a folder that is not ``load_date=YYYY-MM-DD``, a file that
@@ -56,12 +60,44 @@ def list_files(root: Path, entry: Entry) -> list[LandingFile]:
             f"There is no landing folder {root}. Nothing was read. "
             "Set LANDING to the folder that holds <entity>/load_date=YYYY-MM-DD/<files>."
         )
-    found = [
-        _landing_file(root, path, load_date, entry)
-        for folder in _folders(root, entry)
-        for path, load_date in _members(folder, entry)
-    ]
-    return sorted(found, key=lambda f: (f.load_date or date.min, f.name))
+    index, resolved = index or Index(), dict[Path, Path]()
+    try:
+        found = [
+            _landing_file(root, path, load_date, entry, index, resolved)
+            for folder in _folders(root, entry)
+            for path, load_date in _members(folder, entry)
+        ]
+        index.record({file.name: file.load_date for file in found}, listing_id)
+    finally:
+        index.save()
+    return _in_order(found)
+
+
+def listed_files(root: Path, entry: Entry, index: Index) -> list[LandingFile] | None:
+    """The files of the index's last listing, without a look at them; None if it does not fit."""
+    found = []
+    for name, load_date in index.listing.items():
+        row, layout = index.rows.get(name), layout_of(name.rpartition("/")[2], entry)
+        if row is None or layout is None:
+            return None
+        size = row.stamp.bytes
+        found.append(LandingFile(root / name, name, load_date, layout, row.sha256, size))
+    return _in_order(found)
+
+
+def _in_order(files: Iterable[LandingFile]) -> list[LandingFile]:
+    return sorted(files, key=lambda file: (file.load_date or date.min, file.name))
+
+
+def unchanged(files: Iterable[LandingFile], index: Index) -> bool:
+    """Whether files that were listed are there as they were; what is not on record is hashed."""
+    try:
+        return all(
+            index.look(file.name, file.path, Stamp.of(file.path.stat())).sha256 == file.sha256
+            for file in files
+        )
+    except OSError:
+        return False
 
 
 def _folders(root: Path, entry: Entry) -> list[Path]:
@@ -79,13 +115,18 @@ def _folders(root: Path, entry: Entry) -> list[Path]:
 
 def _members(folder: Path, entry: Entry) -> Iterable[tuple[Path, date | None]]:
     """The files of an entity's folder, with their load dates."""
-    for item in sorted(p for p in folder.iterdir() if not _hidden(p.name)):
-        if item.is_file() and (_dateless(entry) or entry.load_date is not None):
+    loose = _dateless(entry) or entry.load_date is not None
+    for item in _visible(folder):
+        if loose and item.is_file():
             yield item, _date_in_name(item, entry)
             continue
         load_date = _load_date(item)
-        for path in sorted(p for p in item.iterdir() if not _hidden(p.name)):
+        for path in _visible(item):
             yield path, load_date
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not is_hidden(path.name))
 
 
 def _dateless(entry: Entry) -> bool:
@@ -109,7 +150,8 @@ def _date_in_name(path: Path, entry: Entry) -> date | None:
     )
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is on its way, and not to be read yet."""
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 
@@ -126,7 +168,14 @@ def _load_date(folder: Path) -> date:
     )
 
 
-def _landing_file(root: Path, path: Path, load_date: date | None, entry: Entry) -> LandingFile:
+def _landing_file(
+    root: Path,
+    path: Path,
+    load_date: date | None,
+    entry: Entry,
+    index: Index,
+    resolved: dict[Path, Path],
+) -> LandingFile:
     layout = layout_of(path.name, entry)
     if layout is None or not path.is_file():
         patterns = any_of(la.match for la in entry.layouts)
@@ -134,29 +183,36 @@ def _landing_file(root: Path, path: Path, load_date: date | None, entry: Entry) 
             f"{path} is not a file that the landing entry of '{entry.entity}' knows ({patterns}). "
             "Nothing was read. Add it to 'files' of the entry, or move it away."
         )
-    name = _require_inside(root, path)
-    digest, size = hashlib.sha256(), 0
+    name = _require_inside(root, path, resolved)
     try:
-        require_size(path, path.stat().st_size, entry)
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+        status = path.stat()
+        require_size(path, status.st_size, entry)
+        row = index.look(name, path, Stamp.of(status))
     except OSError as error:
         raise unreadable(path, f"{type(error).__name__}: {error}") from error
-    return LandingFile(path, name, load_date, layout, digest.hexdigest(), size)
+    return LandingFile(path, name, load_date, layout, row.sha256, row.stamp.bytes)
 
 
-def _require_inside(root: Path, path: Path) -> str:
+def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     """The name of a file: its path below the landing folder.
+
+    Args:
+        root: the landing folder.
+        path: the file.
+        resolved: folders without links, by their paths; those of this file are added, as to follow
+            the links of each file's path would be most of a listing's cost.
 
     Raises:
         LandingError: a link leads out of the landing folder, or the name is no text.
     """
-    if not path.resolve().is_relative_to(root.resolve()):
+    for folder in (root, path.parent):
+        if folder not in resolved:
+            resolved[folder] = folder.resolve()
+    real = path.resolve() if path.is_symlink() else resolved[path.parent] / path.name
+    if not real.is_relative_to(resolved[root]):
         raise LandingError(
-            f"{path} is a link that leads out of the landing folder, to {path.resolve()}. Nothing "
-            "was read. Put a copy of the file there, or set LANDING to the folder that it is in."
+            f"{path} is a link that leads out of the landing folder, to {real}. Nothing was read. "
+            "Put a copy of the file there, or set LANDING to the folder that it is in."
         )
     name = path.relative_to(root).as_posix()
     if has_controls(name) or ":" in name:
@@ -171,113 +227,3 @@ def _require_inside(root: Path, path: Path) -> str:
 def layout_of(name: str, entry: Entry) -> Layout | None:
     """The layout of a file by its base name; None if no layout matches."""
     return next((la for la in entry.layouts if fnmatchcase(name, la.match)), None)
-
-
-# ---------------------------------------------------------------- what is new
-
-
-def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[LandingFile]:
-    """The files that were not read yet.
-
-    Args:
-        files: what is in the landing folder.
-        known: name to SHA-256 of the files that the log holds.
-
-    Raises:
-        LandingError: a file has the name of one that was read, and other content.
-    """
-    new = []
-    for file in files:
-        if file.name not in known:
-            new.append(file)
-        elif known[file.name] != file.sha256:
-            raise LandingError(
-                f"{file.path} was read before with other content (SHA-256 "
-                f"{known[file.name][:12]}..., now {file.sha256[:12]}...). Nothing was read; the "
-                "tables keep the first content. Put the old file back and deliver the correction "
-                "as a new file under a later load date, then: sparkwap build"
-            )
-    return new
-
-
-def copies(
-    new: Sequence[LandingFile], known: Mapping[str, str], entry: Entry
-) -> dict[LandingFile, str]:
-    """Those new files that are deliveries of bytes that were read before, and where those are.
-
-    Equal bytes are a second delivery if the rows carry their own order (sequence columns, files
-    of changes), whatever the file is called, or if they are two files of one drop. Otherwise they
-    are news: an extract that is the same as last month's says that nothing has changed.
-
-    Args:
-        new: unread files, in the order in which they are read.
-        known: name to SHA-256 of the files that the log holds.
-    """
-    seen: dict[tuple[str, object], str] = {}
-    for name, digest in known.items():
-        seen.setdefault((digest, _drop_of(name)), name)
-        seen.setdefault((digest, None), name)
-    found: dict[LandingFile, str] = {}
-    for file in new:
-        anywhere = file.layout.load != "full" and bool(entry.sequence)
-        place = None if anywhere else _drop_of(file.name)
-        first = seen.get((file.sha256, place))
-        if first is not None and file.bytes:
-            found[file] = first
-            continue
-        seen.setdefault((file.sha256, _drop_of(file.name)), file.name)
-        seen.setdefault((file.sha256, None), file.name)
-    return found
-
-
-def _drop_of(name: str) -> str:
-    return name.rpartition("/")[0]
-
-
-def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[LandingFile]:
-    """The files that a run takes.
-
-    With ``until`` all new files up to that load date, and those whose date only their events
-    tell. Without it, all for kind ``changes``, and for kind ``extract`` the oldest drop alone: a
-    snapshot built on the latest extract would never see the states in between.
-    """
-    if until is not None:
-        return [f for f in new if f.load_date is None or f.load_date <= until]
-    if kind == "extract" and new:
-        oldest = min(f.load_date or date.min for f in new)
-        return [f for f in new if (f.load_date or date.min) == oldest]
-    return list(new)
-
-
-def root_of(model: str, meta: Mapping[str, Any]) -> Path:
-    """The landing folder that a raw model's meta names, as it is written there.
-
-    Raises:
-        ConfigError: it names none.
-    """
-    drop = meta.get("drop")
-    root = drop.get("root") if isinstance(drop, Mapping) else None
-    if not root:
-        raise ConfigError(
-            f"The model {model} has a landing entry, but no landing folder. Nothing was read, and "
-            "nothing was built. Name it for all raw models in dbt_project.yml: "
-            "`+meta: {drop: {root: landing}}`; all of the setting is in docs/landing.md."
-        )
-    return Path(str(root))
-
-
-def parse_until(value: object) -> date | None:
-    """The variable ``landing_until`` as a date; empty means no limit.
-
-    Raises:
-        LandingError: it is not a date.
-    """
-    if value in (None, "", "None"):
-        return None
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        raise LandingError(
-            f"landing_until is '{value}', which is not a date. Nothing was read. "
-            "Use --vars '{landing_until: 2024-01-31}'."
-        ) from None

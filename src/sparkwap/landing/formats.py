@@ -32,9 +32,6 @@ from sparkwap.landing.sql import quote, text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLACEHOLDER = "__debezium_unavailable_value"
-"""What Debezium sends for a large value that did not change."""
-
 # Spark reads a number with a fraction as a double. So such numbers are put in quotes before, behind
 # a character that Unicode has set apart for a program's own use: ``1.10`` is "\ufdd01.10".
 _MARK = "\ufdd0"
@@ -49,7 +46,7 @@ _FRACTION = (
 )
 _MARKED = f'"?{_MARK}([-+.0-9eE]+)"?'
 
-_NULL = "cast(null as string)"
+NULL = "cast(null as string)"
 _PLACE = (
     "_metadata.file_block_start as _start",
     # file:///a%20b -> /a b; a plus sign stands for itself in a path
@@ -104,21 +101,24 @@ def _escape_glob(path: str) -> str:
 # ---------------------------------------------------------------- CSV
 
 
+_BROKEN_CSV = "'wrong number of fields, or broken quotes'"
+
+
 def csv_rows(
     texts: DataFrame, entry: Entry, layout: Layout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
     """Rows of CSV texts whose columns are ``columns``, in that order."""
-    fields = {name: f"nullif(_v.f{i}, '')" for i, name in enumerate(columns)}
-    schema = ", ".join([*(f"f{i} string" for i in range(len(columns))), "_corrupt string"])
     options = (
         "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', "
         # RFC 4180; Spark's own default is a backslash
         f"'escape', '\"', 'multiLine', '{str(entry.multiline).lower()}', "
         f"'sep', {text(entry.delimiter)})"
     )
-    parsed = texts.selectExpr("*", f"from_csv(_text, {text(schema)}, {options}) as _v")
-    broken = "if(_v is null or _v._corrupt is not null, 'wrong number of fields, or broken quotes'"
-    return _flat(parsed, entry, layout, fields, mapped, f"{broken}, {_NULL})")
+    parsed = texts.selectExpr(
+        "*", f"from_csv(_text, {text(_csv_schema(columns))}, {options}) as _v"
+    )
+    broken = f"if(_v is null or _v._corrupt is not null, {_BROKEN_CSV}, {NULL})"
+    return _flat(parsed, entry, layout, _numbered(columns), mapped, broken)
 
 
 def csv_records(
@@ -133,10 +133,9 @@ def csv_records(
 
     The raw text of a row that can be taken apart is put together again from its fields.
     """
-    schema = ", ".join([*(f"f{i} string" for i in range(len(columns))), "_corrupt string"])
     raw = ", ".join(f"f{i}" for i in range(len(columns)))
     parsed = (
-        session.read.schema(schema)
+        session.read.schema(_csv_schema(columns))
         .options(header=layout.header, multiLine=True, encoding="UTF-8", escape='"')
         .options(mode="PERMISSIVE", columnNameOfCorruptRecord="_corrupt", sep=entry.delimiter)
         .csv([_escape_glob(p) for p in paths])
@@ -148,9 +147,17 @@ def csv_records(
             "struct(*) as _v",
         )
     )
-    fields = {name: f"nullif(_v.f{i}, '')" for i, name in enumerate(columns)}
-    broken = "if(_v._corrupt is not null, 'wrong number of fields, or broken quotes'"
-    return _flat(parsed, entry, layout, fields, mapped, f"{broken}, {_NULL})")
+    broken = f"if(_v._corrupt is not null, {_BROKEN_CSV}, {NULL})"
+    return _flat(parsed, entry, layout, _numbered(columns), mapped, broken)
+
+
+def _csv_schema(columns: Sequence[str]) -> str:
+    return ", ".join([*(f"f{i} string" for i in range(len(columns))), "_corrupt string"])
+
+
+def _numbered(columns: Sequence[str]) -> dict[str, str]:
+    """SQL of the published columns' texts, which are numbered in ``_v``: names may be anything."""
+    return {name: f"nullif(_v.f{i}, '')" for i, name in enumerate(columns)}
 
 
 # ---------------------------------------------------------------- Parquet
@@ -181,8 +188,7 @@ def parquet_rows(
         f"to_json(named_struct({whole})) as _text",
         "struct(*) as _v",
     )
-    fields = {name: f"nullif(_v.f{i}, '')" for i, name in enumerate(columns)}
-    return _flat(parsed, entry, layout, fields, mapped, _NULL)
+    return _flat(parsed, entry, layout, _numbered(columns), mapped, NULL)
 
 
 # ---------------------------------------------------------------- JSON
@@ -195,18 +201,18 @@ def json_rows(
     parsed = texts.selectExpr("*", f"{json_object(exact('_text'), columns)} as _v").selectExpr(
         "*", "json_object_keys(_text) as _keys"
     )
-    fields = {name: _json_field("_v", name) for name in columns}
-    absent = _absent(mapped, "_keys", lambda _: "false") if entry.partial else None
-    broken = f"if(_v is null or _keys is null, 'not a JSON object', {_NULL})"
+    fields = {name: json_field("_v", name) for name in columns}
+    absent = absent_columns(mapped, "_keys", lambda _: "false") if entry.partial else None
+    broken = f"if(_v is null or _keys is null, 'not a JSON object', {NULL})"
     return _flat(parsed, entry, layout, fields, mapped, broken, absent)
 
 
 def json_columns(texts: DataFrame) -> dict[str, tuple[str, ...]]:
     """The columns that the JSON objects of each file have, sorted, by path."""
-    return _keys_by_path(texts.selectExpr("_path", "json_object_keys(_text) as _keys"))
+    return keys_by_path(texts.selectExpr("_path", "json_object_keys(_text) as _keys"))
 
 
-def _keys_by_path(frame: DataFrame) -> dict[str, tuple[str, ...]]:
+def keys_by_path(frame: DataFrame) -> dict[str, tuple[str, ...]]:
     rows = (
         frame.selectExpr("_path", "explode(_keys) as _key")
         .groupBy("_path")
@@ -238,147 +244,20 @@ def plain(value: str) -> str:
     )
 
 
-def _json_field(struct: str, name: str) -> str:
+def json_field(struct: str, name: str) -> str:
     return f"nullif({plain(f'{struct}.{quote(name)}')}, '')"
 
 
-def _absent(mapped: Mapped, keys: str, unavailable: object) -> str:
+def absent_columns(mapped: Mapped, keys: str, unavailable: object) -> str:
     """SQL: those columns of the log that an object does not state; NULL if it states all."""
     tell = unavailable if callable(unavailable) else lambda _: "false"
     items = []
     for column, sources in mapped.sources.items():
         known = ", ".join(text(s) for s in sources)
         there = f"arrays_overlap({keys}, array({known}))" if sources else "false"
-        items.append(f"if({there} and not ({tell(column)}), {_NULL}, {text(column)})")
+        items.append(f"if({there} and not ({tell(column)}), {NULL}, {text(column)})")
     listed = f"filter(array({', '.join(items)}), c -> c is not null)"
     return f"if(cardinality({listed}) = 0, cast(null as array<string>), {listed})"
-
-
-# ---------------------------------------------------------------- Debezium
-
-_ENVELOPE = ("payload", "before", "after", "op", "ddl", "tableChanges")
-_KEYS = "coalesce(json_object_keys({0}), cast(array() as array<string>))"
-
-
-def envelopes(texts: DataFrame) -> DataFrame:
-    """Debezium's messages without their wrapper: ``_message`` and its main parts, as texts.
-
-    A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
-    """
-    return (
-        texts.selectExpr("*", f"{exact('_text')} as _marked", "trim(_text) as _trimmed")
-        .selectExpr("*", f"{json_object('_marked', _ENVELOPE)} as _w")
-        .selectExpr("*", f"{_KEYS.format('_text')} as _outer")
-        .selectExpr(
-            "*",
-            "array_contains(_outer, 'payload') as _wrapped",
-            "if(array_contains(_outer, 'payload'), _w.payload, _marked) as _message",
-        )
-        .selectExpr(
-            "*",
-            f"if(_wrapped, {json_object('_message', _ENVELOPE)}, _w) as _e",
-            f"{_KEYS.format('_message')} as _parts",
-        )
-    )
-
-
-def debezium_columns(messages: DataFrame) -> dict[str, tuple[str, ...]]:
-    """The columns that the images of each file's messages have, sorted, by path."""
-    keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
-    return _keys_by_path(messages.selectExpr("_path", keys))
-
-
-def debezium_rows(
-    messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapped
-) -> DataFrame:
-    """Rows of Debezium messages; an update that changes the key gives two."""
-    parsed = messages.selectExpr(
-        "*",
-        f"{json_object('_e.before', columns)} as _before",
-        f"{json_object('_e.after', columns)} as _after",
-        f"array({', '.join(_at(name) for name, _ in entry.sequence)}) as _order",
-        f"{_at(entry.event_time[0]) if entry.event_time else _NULL} as _time",
-        f"{_broken_message()} as _broken",
-        f"{_skipped_message()} as _skip",
-    ).selectExpr(
-        "*",
-        f"{_struct(mapped, _fields('_before', columns))} as _old",
-        f"{_struct(mapped, _fields('_after', columns))} as _new",
-        f"{_partial_images(entry, mapped, columns)} as _missing",
-    )
-    moved = " or ".join(
-        f"(_old.{quote(k)} is not null and _new.{quote(k)} is not null "
-        f"and _old.{quote(k)} <> _new.{quote(k)})"
-        for k in entry.key
-    )
-    # Part, operation code, image, and what the image lacks.
-    row = "named_struct('p', {0}, 'c', {1}, 'i', {2}, 'a', {3})"
-    none = "cast(null as array<string>)"
-    rows = (
-        f"case when _e.op = 'd' then array({row.format(0, '_e.op', '_old', none)}) "
-        f"when _e.op = 't' then array({row.format(0, '_e.op', _nothing(mapped), none)}) "
-        f"when _e.op = 'u' and ({moved}) then array({row.format(0, text('d'), '_old', none)}, "
-        f"{row.format(1, text('c'), '_new', '_missing')}) "
-        f"else array({row.format(0, '_e.op', '_new', '_missing')}) end"
-    )
-    return parsed.selectExpr("*", f"explode({rows}) as _r").selectExpr(
-        "_path", "_line", "_r.p as _part", "_text", "_r.i as _own", "_r.c as _code", "_order",
-        "_time", "_r.a as _absent", "_broken", "_skip",
-    )  # fmt: skip
-
-
-def _broken_message() -> str:
-    """SQL: why a message cannot be used, whatever the table; NULL if it can."""
-    return (
-        "case when _trimmed = 'null' then null "
-        "when _w is null or _w._corrupt is not null or cardinality(_outer) = 0 and "
-        "_trimmed not rlike '^\\\\{\\\\s*\\\\}$' then 'not a JSON object' "
-        "when _wrapped and _message is null then null "
-        f"when {_schema_change()} then null "
-        "when _wrapped and (_e is null or _e._corrupt is not null) "
-        "then 'the payload is not a JSON object' "
-        "when not array_contains(_parts, 'op') then 'no payload: a message has an op' "
-        "when _e.op in ('c', 'u', 'r') and _e.after is null then 'no after image' "
-        "when _e.op = 'd' and _e.before is null then 'no before image' end"
-    )
-
-
-def _schema_change() -> str:
-    return (
-        "not array_contains(_parts, 'op') and "
-        "(array_contains(_parts, 'ddl') or array_contains(_parts, 'tableChanges'))"
-    )
-
-
-def _skipped_message() -> str:
-    """SQL: what a message is that is counted, and nothing else; NULL if it is a change."""
-    return (
-        "case when _trimmed = 'null' or (_wrapped and _message is null) then 'tombstone' "
-        f"when {_schema_change()} then 'schema change' end"
-    )
-
-
-def _at(path: str) -> str:
-    """SQL: the text at a path of a message, such as ``source.lsn``."""
-    return plain(f"get_json_object(_message, {text('$.' + path)})")
-
-
-def _fields(struct: str, columns: Sequence[str]) -> dict[str, str]:
-    return {c: f"nullif({_json_field(struct, c)}, {text(PLACEHOLDER)})" for c in columns}
-
-
-def _partial_images(entry: Entry, mapped: Mapped, columns: Sequence[str]) -> str:
-    """SQL: the columns whose values the after image does not state."""
-
-    def unavailable(column: str) -> str:
-        tests = [f"coalesce(_after.{quote(s)} = {text(PLACEHOLDER)}, false)"
-                 for s in mapped.sources[column]]  # fmt: skip
-        return " or ".join(tests) or "false"
-
-    # Without `partial` a column that is nowhere in the image is NULL; a placeholder never is.
-    everything = f"array({', '.join(text(c) for c in columns)})" if columns else "array('')"
-    keys = _KEYS.format("_e.after") if entry.partial else everything
-    return _absent(mapped, keys, unavailable)
 
 
 # ---------------------------------------------------------------- all formats
@@ -394,32 +273,28 @@ def _flat(
     absent: str | None = None,
 ) -> DataFrame:
     """The frame of a format whose rows are flat: one row of the file, one row of the log."""
-    code = fields.get(layout.operation or "", _NULL)
-    order = ", ".join(fields.get(name, _NULL) for name, _ in entry.sequence) or _NULL
+    code = fields.get(layout.operation or "", NULL)
+    order = ", ".join(fields.get(name, NULL) for name, _ in entry.sequence) or NULL
     return parsed.selectExpr(
         "_path",
         "_line",
         "0 as _part",
         "_text",
-        f"{_struct(mapped, fields)} as _own",
+        f"{columns_struct(mapped, fields)} as _own",
         f"{code} as _code",
         f"array({order}) as _order",
-        f"{fields.get(entry.event_time[0], _NULL) if entry.event_time else _NULL} as _time",
+        f"{fields.get(entry.event_time[0], NULL) if entry.event_time else NULL} as _time",
         f"{absent or 'cast(null as array<string>)'} as _absent",
         f"{broken} as _broken",
-        f"{_NULL} as _skip",
+        f"{NULL} as _skip",
     )
 
 
-def _struct(mapped: Mapped, fields: Mapping[str, str]) -> str:
+def columns_struct(mapped: Mapped, fields: Mapping[str, str]) -> str:
     """SQL: the log's own columns as a struct of texts."""
     items = []
     for column, sources in mapped.sources.items():
         given = [fields[s] for s in sources if s in fields]
-        value = f"coalesce({', '.join(given)})" if given else _NULL
+        value = f"coalesce({', '.join(given)})" if given else NULL
         items.append(f"{text(column)}, {value}")
     return f"named_struct({', '.join(items)})"
-
-
-def _nothing(mapped: Mapped) -> str:
-    return _struct(mapped, {})

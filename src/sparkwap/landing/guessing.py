@@ -1,68 +1,31 @@
-"""A guess at a landing entry, from the files of a source: format, columns, types, key, order.
+"""A guess at a landing entry, from samples of a source: format, columns, types, key, order.
 
-Pure, but for reading the files. What is a guess is said, so that somebody can look at it. Where the
-files allow two readings, and one of them would lose rows, nothing is guessed: the answer is asked
-for.
+Each guess is listed, so that somebody can check it. Where the files can be read in two ways, and
+one of them would lose rows, the user is asked.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 import re
-import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice, pairwise
-from pathlib import Path
-from typing import IO, Any
+from itertools import pairwise
+from typing import Any
 
 from sparkwap.landing.entry import DEBEZIUM_CODES
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.samples import ALIKE, Sample
+from sparkwap.landing.text_types import text_kind
 
-_ROWS = 10_000
-_FILES = 60
-# Of a sample that is one line, or inflates without end, no more is looked at.
-_MOST = 32_000_000
-_DELIMITERS = ",;\t|"
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:?\d{2})?")
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
 _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
-_FOLDER = re.compile(r"load_date=.*")
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
-_LEAST_DIGITS, _MOST_DIGITS = 18, 38
 _EVERY = {"csv": ".csv*", "json": ".json*", "parquet": ".parquet*", "debezium": ".json*"}
 _DMS_LOAD = "LOAD*"
 """What AWS DMS calls the files of a full load."""
-_ALIKE = 0.5
-"""Share: of the columns of two files of one table; of codes among the values of an operation; of
-the rows of one extract in the next."""
 _BROKEN = 0.01
 """Share of the rows of changes that may have no key."""
-
-
-@dataclass
-class Sample:
-    """Rows of a file, as texts by column; ``typed`` where the file itself knows types."""
-
-    format: str
-    rows: list[dict[str, str | None]]
-    typed: dict[str, str] = field(default_factory=dict)
-    delimiter: str = ","
-    multiline: bool = False
-    name: str = ""
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of its columns, in order."""
-        return list(dict.fromkeys(name for row in self.rows for name in row))
 
 
 @dataclass(frozen=True)
@@ -88,207 +51,6 @@ class Guess:
 
     entry: dict[str, Any]
     assumed: tuple[str, ...]
-
-
-# ---------------------------------------------------------------- the files
-
-
-def read_samples(given: Sequence[Path]) -> list[Sample]:
-    """The first rows of the files of a table.
-
-    Args:
-        given: Files, or folders of files. Of one file the others of its table are looked at, too:
-            those in the ``load_date=`` folders beside its own, else those beside it with like
-            columns.
-
-    Raises:
-        LandingError: A given file cannot be read; none has rows.
-    """
-    named = [path for path in given if not path.is_dir()]
-    samples = {path: _named(path) for path in named}
-    if len(given) == 1 and named:
-        (path,) = named
-        around = _table_folder(path)
-        others = [other for other in _members(around) if other != path]
-        like = samples[path].columns
-        strict = around == path.parent
-    else:
-        others = [file for path in given if path.is_dir() for file in _members(path)]
-        like, strict = [], False
-    for path in _spread(others):
-        sample = _quietly(path)
-        if sample is not None and (not strict or _alike(like, sample.columns)):
-            samples[path] = sample
-    found = [samples[path] for path in sorted(samples) if samples[path].rows]
-    if not found:
-        raise _no_sample(given[0], "it has no rows to learn from")
-    return found
-
-
-def _table_folder(path: Path) -> Path:
-    parent = path.resolve().parent
-    return parent.parent if _FOLDER.fullmatch(parent.name) else path.parent
-
-
-def _members(folder: Path) -> list[Path]:
-    """The files of a table's folder, those in its ``load_date=`` folders included."""
-    inner = [p for p in folder.iterdir() if p.is_dir() and _FOLDER.fullmatch(p.name)]
-    files = [p for place in (folder, *inner) for p in place.iterdir() if p.is_file()]
-    return sorted(p for p in files if not p.name.startswith((".", "_")))
-
-
-def _spread(files: Sequence[Path]) -> Sequence[Path]:
-    """Not more than some of many files: the first, the last, and some between."""
-    step = -(-len(files) // _FILES) or 1
-    return [*files[::step], *files[-1:]]
-
-
-def _alike(columns: Sequence[str], others: Sequence[str]) -> bool:
-    least = min(len(columns), len(others))
-    return least > 0 and len({*columns} & {*others}) >= _ALIKE * least
-
-
-def _named(path: Path) -> Sample:
-    try:
-        return _read(path)
-    except RecursionError:
-        raise _no_sample(path, "its JSON is nested too deeply") from None
-    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:
-        raise _no_sample(path, f"{type(error).__name__}: {error}") from error
-
-
-def _quietly(path: Path) -> Sample | None:
-    """A file that nobody has named; None if it is none of a known format."""
-    known = {".csv", ".json", ".jsonl", ".ndjson", ".parquet"}
-    if not known & {s.lower() for s in path.suffixes}:
-        return None
-    try:
-        return _named(path)
-    except LandingError:
-        return None
-
-
-def _no_sample(path: Path, why: str) -> LandingError:
-    return LandingError(
-        f"{path} cannot serve as a sample: {why}. Nothing was written. Give a CSV file with a "
-        "header, JSON, or Parquet, or a folder of such files: "
-        "sparkwap source add <file> --source <name> --entity <name>"
-    )
-
-
-def _read(path: Path) -> Sample:
-    sample = _read_rows(path)
-    sample.name = path.name
-    return sample
-
-
-def _read_rows(path: Path) -> Sample:
-    suffixes = [s.lower() for s in path.suffixes]
-    if ".parquet" in suffixes:
-        return _read_parquet(path)
-    opener = gzip.open if suffixes[-1:] == [".gz"] else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as whole:
-        stream = io.StringIO(whole.read(_MOST), newline="")
-        if {".json", ".jsonl", ".ndjson"} & set(suffixes):
-            return _read_json(stream)
-        return _read_csv(stream)
-
-
-def _read_csv(stream: IO[str]) -> Sample:
-    first = stream.readline()
-    delimiter = max(_DELIMITERS, key=first.count)
-    header = next(csv.reader([first], delimiter=delimiter), [])
-    rows = list(islice(csv.reader(stream, delimiter=delimiter), _ROWS))
-    multiline = any("\n" in value for row in rows for value in row)
-    whole = [row for row in rows if len(row) == len(header)]
-    texts = [dict(zip(header, (v or None for v in row), strict=True)) for row in whole]
-    return Sample("csv", texts, delimiter=delimiter, multiline=multiline)
-
-
-def _read_json(stream: IO[str]) -> Sample:
-    first = stream.readline()
-    lines = [first, *islice(stream, _ROWS)]
-    try:
-        values, multiline = [json.loads(line) for line in lines if line.strip()], False
-    except ValueError:
-        document = json.loads("".join(lines) + stream.read())
-        values, multiline = document if isinstance(document, list) else [document], True
-    if len(values) == 1 and isinstance(values[0], list):
-        values, multiline = values[0], True
-    objects = [value for value in values if isinstance(value, dict)]
-    images = [image for message in objects for image in _images(message)]
-    if images:
-        return _sample_of(images, "debezium", False)
-    return _sample_of(objects, "json", multiline)
-
-
-def _images(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The row images of a Debezium message; the new one first."""
-    payload = message.get("payload", message)
-    if not isinstance(payload, dict) or "op" not in payload:
-        return []
-    return [i for i in (payload.get("after"), payload.get("before")) if isinstance(i, dict)][:1]
-
-
-def _sample_of(objects: Sequence[dict[str, Any]], format_: str, multiline: bool) -> Sample:
-    kinds: dict[str, set[str]] = {}
-    for one in objects:
-        for name, value in one.items():
-            if value is not None:
-                kinds.setdefault(name, set()).add(_json_kind(value))
-    typed = {name: _common(found) for name, found in kinds.items()}
-    rows = [{name: _json_text(value) for name, value in one.items()} for one in objects]
-    # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
-    return Sample(format_, rows, {n: k for n, k in typed.items() if k != "string"},
-                  multiline=multiline)  # fmt: skip
-
-
-def _json_kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "bigint" if abs(value) < 10**_LEAST_DIGITS else "decimal(38,0)"
-    return "double" if isinstance(value, float) else "string"
-
-
-def _common(kinds: set[str]) -> str:
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    return "double" if kinds == {"bigint", "double"} else "string"
-
-
-def _json_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or None
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _read_parquet(path: Path) -> Sample:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = next(pq.ParquetFile(path).iter_batches(_ROWS), None)
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
-    if table is None:
-        return Sample("parquet", [])
-    typed = {f.name: _arrow_kind(f.type) for f in table.schema}
-    rows = [{k: None if v is None else str(v) for k, v in r.items()} for r in table.to_pylist()]
-    return Sample("parquet", rows, {n: k for n, k in typed.items() if k != "string"})
-
-
-def _arrow_kind(kind: Any) -> str:
-    import pyarrow.types as at
-
-    if at.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    known = (
-        (at.is_boolean, "boolean"), (at.is_int32, "int"), (at.is_integer, "bigint"),
-        (at.is_float32, "float"), (at.is_floating, "double"), (at.is_date, "date"),
-        (at.is_timestamp, "timestamp"),
-    )  # fmt: skip
-    return next((name for test, name in known if test(kind)), "string")
 
 
 # ---------------------------------------------------------------- the guess
@@ -363,7 +125,7 @@ def _operation(
         known = sum(value in _CODES for value in values)
         if not said.operation and not (_OPERATION.fullmatch(name) and known):
             continue
-        if known < _ALIKE * len(values) and not (said.kind or said.operation):
+        if known < ALIKE * len(values) and not (said.kind or said.operation):
             strange = next(v for v in values if v not in _CODES)
             raise _ask(
                 entity,
@@ -403,7 +165,7 @@ def _parted(
             what = f"{loads[0]} is called like a full load, after which files of changes come"
             raise _ask(entity, what, *options)
         for before, after in pairwise(samples):
-            if len(after.rows) < _ALIKE * len(before.rows):
+            if len(after.rows) < ALIKE * len(before.rows):
                 what = f"{after.name} has {len(after.rows):,} rows, after the {len(before.rows):,}"
                 raise _ask(entity, f"{what} of {before.name}", *options)
     return list(samples), []
@@ -499,42 +261,6 @@ def _kind(samples: Sequence[Sample], name: str) -> str:
     # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
     marked = any(one.format in ("json", "debezium") and name not in one.typed for one in having)
     return "string" if marked and found not in ("date", "timestamp") else found
-
-
-def text_kind(values: Iterable[str]) -> str:
-    """The narrowest type that takes all of some texts as they are; string for none."""
-    found = list(values)
-    if not found:
-        return "string"
-    if all(_INTEGER.fullmatch(v) for v in found):
-        return "bigint"
-    if all(v.lower() in ("true", "false") for v in found):
-        return "boolean"
-    if all(_DATE.fullmatch(v) for v in found):
-        return "date"
-    if all(_TIME.fullmatch(v) for v in found):
-        return "timestamp"
-    return _number_kind(found) or "string"
-
-
-def _number_kind(values: Sequence[str]) -> str | None:
-    """A decimal where the texts prove its scale, else double if it keeps every digit.
-
-    A scale is proven by a fixed number of places: all have as many, and one ends in a zero that
-    would not be written otherwise. 0.5 and 0.25 say nothing of what comes later.
-    """
-    # 007 is a name, and so is 1E6 more often than not.
-    if not all(_NUMBER.fullmatch(value) for value in values):
-        return None
-    places = {len(value.partition(".")[2]) for value in values}
-    whole_numbers = places == {0}  # too long for a bigint
-    fixed = len(places) == 1 and (whole_numbers or any(v.endswith("0") for v in values))
-    if fixed:
-        (scale,) = places
-        whole = max(len(v.partition(".")[0].lstrip("-")) for v in values)
-        precision = _MOST_DIGITS if whole_numbers else max(whole + scale, _LEAST_DIGITS)
-        return f"decimal({precision},{scale})" if whole + scale <= _MOST_DIGITS else None
-    return "double" if all(Decimal(v) == Decimal(repr(float(v))) for v in values) else None
 
 
 def _order(

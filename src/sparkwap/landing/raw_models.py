@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +32,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
         ConfigError: a model names no landing folder.
         LandingError: an entry cannot be used.
     """
-    nodes = [
-        node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
-    ]
+    nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
     return [
         RawModel(
             str(node["name"]),
@@ -51,13 +47,11 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
     """The folders of the disabled models that have a landing entry."""
     disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
-    return sorted(
-        {
-            str(node["fqn"][-2])
-            for node in disabled
-            if node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing")
-        }
-    )
+    return sorted({str(node["fqn"][-2]) for node in disabled if _has_entry(node)})
+
+
+def _has_entry(node: Mapping[str, Any]) -> bool:
+    return bool(node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing"))
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:
@@ -71,21 +65,35 @@ def published(catalog: Catalog, model: RawModel) -> Table | None:
     return None if table.current_snapshot() is None else table
 
 
-def known_files(lake: LakePlace, models: Sequence[RawModel]) -> dict[str, str]:
-    """Name to SHA-256 of the files that the published raw tables hold."""
+def known_files(
+    lake: LakePlace, models: Sequence[RawModel], names: Collection[str] | None = None
+) -> dict[str, str]:
+    """Name to SHA-256 of the files that the published raw tables hold.
+
+    Args:
+        lake: the lake.
+        models: the raw models.
+        names: the files to look for; None for all.
+    """
     catalog = lake.open()
     if catalog is None:
         return {}
-    return {name: digest for m in models for name, digest in _marks(catalog, m).items()}
+    tables = [table for model in models if (table := published(catalog, model)) is not None]
+    return {name: digest for table in tables for name, digest in _files_of(table, names)}
 
 
-def _marks(catalog: Catalog, model: RawModel) -> dict[str, str]:
-    table = published(catalog, model)
-    if table is None:
-        return {}
-    marks = table.scan("_kind = 'file'", selected_fields=("_file_path", "_file_sha256")).to_arrow()
-    names, digests = marks["_file_path"].to_pylist(), marks["_file_sha256"].to_pylist()
-    return dict(zip(names, digests, strict=True))
+def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str, str]]:
+    condition = "_kind = 'file'" if names is None else _rows_of("file", names)
+    rows = table.scan(condition, selected_fields=("_file_path", "_file_sha256")).to_arrow()
+    yield from zip(rows["_file_path"].to_pylist(), rows["_file_sha256"].to_pylist(), strict=True)
+
+
+def _rows_of(kind: str, files: Collection[str]) -> Any:
+    """The condition of PyIceberg for the rows of one ``_kind`` that some files have left."""
+    from pyiceberg import expressions
+
+    ex: Any = expressions  # its classes are typed for named arguments only
+    return ex.And(ex.EqualTo("_kind", kind), ex.In("_file_path", files))
 
 
 @dataclass(frozen=True, order=True)
@@ -107,19 +115,13 @@ def bad_rows(lake: LakePlace, model: RawModel) -> list[BadRow]:
 
 def open_rows(table: Table) -> list[BadRow]:
     """The bad rows of a published raw table that no replay has brought back."""
-    from pyiceberg import expressions
-
-    _ex: Any = expressions  # its classes are typed for named arguments only
-
     place = ("_file_path", "_row", "_batch")
     bad = table.scan("_kind = 'bad'", selected_fields=(*place, "_error", "_raw")).to_arrow()
     rows = bad.to_pylist()
     if not rows:
         return []
     files = {row["_file_path"] for row in rows}
-    good = table.scan(
-        _ex.And(_ex.EqualTo("_kind", "row"), _ex.In("_file_path", files)), selected_fields=place
-    ).to_arrow()
+    good = table.scan(_rows_of("row", files), selected_fields=place).to_arrow()
     last: dict[tuple[str, int], tuple[int, BadRow | None]] = {}
     for row in rows:
         found = BadRow(row["_file_path"], row["_row"], row["_error"], row["_raw"] or "")

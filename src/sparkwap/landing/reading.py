@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -9,21 +10,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import node
-from sparkwap.landing import drift, formats, log
+from sparkwap.landing import debezium, drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, Layout, parse_entry
-from sparkwap.landing.files import (
-    LandingFile,
-    choose,
-    copies,
-    layout_of,
-    list_files,
-    parse_until,
-    pending,
-    root_of,
-)
+from sparkwap.landing.files import LandingFile, layout_of
+from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.sql import text
+from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,16 +88,19 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     entry = parse_entry(here.meta.get("landing"))
     if here.replay:
         return _as_of(session, entry, here)
-    root = (here.project / root_of(here.node_id.split(".")[-1], here.meta)).resolve()
+    name = here.node_id.split(".")[-1]
+    root = (here.project / root_of(name, here.meta)).resolve()
     drop = here.meta["drop"]
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
     reader = Reader(session, entry, known, here)
     if _is_true(here.settings.get(REPLAY) or drop.get("replay")):
         return reader.nothing() if table is None else reader.replay(table)
-    new = pending(list_files(root, entry), known.files)
-    until = here.settings.get(UNTIL) or drop.get("until")
-    return reader.read(choose(new, entry.kind, parse_until(until)))
+    until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
+    index = Index.of_model(here.target_folder, name, root, entry.path)
+    # Not a setting: `dbt retry` would have it, too, and not see what has landed since.
+    listing_id = os.environ.get(LISTING, "")
+    return reader.read(files_to_read(root, entry, known.files, until, index, listing_id))
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
@@ -226,7 +223,7 @@ class Reader:
 
     def _keys(self, texts: DataFrame) -> dict[str, tuple[str, ...]]:
         if self.entry.format == "debezium":
-            return formats.debezium_columns(formats.envelopes(texts))
+            return debezium.columns_by_path(debezium.envelopes(texts))
         return formats.json_columns(texts)
 
     def _texts(self, paths: Sequence[str], layout: Layout) -> DataFrame:
@@ -265,7 +262,7 @@ class Reader:
     def _taken_apart(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
         entry, layout, columns = self.entry, group.layout, group.columns
         if layout.format == "debezium":
-            return formats.debezium_rows(formats.envelopes(texts), entry, columns, mapped)
+            return debezium.rows(debezium.envelopes(texts), entry, columns, mapped)
         if layout.format == "csv":
             return formats.csv_rows(texts, entry, layout, columns, mapped)
         return formats.json_rows(texts, entry, layout, columns, mapped)

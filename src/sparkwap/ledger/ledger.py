@@ -7,9 +7,7 @@ are only ever appended to, but for the manifests of code that is of no use any m
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,18 +18,20 @@ import pyarrow as pa
 from pyiceberg import expressions
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import journal
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import How, Identifier, LedgerRows, PublishedEntry, merge_rows
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
-from sparkwap.core.retry import TRIES, rule_of, wait_seconds
+from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.ledger.manifests import Packed
 from sparkwap.ledger.schemas import SCHEMAS
@@ -171,7 +171,7 @@ class Ledger:
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
         self.ensure({append.table for append in merged})
-        together = [merged] if self._lake.store.rows.atomic else [[one] for one in merged]
+        together = [merged] if self._lake.store.backend.atomic else [[one] for one in merged]
         for part in together:
             # As a series, each commits by itself: one that is tried again must not repeat another.
             self._lake.store.commit(partial(self.stage, part), "ledger")
@@ -228,7 +228,7 @@ class Ledger:
         Where each table of the ledger commits by itself, the verdicts come before the journal: a
         process that died between the two has published nothing, and never will.
         """
-        if self._lake.store.rows.atomic or all(row["verdict"] != "published" for row in nodes):
+        if self._lake.store.backend.atomic or all(row["verdict"] != "published" for row in nodes):
             return nodes
         begun = {row["run_id"] for table in ("journal", "publishes") for row in self.rows(table)}
         return [row for row in nodes if row["verdict"] != "published" or row["run_id"] in begun]
@@ -475,7 +475,7 @@ class Ledger:
     def ensure_all(self) -> None:
         """Create all tables that each run needs: the journal where a publish is a series."""
         unneeded = {"alerts", "acceptances"} | (
-            {"journal"} if self._lake.store.rows.atomic else set()
+            {"journal"} if self._lake.store.backend.atomic else set()
         )
         self.ensure(set(SCHEMAS) - unneeded)
 
@@ -533,7 +533,7 @@ class Ledger:
         return self._stage([_append(one) for one in map(self._new, appends) if one.rows])
 
     def _stage(self, changes: Sequence[_Change]) -> Staged[None]:
-        swaps: list[Swap] = []
+        swaps: list[PointerUpdate] = []
         files: list[str] = []
         obsolete: list[str] = []
         try:
@@ -557,7 +557,7 @@ class Ledger:
         return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
 
     def _stage_one(
-        self, change: _Change, swaps: list[Swap], files: list[str], obsolete: list[str]
+        self, change: _Change, swaps: list[PointerUpdate], files: list[str], obsolete: list[str]
     ) -> None:
         identifier = (LEDGER_SCHEMA, change.table)
         table = self._lake.catalog.load_table(identifier)
@@ -570,27 +570,24 @@ class Ledger:
         for snapshot in grown.snapshots:
             if snapshot.snapshot_id not in before_it:
                 files.extend(_new_files(table, snapshot))
-        document = md.parse(grown.model_dump_json(exclude_none=True).encode())
-        trimmed, dropped = _trim(md.Edit(document, table.metadata_location).build())
-        location = md.next_location(trimmed, table.metadata_location)
-        files.extend(self._lake.store.write({location: trimmed}))
-        before = Row(identifier, "table", table.metadata_location)
-        swaps.append(Swap(before, Row(identifier, "table", location)))
-        log = {entry["metadata-file"] for entry in trimmed["metadata-log"]}
-        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in log)
+        trimmed, dropped = _trim(_document(grown))
+        growth = difference(_document(table.metadata), trimmed)
+        row = Pointer(identifier, "table", table.metadata_location)
+        grown_swaps, metadata_files = self._lake.store.grow([(row, growth)])
+        swaps.extend(grown_swaps)
+        files.extend(metadata_files)
+        log = growth.document(row.location)["metadata-log"]
+        kept = {entry["metadata-file"] for entry in log}
+        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in kept)
         obsolete.extend(dropped)
 
     def _ensure(self, name: str, *, new: bool) -> None:
         """Try again while another run, which begins to use the ledger too, is faster."""
-        for tried in range(1, TRIES + 1):
-            try:
+        for attempt in retrying(lambda error: rule_of(error) in ("retry", "refresh")):
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    new = name not in self._lake.relations(LEDGER_SCHEMA)
                 self._ensure_one(name, new=new)
-                return
-            except Exception as error:
-                if tried == TRIES or rule_of(error) not in ("retry", "refresh"):
-                    raise
-                time.sleep(wait_seconds(tried, random.random()))
-                new = name not in self._lake.relations(LEDGER_SCHEMA)
 
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self._lake.catalog, SCHEMAS[name]
@@ -721,6 +718,10 @@ def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
                 and entry.snapshot_id == snapshot.snapshot_id
             )
     return files
+
+
+def _document(metadata: TableMetadata) -> md.Document:
+    return md.parse(metadata.model_dump_json(exclude_none=True).encode())
 
 
 def _trim(document: md.Document) -> tuple[md.Document, list[str]]:

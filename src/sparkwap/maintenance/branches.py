@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import (
@@ -25,7 +26,7 @@ from sparkwap.core.names import (
     branch_of_base_tag,
     is_publish_tag,
     is_run_branch,
-    publish_of_fence_tag,
+    publish_of_abort_tag,
 )
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
@@ -58,7 +59,7 @@ class Survey:
     branches: tuple[BranchFact, ...]
     tags: tuple[TagFact, ...]
     leases: tuple[tuple[Lease, bool], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Pointer, ...]
     side_schemas: Mapping[str, str]
     manifests: tuple[ManifestFact, ...] = ()
 
@@ -89,7 +90,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
     """
     now = lake.leases.now()
     leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
-    rows, marked = lake.store.rows.all(), lake.store.rows.side_schemas()
+    rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
     documents = dict(
         zip(rows, lake.store.map(lambda row: lake.store.load(row.location), rows), strict=True)
     )
@@ -135,7 +136,7 @@ def survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
 
 
 _EARLY = datetime.min.replace(tzinfo=UTC)
-_FENCE_KEEPS = timedelta(days=1)
+_ABORT_TAG_KEEPS = timedelta(days=1)
 """Longer than a server may be at work on one request, and a process stand still."""
 
 
@@ -173,17 +174,17 @@ def _tags(
     refs, main = md.refs_of(document), md.main_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
     for name, ref in refs.items():
-        branch, fenced = branch_of_base_tag(name), publish_of_fence_tag(name)
-        if fenced is not None and ref.type == "tag":
+        branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
+        if aborted is not None and ref.type == "tag":
             yield TagFact(
                 ".".join(identifier),
                 name,
                 None,
                 needed=False,
-                since=undone.get(fenced),
-                keeps=_FENCE_KEEPS,
+                since=undone.get(aborted),
+                keeps=_ABORT_TAG_KEEPS,
                 in_use=using[0] if using else None,
-                fence=True,
+                aborted=True,
             )
             continue
         if ref.type != "tag" or not (branch or is_publish_tag(name)):
@@ -214,7 +215,7 @@ def _published_at(lake: Lake) -> dict[str, datetime]:
 
 def _undone_at(lake: Lake) -> dict[str, datetime]:
     """Publish id -> when the journal of a publish was closed as undone."""
-    rows = [] if lake.store.rows.atomic else lake.ledger.rows("journal")
+    rows = [] if lake.store.backend.atomic else lake.ledger.rows("journal")
     return {row["publish_id"]: row["at"] for row in rows if row["state"] in ("undone", "torn")}
 
 
@@ -334,7 +335,7 @@ def sweep_branch(
                 )
 
     def stage() -> Staged[SweptBranch]:
-        rows, marked = lake.store.rows.all(), lake.store.rows.side_schemas()
+        rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]
@@ -358,14 +359,8 @@ def sweep_branch(
         )
         objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
         recorded = _rows_of_branch(swept, run_id, reason, objects)
-        files = lake.store.write(
-            {md.next_location(document, row.location): document for row, document, _ in found}
-        )
-        swaps = [
-            Swap(row, Row(row.identifier, "table", location))
-            for (row, _, _), location in zip(found, files, strict=True)
-        ]
-        swaps += [Swap(row, None) for row in side]
+        swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
+        swaps += [PointerUpdate(row, None) for row in side]
         return lake.ledger.beside(
             Staged(swept, swaps, files, drop_schemas=schemas, guard=lake.leases.guard(unused)),
             recorded,
@@ -406,7 +401,7 @@ def sweep_table(
     lake.ledger.ensure({"sweeps"})
 
     def stage() -> Staged[tuple[tuple[str, ...], int]]:
-        row = lake.store.rows.get(identifier)
+        row = lake.store.backend.get(identifier)
         if row is None or row.kind != "table":
             return Staged(((), 0))
         document = lake.store.load(row.location)
@@ -414,18 +409,15 @@ def sweep_table(
         snapshots = unreferenced(document, gone, before_ms)
         if not gone and not snapshots:
             return Staged(((), 0))
-        edit = md.Edit(document, row.location).remove_ref(*gone)
-        changed = without_snapshots(edit.build(), snapshots)
-        location = md.next_location(changed, row.location)
-        files = lake.store.write({location: changed})
+        change = MetadataChange(document).remove_refs(*gone).remove_snapshots(snapshots)
+        swaps, files = lake.store.grow([(row, change)])
         schema, name = identifier
         common = {"run_id": run_id, "swept_at": datetime.now(UTC), "schema": schema, "name": name}
         recorded = [{**common, "what": "tag", "object": tag, "reason": reason} for tag in gone]
         if snapshots:
             why = "no branch and no tag reaches them"
             recorded.append({**common, "what": "snapshots", "reason": why, "count": len(snapshots)})
-        swap = Swap(row, Row(identifier, "table", location))
-        staged = Staged((gone, len(snapshots)), [swap], files)
+        staged = Staged((gone, len(snapshots)), swaps, files)
         return lake.ledger.beside(staged, [LedgerRows("sweeps", recorded)])
 
     return lake.store.commit(stage, "sweep_table", run_id=run_id, table=".".join(identifier))
@@ -438,7 +430,7 @@ def after(
     refs = {*tags, *(ref for branch in branches for ref in (branch, base_tag(branch)))}
     gone = tuple(refs & set(md.refs_of(document)))
     snapshots = unreferenced(document, gone, before_ms)
-    return without_snapshots(md.Edit(document, None).remove_ref(*gone).build(), snapshots)
+    return MetadataChange(document).remove_refs(*gone).remove_snapshots(snapshots).document(None)
 
 
 def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int) -> set[int]:
@@ -472,38 +464,18 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
     }
 
 
-def without_snapshots(document: md.Document, gone: Collection[int]) -> md.Document:
-    """A table's metadata without some snapshots: pure.
-
-    As Iceberg does it, the log of what readers saw when begins anew after a snapshot that is gone:
-    with a gap in it, a look back would show a state that was not there at that time.
-    """
-    if not gone:
-        return document
-    log: list[Any] = []
-    for entry in document.get("snapshot-log") or ():
-        log = [] if entry["snapshot-id"] in gone else [*log, entry]
-    left: dict[str, Any] = {
-        **document,
-        "snapshots": [one for one in document["snapshots"] if one["snapshot-id"] not in gone],
-        "snapshot-log": log,
-    }
-    for kind in ("statistics", "partition-statistics"):
-        if kind in document:
-            left[kind] = [one for one in document[kind] if one["snapshot-id"] not in gone]
-    return left
-
-
-def _without(lake: Lake, row: Row, branch: str, before_ms: int) -> tuple[md.Document, int] | None:
-    less = br.discard_branch(lake.store.load(row.location), row.location, branch)
-    if less is None:
+def _without(
+    lake: Lake, row: Pointer, branch: str, before_ms: int
+) -> tuple[MetadataChange, int] | None:
+    change = br.discard_branch(lake.store.load(row.location), branch)
+    if change is None:
         return None
-    snapshots = unreferenced(less, (), before_ms)
-    return without_snapshots(less, snapshots), len(snapshots)
+    snapshots = unreferenced(change.document(None), (), before_ms)
+    return change.remove_snapshots(snapshots), len(snapshots)
 
 
 def _objects_of_branch(
-    lake: Lake, swept: SweptBranch, side: Sequence[Row], tables: Sequence[Row]
+    lake: Lake, swept: SweptBranch, side: Sequence[Pointer], tables: Sequence[Pointer]
 ) -> list[dict[str, Any]]:
     """What of a branch goes, table by table; for side objects with their folder and identity."""
     objects: list[dict[str, Any]] = [

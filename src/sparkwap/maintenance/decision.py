@@ -46,7 +46,7 @@ class TagFact:
         since: When a receipt was given, or a publish undone; None if nobody knows.
         keeps: How long the tag is to stay; None for ever.
         in_use: By which living run the table is in use, in words; None if by none.
-        fence: It keeps the table from what may still be on its way of an undone publish.
+        aborted: It keeps the table from what may still be on its way of an undone publish.
     """
 
     table: str
@@ -56,7 +56,7 @@ class TagFact:
     since: datetime | None = None
     keeps: timedelta | None = None
     in_use: str | None = None
-    fence: bool = False
+    aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _why_tag_goes(tag: TagFact, gone: Collection[str], now: datetime) -> str | N
         return "it keeps the base of a branch that is no more" if left_over else None
     if tag.since is None or tag.keeps is None or now - tag.since < tag.keeps:
         return None
-    what = "the fence of an undone publish, which" if tag.fence else "a receipt that"
+    what = "the abort tag of an undone publish, which" if tag.aborted else "a receipt that"
     return f"{what} was to stay for {words(tag.keeps)}"
 
 

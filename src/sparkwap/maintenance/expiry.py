@@ -29,9 +29,11 @@ from sqlalchemy import text
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone, table_row
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.rows import Row, Rows, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 
@@ -117,10 +119,9 @@ def sweep_branch(lake: Lake, identifier: Identifier, branch: str, run_id: str) -
         if live is None:
             return Staged(ref.snapshot_id)
         head = int(live.snapshot["snapshot-id"])
-        edit = _with_snapshot(md.Edit(document, row.location), document, live).branch(branch, head)
-        location = md.next_location(document, row.location)
-        files = [*live.files, *lake.store.write({location: edit.build()})]
-        return Staged(head, [Swap(row, Row(identifier, "table", location))], files)
+        change = MetadataChange(document).add_snapshot(live.snapshot).branch(branch, head)
+        swaps, files = lake.store.grow([(row, change)])
+        return Staged(head, swaps, [*live.files, *files])
 
     return lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
@@ -147,12 +148,12 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
         grown = document
         if live is not None and main is not None:
             head = int(live.snapshot["snapshot-id"])
-            edit = _with_snapshot(md.Edit(document, None), document, live).branch(md.MAIN, head)
+            change = MetadataChange(document).add_snapshot(live.snapshot).branch(md.MAIN, head)
             for name, ref in md.refs_of(document).items():
                 if ref.type == "tag" and ref.snapshot_id == main:
-                    edit.tag(name, head, _max_age(document, name))
-            grown = edit.build()
-        forgotten = forget(grown) if lake.store.rows.takes_files else forget_by_updates(grown)
+                    change = change.tag(name, head, _max_age(document, name))
+            grown = change.document(None)
+        forgotten = forget(grown) if lake.store.backend.takes_files else forget_by_updates(grown)
         gone = len(document.get("snapshots") or ()) - (0 if main is None else 1)
         refs = tuple(sorted(set(md.refs_of(document)) - set(md.refs_of(forgotten))))
         expired = Expired(identifier, gone, refs, md.main_of(forgotten))
@@ -160,10 +161,11 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
             return Staged(expired)
         location = md.next_location(forgotten, row.location)
         files = [*(live.files if live else ()), *lake.store.write({location: forgotten})]
-        return Staged(expired, [Swap(row, Row(identifier, "table", location))], files)
+        after = Pointer(identifier, "table", location)
+        return Staged(expired, [PointerUpdate(row, after, difference(document, forgotten))], files)
 
     expired = lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
-    if lake.store.rows.takes_files:
+    if lake.store.backend.takes_files:
         forget_previous(lake, identifier)
     else:
         _turn_log(lake, identifier, run_id)
@@ -214,10 +216,9 @@ def _set(
     def stage() -> Staged[None]:
         row = table_row(lake.store, identifier)
         document = lake.store.load(row.location)
-        changed = md.Edit(document, row.location).properties(properties).build()
-        location = md.next_location(changed, row.location)
-        files = lake.store.write({location: changed})
-        return Staged(None, [Swap(row, Row(identifier, "table", location))], files)
+        return Staged(
+            None, *lake.store.grow([(row, MetadataChange(document).properties(properties))])
+        )
 
     lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
@@ -298,8 +299,8 @@ def forget_previous(lake: Lake, identifier: Identifier) -> None:
         "and table_namespace = :schema and table_name = :name"
     )
     schema, name = identifier
-    rows = lake.store.rows
-    if not isinstance(rows, Rows):
+    rows = lake.store.backend
+    if not isinstance(rows, SqlBackend):
         return
     with rows.transaction() as connection:
         connection.execute(statement, {"catalog": lake.name, "schema": schema, "name": name})
@@ -311,7 +312,7 @@ def forget_previous(lake: Lake, identifier: Identifier) -> None:
 def _live(
     lake: Lake,
     identifier: Identifier,
-    row: Row,
+    row: Pointer,
     document: md.Document,
     snapshot_id: int,
     run_id: str,
@@ -397,14 +398,6 @@ def _metadata_folder(table: Table) -> str:
     return (folder or f"{table.location().rstrip('/')}/metadata").rstrip("/")
 
 
-def _with_snapshot(edit: md.Edit, document: md.Document, live: Live) -> md.Edit:
-    snapshots = [*(document.get("snapshots") or ()), live.snapshot]
-    edit.put(snapshots=snapshots)
-    if "sequence-number" in live.snapshot:
-        edit.put(last_sequence_number=live.snapshot["sequence-number"])
-    return edit
-
-
 def has_delete_files(lake: Lake, identifier: Identifier) -> bool:
     """Whether rows of `main` are hidden by delete files, and so still are in data files."""
     table = lake.catalog.load_table(identifier)
@@ -442,8 +435,8 @@ def content(lake: Lake, location: str) -> bytes:
     """A file as it is, still compressed where it is."""
     path = local_path(location)
     if path is not None:
-        rows = lake.store.rows
-        database = rows.engine.url.database if isinstance(rows, Rows) else None
+        rows = lake.store.backend
+        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
         # The database itself, and the index of its log beside it.
         is_database = bool(database) and str(path).startswith(str(database))
         return read_apart(path) if is_database else path.read_bytes()
@@ -458,7 +451,7 @@ def reachable(lake: Lake) -> dict[str, set[Identifier]]:
     manifests, data and delete files, and statistics, of all snapshots.
     """
     found: dict[str, set[Identifier]] = {}
-    rows = lake.store.rows.all()
+    rows = lake.store.backend.all()
     for row, files in zip(
         rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
     ):
@@ -467,7 +460,7 @@ def reachable(lake: Lake) -> dict[str, set[Identifier]]:
     return found
 
 
-def _files_of_row(lake: Lake, row: Row) -> set[str]:
+def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
     return files_of_document(lake, row.location, lake.store.load(row.location))
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
 from sparkwap.catalog.files import local_path, plain_location
-from sparkwap.catalog.rows import Row
+from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import is_diff_folder, run_of_folder
 from sparkwap.core.steps import FILES_DELETED, FILES_DELETING
@@ -149,7 +149,7 @@ def of_diff(folder: str, warehouse: str) -> bool:
 
 def find(
     lake: Lake,
-    documents: Mapping[Row, md.Document],
+    documents: Mapping[Pointer, md.Document],
     *,
     roots_since: datetime | None,
     written_before: datetime,
@@ -196,7 +196,7 @@ def find(
     return Orphans(tuple(folders), left_alone)
 
 
-def delete(lake: Lake, orphans: Orphans, documents: Mapping[Row, md.Document]) -> list[Folder]:
+def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]) -> list[Folder]:
     """Delete what was found, unless something refers to it by now.
 
     Args:
@@ -211,7 +211,7 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Row, md.Document]) -
         CatalogError: Metadata that came meanwhile cannot be read, or a file cannot be deleted.
     """
     known = {row.location for row in documents}
-    rows = [*lake.store.rows.all(), *lake.store.rows.others()]
+    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
     fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
     reached = _reached(lake, fresh, {}, others=False)
     done: list[Folder] = []
@@ -280,7 +280,7 @@ def listing(lake: Lake, folder: str) -> list[Listed]:
 
 def _former(
     lake: Lake,
-    documents: Mapping[Row, md.Document],
+    documents: Mapping[Pointer, md.Document],
     publishes: Sequence[Mapping[str, Any]],
     since: datetime | None,
 ) -> dict[str, md.Document]:
@@ -324,7 +324,7 @@ def _load(lake: Lake, location: str) -> md.Document | None:
 
 def _reached(
     lake: Lake,
-    documents: Mapping[Row, md.Document],
+    documents: Mapping[Pointer, md.Document],
     former: Mapping[str, md.Document],
     *,
     others: bool = True,
@@ -333,7 +333,7 @@ def _reached(
     roots = [(row.location, document) for row, document in documents.items()]
     roots += former.items()
     if others:
-        rows = lake.store.rows.others()
+        rows = lake.store.backend.others()
         roots += [(row.location, lake.store.load(row.location)) for row in rows]
     try:
         found = lake.store.map(lambda root: files_of_document(lake, *root), roots)
@@ -349,7 +349,7 @@ def _reached(
 
 def _known(
     lake: Lake,
-    documents: Mapping[Row, md.Document],
+    documents: Mapping[Pointer, md.Document],
     former: Mapping[str, md.Document],
     going: Sequence[md.Document],
     publishes: Sequence[Mapping[str, Any]],

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Row
+from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches, orphans
@@ -92,7 +92,7 @@ class Sweeper:
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
         before_ms = _ms(self._snapshots_before(survey.now))
-        documents: dict[Row, md.Document] = {}
+        documents: dict[Pointer, md.Document] = {}
         going: list[md.Document] = []
         snapshots = 0
         for row in survey.rows:
@@ -179,7 +179,7 @@ class Sweeper:
     def _find(
         self,
         survey: branches.Survey,
-        documents: Mapping[Row, md.Document],
+        documents: Mapping[Pointer, md.Document],
         going: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
         days = self._retention

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pandas as pd
 import streamlit as st
 
@@ -571,8 +572,8 @@ VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
 }
 
 
-def _plot(spec: dict[str, Any]) -> None:
-    st.vega_lite_chart(spec, width="stretch")
+def _plot(chart: alt.Chart | alt.LayerChart) -> None:
+    st.altair_chart(chart, width="stretch")
 
 
 def _table(

@@ -1,234 +1,134 @@
-"""The plots, as Vega-Lite specifications: plain dicts, drawn by the browser. Pure."""
+"""The plots, as Altair charts; drawn by the browser. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import altair as alt
+
 from sparkwap.page.shown import OUTCOMES, STATUSES, VERDICTS, Look
 
-Spec = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
 
 _PLOT_PIXELS = 320
 # The height of a plot has its axes and legend in it.
 _ROW_PIXELS = 26
 _FRAME_PIXELS = 110
 _GRID_FRAME_PIXELS = 150
-# The run's id, which parts two runs of one minute, is in the tooltip.
-_RUN_AXIS = {"labelAngle": -40, "labelExpr": "split(datum.label, ' · ')[0]"}
+_GOOD, _BAD, _WAITS = (VERDICTS[name].colour for name in ("published", "rejected", "held"))
+_ANOMALOUS = alt.datum.state == "anomalous"
 
 
-def verdicts(bars: Sequence[Mapping[str, Any]]) -> Spec:
+def verdicts(bars: Rows) -> alt.Chart:
     """Tables by verdict, one bar for each run."""
-    return {
-        "data": {"values": list(bars)},
-        "height": _PLOT_PIXELS,
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1},
-        "encoding": {
-            "x": {
-                "field": "run",
-                "type": "nominal",
-                "sort": None,
-                "title": "run (UTC), oldest first",
-                "axis": _RUN_AXIS,
-            },
-            "y": {
-                "field": "tables",
-                "type": "quantitative",
-                "title": "tables",
-                "axis": {"tickMinStep": 1},
-            },
-            "color": _colours("verdict", VERDICTS),
-            "order": {"field": "order"},
-            "tooltip": _tooltip("run", "started", "command", "verdict", "tables"),
-        },
-    }
+    return (
+        _chart(bars)
+        .mark_bar(stroke="white", strokeWidth=1)
+        .encode(
+            x=_runs(),
+            y=alt.Y("tables:Q", axis=alt.Axis(tickMinStep=1)).title("tables"),
+            color=_colours("verdict", VERDICTS),
+            order="order:Q",
+            tooltip=_tooltip("run", "started", "command", "verdict", "tables"),
+        )
+    )
 
 
-def durations(points: Sequence[Mapping[str, Any]]) -> Spec:
+def durations(points: Rows) -> alt.Chart:
     """What each run took."""
-    return {
-        "data": {"values": list(points)},
-        "height": _PLOT_PIXELS,
-        "mark": {"type": "bar", "width": {"band": 0.4}},
-        "encoding": {
-            "x": {
-                "field": "run",
-                "type": "nominal",
-                "sort": None,
-                "title": "run (UTC), oldest first",
-                "axis": _RUN_AXIS,
-            },
-            "y": {"field": "seconds", "type": "quantitative", "title": "seconds"},
-            "color": _colours(
-                "outcome",
-                {k: v for k, v in OUTCOMES.items() if k in {p["outcome"] for p in points}},
-            ),
-            "tooltip": _tooltip("run", "started", "command", "outcome", "took"),
-        },
-    }
+    outcomes = {point["outcome"] for point in points}
+    return (
+        _chart(points)
+        .mark_bar(width=alt.RelativeBandSize(0.4))
+        .encode(
+            x=_runs(),
+            y=alt.Y("seconds:Q").title("seconds"),
+            color=_colours("outcome", {k: v for k, v in OUTCOMES.items() if k in outcomes}),
+            tooltip=_tooltip("run", "started", "command", "outcome", "took"),
+        )
+    )
 
 
-def tests(results: Sequence[Mapping[str, Any]]) -> Spec:
+def tests(results: Rows) -> alt.LayerChart:
     """A grid of tests by runs: one square for each result, with its sign in it."""
     rows = len({one["test"] for one in results})
-    shared = {
-        "x": {
-            "field": "run",
-            "type": "nominal",
-            "sort": None,
-            "title": None,
-            "axis": {**_RUN_AXIS, "orient": "top"},
-        },
-        "y": {
-            "field": "test",
-            "type": "nominal",
-            "title": None,
-            "axis": {"labelLimit": 420, "labelOverlap": False},
-        },
-    }
-    return {
-        "data": {"values": list(results)},
-        "height": rows * _ROW_PIXELS + _GRID_FRAME_PIXELS,
-        "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "white", "strokeWidth": 2, "cornerRadius": 3},
-                "encoding": {
-                    **shared,
-                    "color": _colours("status", STATUSES),
-                    "tooltip": _tooltip(
-                        "test", "run", "at", "status", "failures", "severity", "took"
-                    ),
-                },
-            },
-            {
-                "mark": {"type": "text", "color": "white", "fontSize": 12, "tooltip": None},
-                "encoding": {**shared, "text": {"field": "mark"}},
-            },
-        ],
-    }
+    base = _chart(results, rows * _ROW_PIXELS + _GRID_FRAME_PIXELS).encode(
+        x=_runs(None, orient="top"),
+        y=alt.Y("test:N", axis=alt.Axis(labelLimit=420, labelOverlap=False)).title(None),
+    )
+    squares = base.mark_rect(stroke="white", strokeWidth=2, cornerRadius=3).encode(
+        color=_colours("status", STATUSES),
+        tooltip=_tooltip("test", "run", "at", "status", "failures", "severity", "took"),
+    )
+    return squares + base.mark_text(color="white", fontSize=12, tooltip=None).encode(text="mark:N")
 
 
-def metric(points: Sequence[Mapping[str, Any]]) -> Spec:
+def metric(points: Rows) -> alt.LayerChart:
     """A metric over time, with the band of what was expected."""
-    x = {"field": "at", "type": "temporal", "title": "measured (UTC)", "scale": {"type": "utc"}}
-    return {
-        "data": {"values": list(points)},
-        "height": _PLOT_PIXELS,
-        "layer": [
-            {
-                "mark": {"type": "area", "opacity": 0.18, "color": VERDICTS["published"].colour},
-                "encoding": {
-                    "x": x,
-                    "y": {"field": "low", "type": "quantitative", "title": "value"},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "mark": {"type": "line", "color": "#7F7F7F"},
-                "encoding": {"x": x, "y": {"field": "value", "type": "quantitative"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": {"field": "value", "type": "quantitative"},
-                    "color": {
-                        "condition": {
-                            "test": "datum.state == 'anomalous'",
-                            "value": VERDICTS["rejected"].colour,
-                        },
-                        "value": VERDICTS["published"].colour,
-                    },
-                    "shape": {
-                        "condition": {"test": "datum.state == 'anomalous'", "value": "cross"},
-                        "value": "circle",
-                    },
-                    "tooltip": _tooltip("measured", "value", "low", "high", "state"),
-                },
-            },
-        ],
-    }
+    base = _chart(points).encode(
+        x=alt.X("at:T", scale=alt.Scale(type="utc")).title("measured (UTC)")
+    )
+    band = base.mark_area(opacity=0.18, color=_GOOD).encode(
+        y=alt.Y("low:Q").title("value"), y2="high:Q"
+    )
+    values = base.encode(y="value:Q")
+    marks = values.mark_point(filled=True, size=90, opacity=1).encode(
+        color=alt.when(_ANOMALOUS).then(alt.value(_BAD)).otherwise(alt.value(_GOOD)),
+        shape=alt.when(_ANOMALOUS).then(alt.value("cross")).otherwise(alt.value("circle")),
+        tooltip=_tooltip("measured", "value", "low", "high", "state"),
+    )
+    return band + values.mark_line(color="#7F7F7F") + marks
 
 
-def reasons(rows: Sequence[Mapping[str, Any]]) -> Spec:
+def reasons(rows: Rows) -> alt.Chart:
     """Rows in quarantine by reason."""
-    return {
-        "data": {"values": list(rows)},
-        "height": len(rows) * _ROW_PIXELS + _FRAME_PIXELS,
-        "mark": {"type": "bar", "color": VERDICTS["held"].colour},
-        "encoding": {
-            "y": {
-                "field": "reason",
-                "type": "nominal",
-                "sort": "-x",
-                "title": None,
-                "axis": {"labelLimit": 420},
-            },
-            "x": {
-                "field": "rows",
-                "type": "quantitative",
-                "title": "rows",
-                "axis": {"tickMinStep": 1},
-            },
-            "tooltip": _tooltip("reason", "rows", "files", "first"),
-        },
-    }
+    return (
+        _chart(rows, len(rows) * _ROW_PIXELS + _FRAME_PIXELS)
+        .mark_bar(color=_WAITS)
+        .encode(
+            y=alt.Y("reason:N", sort="-x", axis=alt.Axis(labelLimit=420)).title(None),
+            x=alt.X("rows:Q", axis=alt.Axis(tickMinStep=1)).title("rows"),
+            tooltip=_tooltip("reason", "rows", "files", "first"),
+        )
+    )
 
 
-def timeline(bars: Sequence[Mapping[str, Any]]) -> Spec:
+def timeline(bars: Rows) -> alt.LayerChart:
     """The versions of a key: a bar each, from its beginning to its end."""
-    y = {"field": "version", "type": "nominal", "sort": {"field": "number"}, "title": None}
-    x = {"field": "start", "type": "temporal", "scale": {"type": "utc"}}
-    return {
-        "data": {"values": list(bars)},
-        "height": len(bars) * (_ROW_PIXELS + 8) + _FRAME_PIXELS,
-        "layer": [
-            {
-                "mark": {"type": "bar", "cornerRadius": 3, "height": {"band": 0.6}},
-                "encoding": {
-                    "y": y,
-                    "x": {**x, "title": "valid (UTC)"},
-                    "x2": {"field": "end"},
-                    "color": {
-                        "field": "state",
-                        "type": "nominal",
-                        "title": None,
-                        "scale": {
-                            "domain": ["current", "ended"],
-                            "range": [VERDICTS["published"].colour, "#9FB8C8"],
-                        },
-                        "legend": {"orient": "top"},
-                    },
-                    "tooltip": _tooltip("version", "valid_from", "valid_to", "what"),
-                },
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12, "limit": 420},
-                "encoding": {
-                    "y": y,
-                    "x": x,
-                    "text": {"field": "what"},
-                    "color": {
-                        "condition": {"test": "datum.state == 'current'", "value": "white"},
-                        "value": "#1F2933",
-                    },
-                },
-            },
-        ],
-    }
+    base = _chart(bars, len(bars) * (_ROW_PIXELS + 8) + _FRAME_PIXELS).encode(
+        y=alt.Y("version:N", sort=alt.EncodingSortField("number")).title(None),
+        x=alt.X("start:T", scale=alt.Scale(type="utc")).title("valid (UTC)"),
+    )
+    states = alt.Scale(domain=["current", "ended"], range=[_GOOD, "#9FB8C8"])
+    spans = base.mark_bar(cornerRadius=3, height=alt.RelativeBandSize(0.6)).encode(
+        x2="end:T",
+        color=alt.Color("state:N", scale=states, legend=alt.Legend(orient="top")).title(None),
+        tooltip=_tooltip("version", "valid_from", "valid_to", "what"),
+    )
+    is_current = alt.when(alt.datum.state == "current")
+    texts = base.mark_text(align="left", dx=6, fontSize=12, limit=420).encode(
+        text="what:N", color=is_current.then(alt.value("white")).otherwise(alt.value("#1F2933"))
+    )
+    return spans + texts
 
 
-def _colours(field: str, looks: Mapping[str, Look]) -> Spec:
-    return {
-        "field": field,
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": list(looks), "range": [look.colour for look in looks.values()]},
-        "legend": {"orient": "bottom" if field == "status" else "top"},
-    }
+def _chart(rows: Rows, height: int = _PLOT_PIXELS) -> alt.Chart:
+    return alt.Chart(alt.Data(values=list(rows)), height=height)
 
 
-def _tooltip(*fields: str) -> list[Spec]:
+def _runs(title: str | None = "run (UTC), oldest first", **axis: Any) -> alt.X:
+    # The run's id, which parts two runs of one minute, is in the tooltip.
+    labels = alt.Axis(labelAngle=-40, labelExpr="split(datum.label, ' · ')[0]", **axis)
+    return alt.X("run:N", sort=None, axis=labels).title(title)
+
+
+def _colours(field: str, looks: Mapping[str, Look]) -> alt.Color:
+    scale = alt.Scale(domain=list(looks), range=[look.colour for look in looks.values()])
+    legend = alt.Legend(orient="bottom" if field == "status" else "top")
+    return alt.Color(f"{field}:N", scale=scale, legend=legend).title(None)
+
+
+def _tooltip(*fields: str) -> list[alt.Tooltip]:
     # As text: Vega would draw times in the browser's own zone.
-    return [{"field": field, "type": "nominal", "title": field} for field in fields]
+    return [alt.Tooltip(f"{field}:N").title(field) for field in fields]

@@ -261,11 +261,11 @@ def versioned(lake: Lake) -> list[Versioned]:
 
 def _live(lake: Lake) -> Mapping[Identifier, TableState]:
     """The tables on ``main``, the ledger's left out."""
-    marked = lake.store.rows.side_schemas()
+    marked = lake.store.backend.side_schemas()
     return lake.states(
         [
             row.identifier
-            for row in lake.store.rows.all()
+            for row in lake.store.backend.all()
             if row.kind == "table"
             and row.identifier[0] not in marked
             and row.identifier[0] != LEDGER_SCHEMA

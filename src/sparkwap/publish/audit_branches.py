@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import (
     Discarded,
     Identifier,
@@ -18,7 +19,7 @@ from sparkwap.catalog.model import (
     OpenTable,
     TableState,
 )
-from sparkwap.catalog.rows import Row, Swap, side_objects
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, side_objects
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.names import split_side_schema
@@ -76,7 +77,7 @@ class AuditBranches:
             CatalogError: There is no such table, or something else stands in its place there.
         """
         branch = side_schema.removeprefix(f"{identifier[0]}__")
-        self._store.rows.ensure_schema(side_schema, branch)
+        self._store.backend.ensure_schema(side_schema, branch)
         return self._at.state(
             self._store.commit(
                 lambda: branches.clone(self._store, identifier, side_schema, properties or {}),
@@ -114,7 +115,7 @@ class AuditBranches:
 
         False says that the next `open` opens it anew, or that it was opened anew before.
         """
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         if row is None or row.kind != "table":
             return False
         return branches.stands(self._store.load(row.location), branch, snapshot_id)
@@ -125,7 +126,7 @@ class AuditBranches:
         Raises:
             CatalogError: One has; a run would read it for its own, and a discard drop it.
         """
-        rows = self._store.rows.find(set(identifiers))
+        rows = self._store.backend.find(set(identifiers))
         for row in sorted(rows.values(), key=lambda one: one.identifier):
             if row.kind == "view":
                 continue
@@ -139,15 +140,15 @@ class AuditBranches:
         One that has nothing but an empty side schema is among them, so that it can be discarded.
         What a table that cannot be read has of them is not: see `unreadable`.
         """
-        marked = self._store.rows.side_schemas()
-        rows = self._store.rows.all()
+        marked = self._store.backend.side_schemas()
+        rows = self._store.backend.all()
         known = frozenset(marked.values())
         live = self._at.readable(rows, marked)
         tables: dict[str, list[OpenTable]] = {branch: [] for branch in known}
         for found in self._store.map(lambda row: self._open_tables(row, known), live):
             for branch, table in found:
                 tables.setdefault(branch, []).append(table)
-        side: dict[str, list[Row]] = {}
+        side: dict[str, list[Pointer]] = {}
         for row in rows:
             if row.identifier[0] in marked:
                 side.setdefault(marked[row.identifier[0]], []).append(row)
@@ -173,29 +174,28 @@ class AuditBranches:
         folders: set[str] = set()
 
         def stage() -> Staged[Discarded]:
-            rows, marked = self._store.rows.all(), self._store.rows.side_schemas()
+            rows, marked = self._store.backend.all(), self._store.backend.side_schemas()
             schemas = {schema for schema, owner in marked.items() if owner == branch}
             side = [row for row in rows if row.identifier[0] in schemas]
             live = self._at.readable(rows, marked)
             folders.clear()
             folders.update(self._at.own_folders(side))
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
-            dropped = [(row, *new) for row, new in zip(live, found, strict=True) if new]
-            files = self._store.write({location: document for _, location, document in dropped})
-            swaps = [
-                Swap(row, Row(row.identifier, "table", location)) for row, location, _ in dropped
-            ]
-            named = {name for name in self._store.rows.schemas() if split_side_schema(name, branch)}
+            dropped = [(row, change) for row, change in zip(live, found, strict=True) if change]
+            swaps, files = self._store.grow(dropped)
+            named = {
+                name for name in self._store.backend.schemas() if split_side_schema(name, branch)
+            }
             discarded = Discarded(
                 branch,
-                tuple(sorted(row.identifier for row, _, _ in dropped)),
+                tuple(sorted(row.identifier for row, _ in dropped)),
                 side_objects(side),
                 tuple(sorted(schemas)),
                 tuple(sorted(named - schemas)),
             )
             if not dropped and not schemas:
                 return Staged(discarded)
-            swaps += [Swap(row, None) for row in side]
+            swaps += [PointerUpdate(row, None) for row in side]
             return self._recorded(discarded, swaps, files, schemas, run_id)
 
         discarded = self._store.commit(stage, "discard", run_id=run_id, branch=branch)
@@ -219,19 +219,14 @@ class AuditBranches:
         beside = (names.side_schema(identifier[0], branch), identifier[1])
 
         def stage() -> Staged[bool]:
-            rows = self._store.rows.find({identifier, beside})
+            rows = self._store.backend.find({identifier, beside})
             folders.clear()
-            swaps: list[Swap] = []
-            files: list[str] = []
             side, live = rows.get(beside), rows.get(identifier)
+            change = self._without_branch(live, branch) if live and live.kind == "table" else None
+            swaps, files = self._store.grow([(live, change)] if live and change else [])
             if side is not None:
                 folders.update(self._at.own_folders([side]))
-                swaps.append(Swap(side, None))
-            changed = self._without_branch(live, branch) if live and live.kind == "table" else None
-            if live is not None and changed is not None:
-                location, document = changed
-                files = self._store.write({location: document})
-                swaps.append(Swap(live, Row(identifier, "table", location)))
+                swaps.append(PointerUpdate(side, None))
             return Staged(bool(swaps), swaps, files)
 
         facts = _facts(identifier, branch)
@@ -261,7 +256,7 @@ class AuditBranches:
     def _recorded(
         self,
         discarded: Discarded,
-        swaps: Sequence[Swap],
+        swaps: Sequence[PointerUpdate],
         files: Sequence[str],
         schemas: Collection[str],
         run_id: str | None,
@@ -284,11 +279,10 @@ class AuditBranches:
             Staged(discarded, swaps, files, drop_schemas=schemas), [LedgerRows("runs", [row])]
         )
 
-    def _without_branch(self, row: Row, branch: str) -> tuple[str, md.Document] | None:
-        document = branches.discard_branch(self._store.load(row.location), row.location, branch)
-        return (md.next_location(document, row.location), document) if document else None
+    def _without_branch(self, row: Pointer, branch: str) -> MetadataChange | None:
+        return branches.discard_branch(self._store.load(row.location), branch)
 
-    def _open_tables(self, row: Row, known: frozenset[str]) -> list[tuple[str, OpenTable]]:
+    def _open_tables(self, row: Pointer, known: frozenset[str]) -> list[tuple[str, OpenTable]]:
         document = self._store.load(row.location)
         return [
             (branch, branches.open_table(row.identifier, document, branch))

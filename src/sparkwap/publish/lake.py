@@ -12,7 +12,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.history import TableHistory, history_of, schema_at
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import ColumnState, Head, Identifier, Kind, Read, TableState
-from sparkwap.catalog.rows import Row, Rows, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.publish.audit_branches import AuditBranches
@@ -22,7 +22,7 @@ from sparkwap.publish.staging import Staging
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from sparkwap.catalog.pointers import Pointers
+    from sparkwap.catalog.backend import CatalogBackend
     from sparkwap.ledger.ledger import Ledger
 
 _RUN_BRANCH_PREFIX = "wap_"
@@ -50,12 +50,12 @@ class Lake:
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
         self._store = Store(_pointers(name, properties))
-        self.properties = dict(self._store.rows.properties)
+        self.properties = dict(self._store.backend.properties)
 
     @cached_property
     def catalog(self) -> Catalog:
         """PyIceberg's view of the same catalog, on the same connections."""
-        return self._store.rows.pyiceberg()
+        return self._store.backend.pyiceberg()
 
     @cached_property
     def warehouse(self) -> str:
@@ -84,12 +84,14 @@ class Lake:
     @cached_property
     def leases(self) -> Leases:
         """Which runs live."""
-        rows = self._store.rows
-        return SqlLeases(rows) if isinstance(rows, Rows) else CatalogLeases(lambda: self.catalog)
+        rows = self._store.backend
+        return (
+            SqlLeases(rows) if isinstance(rows, SqlBackend) else CatalogLeases(lambda: self.catalog)
+        )
 
     @property
     def store(self) -> Store:
-        """Rows and files; for the ledger."""
+        """SqlBackend and files; for the ledger."""
         return self._store
 
     def close(self) -> None:
@@ -114,7 +116,7 @@ class Lake:
 
     def relations(self, schema: str) -> dict[str, str]:
         """Name -> ``table`` or ``view`` of a schema's members; empty for a missing schema."""
-        return dict(self._store.rows.kinds(schema))
+        return dict(self._store.backend.kinds(schema))
 
     def alike(self, names: Collection[Identifier]) -> set[Identifier]:
         """Tables and views that differ from some of these names in case only.
@@ -133,31 +135,31 @@ class Lake:
         return {one for one in others if not self._is_same(one, wanted[_folded(one)])}
 
     def _is_same(self, one: Identifier, other: Identifier) -> bool:
-        there, here = self._store.rows.get(one), self._store.rows.get(other)
+        there, here = self._store.backend.get(one), self._store.backend.get(other)
         return there is not None and here is not None and there.location == here.location
 
     def schemas(self) -> set[str]:
         """All schemas, side schemas included."""
-        return self._store.rows.schemas()
+        return self._store.backend.schemas()
 
     def side_schemas(self) -> dict[str, str]:
         """Name of each side schema -> its audit branch."""
-        return dict(self._store.rows.side_schemas())
+        return dict(self._store.backend.side_schemas())
 
     def state(self, identifier: Identifier) -> TableState | None:
         """What a table or view is now; None if there is none."""
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         return None if row is None else self._staging.state(row)
 
     def states(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableState]:
         """The states of those that exist, their rows read in one statement."""
-        rows = self._store.rows.find(set(identifiers))
+        rows = self._store.backend.find(set(identifiers))
         states = self._store.map(self._staging.state, rows.values())
         return {state.identifier: state for state in states}
 
     def unreadable(self) -> dict[Identifier, str]:
         """The tables and views whose metadata cannot be read, and what is wrong with each."""
-        rows = self._store.rows.all()
+        rows = self._store.backend.all()
         found = zip(rows, self._store.map(self._staging.fault, rows), strict=True)
         return {row.identifier: fault for row, fault in found if fault is not None}
 
@@ -190,7 +192,7 @@ class Lake:
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
         """The pasts of those tables and views that exist, their rows read in one statement."""
         wanted = set(identifiers)
-        rows = self._store.rows.find(wanted) if wanted else {}
+        rows = self._store.backend.find(wanted) if wanted else {}
         return {name: history_of(row, self._store.load(row.location)) for name, row in rows.items()}
 
     def columns_at(self, identifier: Identifier, snapshot_id: int) -> tuple[ColumnState, ...]:
@@ -227,7 +229,7 @@ class Lake:
         among them: something may come to stand there.
         """
         wanted = sorted(set(identifiers))
-        rows = self._store.rows.find(wanted) if wanted else {}
+        rows = self._store.backend.find(wanted) if wanted else {}
         return [Read(name, reads.token(rows.get(name), self._store.load)) for name in wanted]
 
     def head(self, identifier: Identifier, branch: str) -> Head | None:
@@ -247,22 +249,22 @@ class Lake:
 
     def descends(self, identifier: Identifier, metadata_location: str) -> bool:
         """Whether the metadata of a table or view has grown from a metadata file, or is that."""
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         if row is None or row.location == metadata_location:
             return row is not None
         log = self._store.load(row.location).get("metadata-log") or ()
         return any(step["metadata-file"] == metadata_location for step in log)
 
-    def view_reads(self, identifier: Identifier) -> frozenset[Identifier]:
-        """What a view's text may read, in lower case; nothing if no view stands there."""
-        row = self._store.rows.get(identifier)
+    def view_reads(self, identifier: Identifier, *, present: bool) -> frozenset[Identifier]:
+        """What a view's text may read, see `views.reads`; nothing if no view stands there."""
+        row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return frozenset()
-        return views.reads(self._store.load(row.location))
+        return views.reads(self._store.load(row.location), present=present)
 
     def view_content(self, identifier: Identifier) -> str | None:
         """What the text of a view is, see `views.content`; None if no view stands there."""
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return None
         return views.content(self._store.load(row.location))
@@ -278,12 +280,27 @@ class Lake:
             In words; None if its text is proven to name published tables alone, or if there is no
             view.
         """
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return None
         document = self._store.load(row.location)
         published = views.publishable(document, None, self._staging.side_schemas(branch, ()))
-        return views.reads_unaudited(published, self._store.rows.side_schemas(), branch)
+        sides = self._store.backend.side_schemas()
+        open_ones = {branch, *sides.values(), *self._audit_branches(views.reads(published))}
+        return views.reads_unaudited(published, sides, open_ones)
+
+    def _audit_branches(self, names: Collection[Identifier]) -> set[str]:
+        """The audit branches of tables that are named in lower case."""
+        schemas = {schema.lower(): schema for schema in self.schemas()}
+        known = frozenset(self._store.backend.side_schemas().values())
+        found: set[str] = set()
+        for schema in {schema for schema, _ in names} & schemas.keys():
+            members = self.relations(schemas[schema]).items()
+            tables = {name for name, kind in members if kind == "table"}
+            wanted = {(schemas[schema], one) for one in tables if (schema, one.lower()) in names}
+            for row in self._store.backend.find(wanted).values():
+                found |= branches.branches_of(self._store.load(row.location), known)
+        return found
 
     # Schemas
 
@@ -299,7 +316,7 @@ class Lake:
         suffix = schema.rpartition("__")[2]
         if branch is None and suffix != schema and suffix.startswith(_RUN_BRANCH_PREFIX):
             branch = suffix
-        self._store.rows.ensure_schema(schema, branch)
+        self._store.backend.ensure_schema(schema, branch)
 
     def drop_schema(self, schema: str, purge: bool) -> None:
         """Drop a schema with its members; nothing happens if there is none.
@@ -310,12 +327,12 @@ class Lake:
                 folder is the live table's, and stays.
         """
 
-        def stage() -> Staged[list[Row]]:
-            members = self._store.rows.members(schema)
-            swaps = [Swap(row, None) for row in members]
+        def stage() -> Staged[list[Pointer]]:
+            members = self._store.backend.members(schema)
+            swaps = [PointerUpdate(row, None) for row in members]
             return Staged(members, swaps, drop_schemas=[schema])
 
-        folders = self._staging.own_folders(self._store.rows.members(schema)) if purge else set()
+        folders = self._staging.own_folders(self._store.backend.members(schema)) if purge else set()
         self._store.commit(stage, "drop_schema", schema=schema)
         self._staging.purge("drop_schema", folders, [schema])
 
@@ -325,7 +342,7 @@ class Lake:
         Raises:
             CatalogError: The catalog cannot put the one in the place of the other.
         """
-        if self._store.rows.takes_files:
+        if self._store.backend.takes_files:
             return
         name = ".".join(identifier)
         raise CatalogError(
@@ -335,7 +352,7 @@ class Lake:
         )
 
 
-def _pointers(name: str, properties: Mapping[str, str]) -> Pointers:
+def _pointers(name: str, properties: Mapping[str, str]) -> CatalogBackend:
     kind = properties.get("type", "sql")
     if kind not in ("sql", "rest"):
         raise ConfigError(
@@ -347,10 +364,10 @@ def _pointers(name: str, properties: Mapping[str, str]) -> Pointers:
         if not properties.get(key):
             raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
     if kind == "sql":
-        return Rows(name, properties)
-    from sparkwap.catalog.rest import RestTables
+        return SqlBackend(name, properties)
+    from sparkwap.catalog.rest_backend import RestBackend
 
-    return RestTables(name, properties)
+    return RestBackend(name, properties)
 
 
 def _folded(identifier: Identifier) -> Identifier:

@@ -12,6 +12,8 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
 from sparkwap.catalog.planning import (
     Differs,
@@ -22,8 +24,8 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.rows import Row, Swap
 from sparkwap.catalog.sameness import follows_compaction, same_rows
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag
 
@@ -42,7 +44,7 @@ class Publisher:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
     branch: str
     tag: str
     tag_max_age_ms: int | None
@@ -97,19 +99,22 @@ class Publisher:
             raise Differs(
                 item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
             )
-        edit = md.Edit(document, live.location).branch(md.MAIN, item.candidate)
-        edit.remove_ref(item.branch, base_tag(item.branch))
-        edit.properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
-        return self._table_plan(item.identifier, "branch", live, None, edit, document)
+        change = (
+            MetadataChange(document)
+            .branch(md.MAIN, item.candidate)
+            .remove_refs(item.branch, base_tag(item.branch))
+            .properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
+        )
+        return self._table_plan(item.identifier, "branch", live, None, change, document)
 
-    def _table(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         live = self._expected(item)
-        edit = md.Edit(document, side.location).properties({md.WAP_ENABLED: "true"})
+        change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
-        return self._table_plan(item.identifier, how, live, side, edit, base)
+        return self._table_plan(item.identifier, how, live, side, change, base)
 
-    def _clone(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         identifier = item.identifier
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
@@ -128,16 +133,16 @@ class Publisher:
         if candidate is None and base_snapshot is not None:
             raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
         merged = merge_clone(document, present, base, self.branch)
-        edit = md.Edit(merged, live.location)
+        change = difference(present, merged)
         if candidate is not None:
-            edit.branch(md.MAIN, candidate)
-        return self._table_plan(identifier, "clone", live, side, edit, present)
+            change = change.branch(md.MAIN, candidate)
+        return self._table_plan(identifier, "clone", live, side, change, present)
 
-    def _view(self, item: SideItem, side: Row, document: md.Document) -> Plan:
+    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
-        unaudited = views.reads_unaudited(published, self.schemas, self.branch)
+        unaudited = views.reads_unaudited(published, self.schemas, {self.branch})
         if unaudited is not None:
             wanted = "a text that reads published tables"
             raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")
@@ -152,10 +157,10 @@ class Publisher:
             None,
             location,
         )
-        after = Row(item.identifier, "view", location)
+        after = Pointer(item.identifier, "view", location)
         return Plan(entry, _swaps(live, side, after), {location: published})
 
-    def _expected(self, item: SideItem) -> Row | None:
+    def _expected(self, item: SideItem) -> Pointer | None:
         live = self.rows.get(item.identifier)
         if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
@@ -163,7 +168,7 @@ class Publisher:
             raise Differs(item.identifier, "what stands there", expected, found, "standing")
         return live
 
-    def _as_good(self, item: SideItem, live: Row | None) -> bool:
+    def _as_good(self, item: SideItem, live: Pointer | None) -> bool:
         """Whether the table that is to be replaced has the rows and the definition that it had.
 
         Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
@@ -187,17 +192,18 @@ class Publisher:
         self,
         identifier: Identifier,
         how: How,
-        live: Row | None,
-        side: Row | None,
-        edit: md.Edit,
+        live: Pointer | None,
+        side: Pointer | None,
+        change: MetadataChange,
         base: md.Document | None,
     ) -> Plan:
-        candidate = md.main_of(edit.build())
+        candidate = md.main_of(change.applied(0))
         if candidate is not None:
-            self._receipt(identifier, edit, candidate)
-        document = edit.build()
+            change = self._with_receipt(identifier, change, candidate)
         grown_from = live if how in ("branch", "clone") else side
-        location = md.next_location(document, grown_from.location if grown_from else None)
+        former = grown_from.location if grown_from else None
+        document = change.document(former)
+        location = md.next_location(document, former)
         entry = PublishedEntry(
             identifier,
             how,
@@ -206,18 +212,23 @@ class Publisher:
             candidate,
             location,
         )
-        after = Row(identifier, "table", location)
+        after = Pointer(identifier, "table", location)
         if how in ("branch", "clone"):
-            swaps = [Swap(live, after), *([Swap(side, None)] if side else [])]
+            swaps = [
+                PointerUpdate(live, after, change),
+                *([PointerUpdate(side, None)] if side else []),
+            ]
         else:
             swaps = _swaps(live, side, after)
         return Plan(entry, swaps, {location: document})
 
-    def _receipt(self, identifier: Identifier, edit: md.Edit, candidate: int) -> None:
-        present = md.refs_of(edit.build()).get(self.tag)
+    def _with_receipt(
+        self, identifier: Identifier, change: MetadataChange, candidate: int
+    ) -> MetadataChange:
+        present = md.refs_of(change.applied(0)).get(self.tag)
         if present is not None and present.type == "branch":
             raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
-        edit.tag(self.tag, candidate, self.tag_max_age_ms)
+        return change.tag(self.tag, candidate, self.tag_max_age_ms)
 
 
 def merge_clone(
@@ -294,6 +305,6 @@ def _age(snapshot: md.Document) -> tuple[int, int]:
     return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
 
 
-def _swaps(live: Row | None, side: Row | None, after: Row) -> list[Swap]:
+def _swaps(live: Pointer | None, side: Pointer | None, after: Pointer) -> list[PointerUpdate]:
     """Move the side row to the live name, whose row, if there is one, goes."""
-    return [*([Swap(live, None)] if live else []), Swap(side, after)]
+    return [*([PointerUpdate(live, None)] if live else []), PointerUpdate(side, after)]

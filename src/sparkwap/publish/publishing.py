@@ -41,7 +41,7 @@ from sparkwap.publish.staging import (
 )
 
 if TYPE_CHECKING:
-    from sparkwap.publish.series import Series
+    from sparkwap.publish.sequential_publish import SequentialPublish
 
 
 class Publishing:
@@ -52,11 +52,11 @@ class Publishing:
         self._store = at.store
 
     @property
-    def _series(self) -> Series:
+    def _series(self) -> SequentialPublish:
         # Here, as few catalogs need it, and it takes a while to import.
-        from sparkwap.publish.series import Series
+        from sparkwap.publish.sequential_publish import SequentialPublish
 
-        return Series(self._at)
+        return SequentialPublish(self._at)
 
     def publish(
         self,
@@ -111,7 +111,7 @@ class Publishing:
         now = datetime.now(UTC)
         self._at.prepare_ledger(appends, bool(items))
         appends = [with_publish_id(append, publish_id) for append in appends]
-        if not self._store.rows.atomic:
+        if not self._store.backend.atomic:
             journal = jn.Journal(
                 publish_id,
                 run_id,
@@ -129,7 +129,7 @@ class Publishing:
 
         def stage() -> Staged[PublishReceipt]:
             schemas.update(self._at.side_schemas(branch, items))
-            rows = self._store.rows.find(_names(items) | {one.identifier for one in read})
+            rows = self._store.backend.find(_names(items) | {one.identifier for one in read})
             differ = self._at.moved(read, rows)
             folders.update(self._at.own_folders(side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
@@ -195,7 +195,7 @@ class Publishing:
         now = datetime.now(UTC)
         self._at.prepare_ledger(appends, bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
-        if not self._store.rows.atomic:
+        if not self._store.backend.atomic:
             action: jn.Action = "forced rollback" if force else "rollback"
             journal = jn.Journal(
                 publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
@@ -203,7 +203,7 @@ class Publishing:
             return self._series.roll_back(journal, entries, appends)
 
         def stage() -> Staged[RollbackReceipt]:
-            rows = self._store.rows.find({entry.identifier for entry in entries})
+            rows = self._store.backend.find({entry.identifier for entry in entries})
             undoer = Undoer(self._store.load, rows, force)
             plans = self._at.plan(undoer.plan, entries, RollbackRefused)
             receipt = RollbackReceipt(publish_id, run_id, now, tuple(entries))
@@ -239,7 +239,7 @@ class Publishing:
             CatalogError: Other writers were faster each time, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
-        if beside and not self._store.rows.takes_files:
+        if beside and not self._store.backend.takes_files:
             raise CatalogError(
                 "Tables and views that were new or changed cannot be put beside the live ones "
                 "again on this catalog, which writes its metadata itself. Nothing was changed. "
@@ -247,14 +247,14 @@ class Publishing:
             )
         schemas = {names.side_schema(schema, branch) for schema in beside}
         for schema in schemas:
-            self._store.rows.ensure_schema(schema, branch)
+            self._store.backend.ensure_schema(schema, branch)
         self._at.ledger().ensure({"runs", "nodes"})
         warehouse = self._at.warehouse()
 
         def stage() -> Staged[dict[Identifier, Candidate]]:
             live = {entry.identifier for entry in entries}
             beside = {(names.side_schema(schema, branch), name) for schema, name in live}
-            rows = self._store.rows.find(live | beside)
+            rows = self._store.backend.find(live | beside)
             plans = self._at.plan(
                 StandsBefore(self._store.load, rows).plan, entries, RollbackRefused
             )
@@ -269,7 +269,7 @@ class Publishing:
         try:
             return self._store.commit(stage, "reopen", PUBLISH_TRIES, branch=branch)
         except RollbackRefused:
-            self._store.rows.apply([], documents={}, drop_if_empty=schemas)
+            self._store.backend.apply([], documents={}, drop_if_empty=schemas)
             raise
 
     def recover(self) -> list[str]:
@@ -283,7 +283,7 @@ class Publishing:
         Raises:
             CatalogError: Other writers were faster each time; the next command tries again.
         """
-        if self._store.rows.atomic:
+        if self._store.backend.atomic:
             return []
         series = self._series
         found = [series.recover(row) for row in self._at.ledger().open_journals()]
@@ -291,7 +291,7 @@ class Publishing:
 
     def on_their_way(self) -> list[dict[str, Any]]:
         """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
-        return [] if self._store.rows.atomic else self._at.ledger().open_journals()
+        return [] if self._store.backend.atomic else self._at.ledger().open_journals()
 
     def _look_again(self, receipt: PublishReceipt) -> None:
         try:
@@ -308,7 +308,7 @@ class Publishing:
 
     def _verify(self, receipt: PublishReceipt) -> None:
         """Read all refs again: a catalog that says yes and does no must not go unseen."""
-        rows = self._store.rows.find({entry.identifier for entry in receipt.entries})
+        rows = self._store.backend.find({entry.identifier for entry in receipt.entries})
 
         def wrong(entry: PublishedEntry) -> Identifier | None:
             row = rows.get(entry.identifier)

@@ -20,6 +20,8 @@ from sparkwap.catalog.branches import (
     empty_base,
     is_ours,
 )
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
     Differs,
@@ -30,7 +32,7 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, side_schema
 
@@ -49,7 +51,7 @@ class Undoer:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
     force: bool = False
 
     def plan(self, entry: PublishedEntry) -> Plan:
@@ -68,49 +70,47 @@ class Undoer:
             return self._clone(entry, require_table(entry.identifier, live))
         return self._former(entry, self._unmoved(entry, live))
 
-    def _branch(self, entry: PublishedEntry, live: Row) -> Plan:
+    def _branch(self, entry: PublishedEntry, live: Pointer) -> Plan:
         document = self._present(entry, live)
-        edit = _main_back(entry, md.Edit(document, live.location), document)
-        return self._successor(entry, live, edit)
+        return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
 
-    def _clone(self, entry: PublishedEntry, live: Row) -> Plan:
+    def _clone(self, entry: PublishedEntry, live: Pointer) -> Plan:
         document = self._present(entry, live)
         base = self._base(entry)
         published = self.load(entry.published_metadata_location)
         if md.definition(document) != md.definition(published):
             expected = f"as in {entry.published_metadata_location}"
             raise Differs(entry.identifier, "definition", expected, f"as in {live.location}")
-        restored = restore(document, base, published)
-        edit = _main_back(entry, md.Edit(restored, live.location), document)
-        return self._successor(entry, live, edit)
+        restored = difference(document, restore(document, base, published))
+        return self._successor(entry, live, _main_back(entry, restored))
 
-    def _former(self, entry: PublishedEntry, live: Row | None) -> Plan:
+    def _former(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
         location = entry.base_metadata_location
         if location is None:
-            return Plan(entry, [Swap(live, None)] if live else [], {})
+            return Plan(entry, [PointerUpdate(live, None)] if live else [], {})
         kind: Kind = "view" if md.is_view(self._base(entry)) else "table"
-        former = Row(entry.identifier, kind, location)
-        return Plan(entry, [Swap(live, former, replaces=True)], {})
+        former = Pointer(entry.identifier, kind, location)
+        return Plan(entry, [PointerUpdate(live, former)], {})
 
-    def _forced(self, entry: PublishedEntry, live: Row | None) -> Plan:
+    def _forced(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
         if live is not None and document is not None and self._same_rows_can_come(entry, document):
-            edit = _main_back(entry, md.Edit(document, live.location), document)
-            return self._successor(entry, live, edit)
+            return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
         base = self._base(entry)
         if live is None or document is None or md.identity(document) != md.identity(base):
             # Another table or view, or nothing: the former table comes back as it was.
+            # Its audit branches of then are stale; what users have made stays.
+            stale = [name for name in md.refs_of(base) if is_ours(base, name)]
             helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
-            edit = md.Edit(base, entry.base_metadata_location).properties(helpers)
-            # Audit branches of then are stale; what users have made stays.
-            edit.remove_ref(*(name for name in md.refs_of(base) if is_ours(base, name)))
-            return self._successor(entry, live, edit, replaces=True)
+            former = MetadataChange(base).remove_refs(*stale).properties(helpers)
+            return self._replacement(entry, live, former)
+        change = MetadataChange(document)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
-            document = with_helpers_of(document, restore(document, base, document))
-        edit = _main_back(entry, md.Edit(document, live.location), document)
-        return self._successor(entry, live, edit)
+            restored = with_helpers_of(document, restore(document, base, document))
+            change = difference(document, restored)
+        return self._successor(entry, live, _main_back(entry, change))
 
     def _same_rows_can_come(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Whether nothing but `main` has to move: the table has the base, and is as it was then."""
@@ -126,7 +126,7 @@ class Undoer:
             # Logs of metadata are cut; a snapshot is found in no table but its own.
             return None
 
-    def _present(self, entry: PublishedEntry, live: Row) -> md.Document:
+    def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
         document = self.load(live.location)
         require_main(entry.identifier, document, entry.candidate)
         return document
@@ -138,7 +138,7 @@ class Undoer:
             expected = f"metadata {entry.base_metadata_location}"
             raise Differs(entry.identifier, "base", expected, "that it is gone") from error
 
-    def _unmoved(self, entry: PublishedEntry, live: Row | None) -> Row:
+    def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
         """The row, if it is the published one: for tables, with new branches or tags at most."""
         location = entry.published_metadata_location
         if live is not None and live.location == location:
@@ -152,14 +152,25 @@ class Undoer:
         what = "what stands there"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(
-        self, entry: PublishedEntry, live: Row | None, edit: md.Edit, replaces: bool = False
+    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> Plan:
+        document = change.document(live.location)
+        location = md.next_location(document, live.location)
+        after = Pointer(entry.identifier, "table", location)
+        return Plan(entry, [PointerUpdate(live, after, change)], {location: document})
+
+    def _replacement(
+        self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
     ) -> Plan:
-        document = edit.build()
-        former = live.location if live and live.kind == "table" else entry.base_metadata_location
-        location = md.next_location(document, former)
-        after = Row(entry.identifier, "table", location)
-        return Plan(entry, [Swap(live, after, replaces)], {location: document})
+        base = entry.base_metadata_location
+        document = former.document(base)
+        location = md.next_location(
+            document, live.location if live is not None and live.kind == "table" else base
+        )
+        return Plan(
+            entry,
+            [PointerUpdate(live, Pointer(entry.identifier, "table", location))],
+            {location: document},
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,7 @@ class StandsBefore:
     """
 
     load: Load
-    rows: Mapping[Identifier, Row]
+    rows: Mapping[Identifier, Pointer]
 
     def plan(self, entry: PublishedEntry) -> Plan:
         """A plan without changes.
@@ -189,7 +200,7 @@ class StandsBefore:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
             raise Differs(entry.identifier, "what stands there", expected, row_words(live))
-        return Plan(entry, [Swap(live, live)] if live else [], {})
+        return Plan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +236,7 @@ class Reopener:
     load: Load
     branch: str
     warehouse: str
-    standing: Mapping[Identifier, Row]
+    standing: Mapping[Identifier, Pointer]
 
     def reopen(self, plans: Sequence[Plan]) -> tuple[list[Plan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
@@ -260,25 +271,25 @@ class Reopener:
         (swap,) = plan.swaps
         if swap.after is None or entry.candidate is None:
             raise Differs(entry.identifier, "candidate", "a snapshot", "none")
-        document = plan.writes.get(swap.after.location) or self.load(swap.after.location)
+        document = self.load(swap.after.location)
         if md.snapshot(document, entry.candidate) is None:
             expected = snapshot_words(entry.candidate)
             raise Differs(entry.identifier, "candidate", expected, "that it has expired")
         if {self.branch, base_tag(self.branch)} & set(md.refs_of(document)):
             what = f"audit branch '{self.branch}'"
             raise Differs(entry.identifier, what, "no such branch", "one that is in use again")
-        edit = md.Edit(document, None if plan.writes else swap.after.location)
-        edit.branch(self.branch, entry.candidate)
+        change = MetadataChange(document).branch(self.branch, entry.candidate)
         if entry.base is None:
-            edit.properties({empty_base(self.branch): "none"})
+            change = change.properties({empty_base(self.branch): "none"})
         else:
-            edit.tag(base_tag(self.branch), entry.base)
-        grown = edit.build()
-        before = swap.before.location if swap.before else None
-        location = swap.after.location if plan.writes else md.next_location(grown, before)
-        after = Row(entry.identifier, "table", location)
+            change = change.tag(base_tag(self.branch), entry.base)
+        grown = change.document(swap.after.location)
+        location = md.next_location(grown, swap.after.location)
+        after = Pointer(entry.identifier, "table", location)
         candidate = Candidate("branch", entry.base, location, entry.candidate, None)
-        return Plan(entry, [Swap(swap.before, after)], {location: grown}), candidate
+        return Plan(
+            entry, [PointerUpdate(swap.before, after, change)], {location: grown}
+        ), candidate
 
     def _beside(self, plan: Plan, sides: Mapping[Identifier, str]) -> tuple[Plan, Candidate]:
         entry = plan.entry
@@ -300,11 +311,11 @@ class Reopener:
                 BASE_METADATA: after.location,
                 BASE_SNAPSHOT: "" if entry.base is None else str(entry.base),
             }
-            document = md.Edit(published, location).properties(changes).build()
+            document = MetadataChange(published).properties(changes).document(location)
             location = md.next_location(document, location)
         kind: Kind = "view" if md.is_view(published) else "table"
         writes = {**plan.writes, **({location: document} if document is not None else {})}
-        swaps = [*plan.swaps, Swap(None, Row(beside, kind, location))]
+        swaps = [*plan.swaps, PointerUpdate(None, Pointer(beside, kind, location))]
         now = after.location if after else None
         candidate = Candidate("side", entry.base, now, None, location)
         return replace(plan, swaps=swaps, writes=writes), candidate
@@ -346,10 +357,10 @@ def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[
     return {**restored, "properties": {**kept, **own}}
 
 
-def _main_back(entry: PublishedEntry, edit: md.Edit, document: md.Document) -> md.Edit:
+def _main_back(entry: PublishedEntry, change: MetadataChange) -> MetadataChange:
     if entry.base is None:
-        return edit.remove_ref(md.MAIN)
-    if md.snapshot(document, entry.base) is None:
+        return change.remove_refs(md.MAIN)
+    if md.snapshot(change.base, entry.base) is None:
         what = "base"
         raise Differs(entry.identifier, what, snapshot_words(entry.base), "that it has expired")
-    return edit.branch(md.MAIN, entry.base)
+    return change.branch(md.MAIN, entry.base)

@@ -23,7 +23,7 @@ from sparkwap.catalog.model import (
     merge_rows,
 )
 from sparkwap.catalog.planning import Differs, Plan
-from sparkwap.catalog.rows import Row
+from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import split_side_schema
@@ -72,7 +72,7 @@ class Staging:
             raise refusal(mismatches)
         return [plan for plan in planned if isinstance(plan, Plan)]
 
-    def moved(self, read: Collection[Read], rows: Mapping[Identifier, Row]) -> list[Mismatch]:
+    def moved(self, read: Collection[Read], rows: Mapping[Identifier, Pointer]) -> list[Mismatch]:
         """Those of what was read that are others now."""
         found = [reads.moved(one, rows.get(one.identifier), self.store.load) for one in read]
         return list(dict.fromkeys(one for one in found if one is not None))
@@ -102,7 +102,7 @@ class Staging:
 
     def side_schemas(self, branch: str, items: Sequence[Item]) -> dict[str, str]:
         """Side schema -> schema, of the audit branch."""
-        marked = self.store.rows.side_schemas()
+        marked = self.store.backend.side_schemas()
         found = {
             side: split_side_schema(side, branch) or side
             for side, owner in marked.items()
@@ -113,7 +113,7 @@ class Staging:
         }
         return found | used
 
-    def state(self, row: Row) -> TableState:
+    def state(self, row: Pointer) -> TableState:
         """What a table or view is by its row."""
         document = self.store.load(row.location)
         view = md.is_view(document)
@@ -134,7 +134,7 @@ class Staging:
             comment=properties.get("comment"),
         )
 
-    def fault(self, row: Row) -> str | None:
+    def fault(self, row: Pointer) -> str | None:
         """What is wrong with the metadata of a table or view; None for nothing."""
         try:
             self.store.load(row.location)
@@ -142,13 +142,13 @@ class Staging:
             return str(error)
         return None
 
-    def readable(self, rows: Sequence[Row], marked: Collection[str]) -> list[Row]:
+    def readable(self, rows: Sequence[Pointer], marked: Collection[str]) -> list[Pointer]:
         """The live tables, without those whose metadata is damaged: they must not stop the rest."""
         live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
         faults = self.store.map(self.fault, live)
         return [row for row, fault in zip(live, faults, strict=True) if fault is None]
 
-    def own_folders(self, rows: Sequence[Row]) -> set[str]:
+    def own_folders(self, rows: Sequence[Pointer]) -> set[str]:
         """The folders of tables and views that were made new, which no other object uses."""
         folders: set[str] = set()
         for row in rows:
@@ -172,7 +172,7 @@ class Staging:
         reached(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse()
         try:
-            used = [plain_location(row.location) for row in self.store.rows.all()]
+            used = [plain_location(row.location) for row in self.store.backend.all()]
         except CatalogError:
             # What it follows is committed, so this must not look like its failure; the folders
             # are orphans now.
@@ -194,7 +194,7 @@ def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:
     return LedgerRows("runs", [{"publish_id": publish_id, **row} for row in append.rows])
 
 
-def side_views(rows: Iterable[Row], schemas: Collection[str]) -> list[Row]:
+def side_views(rows: Iterable[Pointer], schemas: Collection[str]) -> list[Pointer]:
     """Views get a new file at the live name's place, so that their side folder is left over."""
     return [row for row in rows if row.kind == "view" and row.identifier[0] in schemas]
 
@@ -235,7 +235,7 @@ def rollback_rows(
     asked: str,
     run_id: str,
     at: datetime,
-    rows: Mapping[Identifier, Row],
+    rows: Mapping[Identifier, Pointer],
 ) -> list[LedgerRows]:
     """The ledger's rows of a rollback; ``asked`` is the publish that was to be undone."""
     found = [

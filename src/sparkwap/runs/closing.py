@@ -97,7 +97,7 @@ class Closer:
             refusals=refusals,
             rebuild=again if isinstance(again, rebuild.Rebuild) else None,
             gave_up=again.reason if isinstance(again, rebuild.GiveUp) else "",
-            in_series=not self.candidates.lake.store.rows.atomic,
+            in_series=not self.candidates.lake.store.backend.atomic,
             watched=watched,
             caught=facts.caught,
             continued=frozenset(self.trail.continued),

@@ -41,7 +41,7 @@ def steps_since(lake: Lake, entry: PublishedEntry) -> list[Step]:
         Nothing for views, for tables that are no more or were replaced, and where `main` was set
         back.
     """
-    row = lake.store.rows.get(entry.identifier)
+    row = lake.store.backend.get(entry.identifier)
     if row is None or row.kind == "view" or entry.candidate is None:
         return []
     document = lake.store.load(row.location)

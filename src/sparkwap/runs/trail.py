@@ -29,11 +29,17 @@ _READ_LIVE = (
 
 @dataclass(slots=True)
 class Named:
-    """What the statements of a node or test have named, and when the first and last of them was."""
+    """What the statements of a node or test have named, and when the first and last of them was.
+
+    Attributes:
+        relations: all that they may have read.
+        present: what they may have read for the rows that it had then.
+    """
 
     first: int
     last: int = 0
     relations: set[Identifier] = field(default_factory=set)
+    present: set[Identifier] = field(default_factory=set)
 
 
 class Trail:
@@ -86,17 +92,24 @@ class Trail:
         """When this run had built a node: never if it only began, before all if not even that."""
         return self._done.get(node_id, math.inf if node_id in self.begun else 0)
 
-    def named(self, reader: str, relations: AbstractSet[Identifier]) -> None:
+    def named(
+        self,
+        reader: str,
+        relations: AbstractSet[Identifier],
+        present: AbstractSet[Identifier] | None = None,
+    ) -> None:
         """Record what a statement of a node or test names, whether dbt knows of it or not.
 
         :param reader: the node's or test's id.
         :param relations: see :func:`sparkwap.core.sqllex.relation_names`.
+        :param present: those of them that it reads for their present rows; None for all.
         """
         with self._lock:
             step = next(self._steps)
             named = self.naming.setdefault(reader, Named(first=step))
             named.last = step
             named.relations |= relations
+            named.present |= relations if present is None else present
 
     def read(self, reader: str, tokens: dict[str, str]) -> None:
         """Record what a node or test reads from ``main``: name to token."""
@@ -118,7 +131,8 @@ class ByName:
         first: what a node has read that was built before, by node.
         early: the nodes that a test has read before they were built, by test.
         seen: the nodes whose candidates a test has read where they stand, by test; nothing of tests
-            that have sent no statement.
+            that have sent no statement. Iceberg's metadata tables and reads as of a version show
+            `main`, or what it was, whatever the branch of the session.
     """
 
     def __init__(
@@ -145,7 +159,7 @@ class ByName:
         for schema in schemas:
             self._schemas.setdefault(schema.lower(), []).append(schema)
         self._views: dict[str, dict[str, list[Identifier]]] = {}
-        self._behind: dict[Identifier, frozenset[Identifier]] = {}
+        self._behind: dict[tuple[Identifier, bool], frozenset[Identifier]] = {}
         self.first: dict[str, frozenset[str]] = {}
         self.early: dict[str, set[str]] = {}
         self.seen: dict[str, set[str]] = {}
@@ -181,7 +195,7 @@ class ByName:
         told = self._trail.naming.get(test.test_id)
         if told is None:
             return test
-        self.seen[test.test_id] = self._read_in_place(test.test_id)[0]
+        self.seen[test.test_id] = self._read_in_place(test.test_id, present=True)[0]
         named = self._read_by(test.test_id)
         found = {one for one in named if self._trail.finished(one) < told.first}
         if ANY_RELATION not in told.relations:
@@ -204,19 +218,20 @@ class ByName:
         found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
         return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
 
-    def _read_in_place(self, reader: str) -> tuple[set[str], set[str]]:
+    def _read_in_place(self, reader: str, *, present: bool = False) -> tuple[set[str], set[str]]:
         """The nodes whose candidates a node or test has read, and those that it has read live."""
+        named = self._trail.naming[reader]
         in_place: set[str] = set()
         live: set[str] = set()
         seen: set[Identifier] = set()
-        todo = set(self._trail.naming[reader].relations)
+        todo = set(named.present if present else named.relations)
         beside = {live: side for side, live in self._beside.items()}
         while todo:
             one = todo.pop()
             if one in seen or one[0] not in self._schemas:
                 continue
             seen.add(one)
-            todo |= self._view_text(one)
+            todo |= self._view_text(one, present=present)
             node_id = self._of_name.get(".".join(self._beside.get(one, one)))
             if node_id is not None and node_id != reader:
                 another = one in beside and not self._is_one_view(one, beside[one])
@@ -244,9 +259,10 @@ class ByName:
         side = (names.side_schema(one[0], self._branch).lower(), one[1])
         return self._view_text(side if side[1] in self._views_of(side[0]) else one)
 
-    def _view_text(self, one: Identifier) -> frozenset[Identifier]:
+    def _view_text(self, one: Identifier, *, present: bool = False) -> frozenset[Identifier]:
         """What the text of a view reads; nothing for a table."""
-        if one not in self._behind:
+        if (one, present) not in self._behind:
             views = self._views_of(one[0]).get(one[1], ())
-            self._behind[one] = frozenset().union(*(self._lake.view_reads(v) for v in views))
-        return self._behind[one]
+            texts = (self._lake.view_reads(view, present=present) for view in views)
+            self._behind[one, present] = frozenset().union(*texts)
+        return self._behind[one, present]

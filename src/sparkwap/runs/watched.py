@@ -13,7 +13,7 @@ from typing import Literal
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
-from sparkwap.catalog.rows import Row
+from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate import net
 from sparkwap.runs.watching import Watch
@@ -130,8 +130,8 @@ class MainWatch:
     def _judged(
         self,
         change: net.Change,
-        before: Row | None,
-        now: Row | None,
+        before: Pointer | None,
+        now: Pointer | None,
         commands: list[net.Command],
         *,
         last: bool,

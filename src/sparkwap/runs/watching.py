@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_fence_tag
+from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_abort_tag
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, Change, Writer
 from sparkwap.publish.rollback import restore, with_helpers_of
 
@@ -47,7 +49,7 @@ class Face:
     gated: bool = False
 
 
-def face(row: Row, load: Load) -> Face:
+def face(row: Pointer, load: Load) -> Face:
     """What readers see of a row."""
     if row.kind == "view":
         return Face("view", row.location)
@@ -118,18 +120,20 @@ class Watch:
         """Watch these too, from now on: for catalogs that cannot be looked at as a whole."""
         new = set(identifiers) - self._named
         self._named |= new
-        if new and not self._store.rows.takes_files:
-            self._rows |= self._store.rows.find(new)
+        if new and not self._store.backend.takes_files:
+            self._rows |= self._store.backend.find(new)
 
     def changes(
         self, about: Collection[Identifier] | None = None
-    ) -> list[tuple[Change, Row | None, Row | None]]:
+    ) -> list[tuple[Change, Pointer | None, Pointer | None]]:
         """What of the watched tables and views is not as it was; with the rows before and now.
 
         Args:
             about: Look at no others, where each costs a request; None for all.
         """
-        asked = None if about is None or self._store.rows.takes_files else self._named & set(about)
+        asked = (
+            None if about is None or self._store.backend.takes_files else self._named & set(about)
+        )
         now = self._look(asked)
         known = self._rows if asked is None else self._rows.keys() & asked
         names = {name for name in {*known, *now} if self._rows.get(name) != now.get(name)}
@@ -143,11 +147,11 @@ class Watch:
                 found.append((change, before, after))
         return found
 
-    def row(self, identifier: Identifier) -> Row | None:
+    def row(self, identifier: Identifier) -> Pointer | None:
         """What stands there now; None for nothing."""
-        return self._store.rows.get(identifier)
+        return self._store.backend.get(identifier)
 
-    def accept(self, identifier: Identifier, row: Row | None) -> None:
+    def accept(self, identifier: Identifier, row: Pointer | None) -> None:
         """Take what stands there for what has to be there from now on."""
         if row is None:
             self._rows.pop(identifier, None)
@@ -155,8 +159,8 @@ class Watch:
             self._rows[identifier] = row
 
     def put_back(
-        self, identifier: Identifier, before: Row | None, own: Collection[int]
-    ) -> Row | None:
+        self, identifier: Identifier, before: Pointer | None, own: Collection[int]
+    ) -> Pointer | None:
         """Give readers back what they saw of a table or view, but for what others have done since.
 
         In one compare and swap, from what stands there then; the files of what goes stay.
@@ -174,47 +178,42 @@ class Watch:
             CatalogError: Other writers were faster each time.
         """
 
-        def stage() -> Staged[Row | None]:
-            live = self._store.rows.get(identifier)
+        def stage() -> Staged[Pointer | None]:
+            live = self._store.backend.get(identifier)
             if before is None:
-                return Staged(None, [Swap(live, None)] if live else [])
+                return Staged(None, [PointerUpdate(live, None)] if live else [])
             if live is None:
                 self._require_there(before)
                 moved = next(
                     (r for r in self._look().values() if r.location == before.location), None
                 )
-                return Staged(before, [Swap(moved, before, replaces=True)])
+                return Staged(before, [PointerUpdate(moved, before)])
             if live.location == before.location:
                 return Staged(before)
             now, then = face(live, self._store.load), face(before, self._store.load)
             if (now.kind, now.identity) != (then.kind, then.identity):
                 self._require_there(before)
-                return Staged(before, [Swap(live, before, replaces=True)])
-            document = put_back(
-                identifier,
-                self._store.load(live.location),
-                live,
-                self._store.load(before.location),
-                own,
-            )
-            location = md.next_location(document, live.location)
-            files = self._store.write({location: document})
-            row = Row(identifier, "table", location)
-            return Staged(row, [Swap(live, row)], files)
+                return Staged(before, [PointerUpdate(live, before)])
+            document, former = self._store.load(live.location), self._store.load(before.location)
+            change = put_back(identifier, document, former, own)
+            swaps, files = self._store.grow([(live, change)])
+            return Staged(swaps[0].after, swaps, files)
 
         self._store.commit(stage, "rollback", table=".".join(identifier))
         # A REST catalog writes the metadata file itself.
-        row = self._store.rows.get(identifier)
+        row = self._store.backend.get(identifier)
         self.accept(identifier, row)
         return row
 
-    def _look(self, asked: Collection[Identifier] | None = None) -> dict[Identifier, Row]:
-        rows = self._store.rows
+    def _look(self, asked: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
+        rows = self._store.backend
         if not rows.takes_files:
             return rows.find(self._named if asked is None else asked)
         return {r.identifier: r for r in rows.all() if not r.identifier[0].endswith(self._suffix)}
 
-    def _change(self, name: Identifier, before: Row | None, after: Row | None) -> Change | None:
+    def _change(
+        self, name: Identifier, before: Pointer | None, after: Pointer | None
+    ) -> Change | None:
         load = self._store.load
         if before is None and name not in self._project:
             return None
@@ -243,12 +242,12 @@ class Watch:
             self._writers(old, document, passed(old, document)),
         )
 
-    def _counts(self, name: Identifier, was: Face, after: Row | None) -> bool:
+    def _counts(self, name: Identifier, was: Face, after: Pointer | None) -> bool:
         ledger = name[0] == LEDGER_SCHEMA
         gone = after is None and not was.identity
         return was.gated or ledger or gone or name in self._project
 
-    def _new_writers(self, after: Row | None) -> tuple[Writer, ...]:
+    def _new_writers(self, after: Pointer | None) -> tuple[Writer, ...]:
         if after is None or after.kind == "view":
             return ()
         document = self._store.load(after.location)
@@ -281,7 +280,7 @@ class Watch:
             )
         return tuple(found)
 
-    def _seen(self, row: Row | None) -> str:
+    def _seen(self, row: Pointer | None) -> str:
         """What readers see of a row, in words."""
         if row is None:
             return "no such table"
@@ -299,7 +298,7 @@ class Watch:
         publishes = self._ledger().publishes()
         return any(entry.candidate == snapshot_id for one in publishes for entry in one.entries)
 
-    def _require_there(self, row: Row) -> None:
+    def _require_there(self, row: Pointer) -> None:
         try:
             document = self._store.reload(row.location)
             main = md.main_of(document) if row.kind == "table" else None
@@ -345,16 +344,15 @@ def _current_since(old: md.Document, document: md.Document) -> list[int]:
 
 
 def put_back(
-    identifier: Identifier, document: md.Document, live: Row, old: md.Document, own: Collection[int]
-) -> md.Document:
-    """Metadata grown out of today's, in which readers see what they saw before a run's own hand.
+    identifier: Identifier, document: md.Document, old: md.Document, own: Collection[int]
+) -> MetadataChange:
+    """The change after which readers see what they saw before a run's own hand.
 
     What others have written since stays.
 
     Args:
         identifier: The table.
         document: Its metadata today.
-        live: Its row today.
         old: Its metadata at the last look.
         own: The snapshots that came to ``main`` and have to go.
 
@@ -375,21 +373,22 @@ def put_back(
         expected = "that nobody else wrote"
         raise Differs(identifier, "definition", expected, snapshot_words(others[0]))
     main = others[0] if others else _last_of_others(document, old, own)
+    change = MetadataChange(document)
     if moved_definition:
-        document = with_helpers_of(document, restore(document, old, document))
-    edit = md.Edit(document, live.location)
+        restored = with_helpers_of(document, restore(document, old, document))
+        change = difference(document, restored)
     if main is None:
-        edit.remove_ref(md.MAIN)
+        change = change.remove_refs(md.MAIN)
     elif md.snapshot(document, main) is None:
         raise Differs(identifier, md.MAIN, snapshot_words(main), "that it has expired")
     else:
-        edit.branch(md.MAIN, main)
+        change = change.branch(md.MAIN, main)
     for name, ref in (old.get("refs") or {}).items():
         if _is_receipt(name) and md.snapshot(document, ref["snapshot-id"]) is not None:
-            edit.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
+            change = change.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
     if md.properties_of(old).get(md.WAP_ENABLED) == "true":
-        edit.properties({md.WAP_ENABLED: "true"})
-    return edit.build()
+        change = change.properties({md.WAP_ENABLED: "true"})
+    return change
 
 
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
@@ -400,4 +399,4 @@ def _last_of_others(document: md.Document, old: md.Document, own: Collection[int
 
 
 def _is_receipt(name: str) -> bool:
-    return is_publish_tag(name) or publish_of_fence_tag(name) is not None
+    return is_publish_tag(name) or publish_of_abort_tag(name) is not None

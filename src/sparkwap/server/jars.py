@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import subprocess
@@ -12,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from sparkwap.core.errors import JarError
 from sparkwap.server import trust
@@ -245,13 +246,13 @@ def _telling(output: str) -> list[str]:
 
 @contextmanager
 def _locked(directory: Path, progress: Progress) -> Iterator[None]:
-    descriptor = os.open(directory / ".lock", os.O_CREAT | os.O_WRONLY, 0o600)
-    with os.fdopen(descriptor, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("another process is fetching the jars; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = FileLock(directory / ".lock", mode=0o600)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        progress("another process is fetching the jars; waiting for it")
+        held = lock.acquire()
+    with held:
         yield
 
 

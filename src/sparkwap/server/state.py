@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -10,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
 
 import psutil
+from filelock import FileLock, Timeout
 
 from sparkwap.core.errors import ServerError
 from sparkwap.server.config import LOOPBACK, Endpoint, Layout
@@ -149,6 +148,11 @@ def live_clients(layout: Layout) -> list[int]:
     return sorted(alive)
 
 
+def lock_of(layout: Layout) -> FileLock:
+    """The lock of the server's files, which only their owner can open."""
+    return FileLock(layout.lock, mode=0o600, poll_interval=0.1)
+
+
 @contextmanager
 def locked(layout: Layout, progress: Progress) -> Iterator[None]:
     """Hold the lock of the server's files; others, in any process or thread, wait.
@@ -157,33 +161,22 @@ def locked(layout: Layout, progress: Progress) -> Iterator[None]:
         ServerError: another process has held the lock for too long.
     """
     started = told = time.monotonic()
-    with open_lock(layout) as lock:
-        while not try_lock(lock.fileno()):
-            now = time.monotonic()
-            if now - started > LOCK_TIMEOUT_SECONDS:
-                raise ServerError(
-                    f"Another process has been starting or stopping the server of {layout.lake} "
-                    f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. See what it does: "
-                    f"sparkwap server logs --lake {layout.lake}"
-                )
-            if now - told >= 3 or told == started:
-                told = now
-                progress(
-                    f"waiting for another process that starts the server ({now - started:.0f} s)"
-                )
-            time.sleep(0.1)
-        yield
 
-
-def open_lock(layout: Layout) -> IO[str]:
-    """Open the lock file, which only its owner can."""
-    return os.fdopen(os.open(layout.lock, os.O_CREAT | os.O_RDWR, 0o600), "r+")
-
-
-def try_lock(descriptor: int) -> bool:
-    """Take the lock on an open file if it is free; closing the file frees it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    def waits() -> bool:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= 3 or told == started:
+            told = now
+            progress(f"waiting for another process that starts the server ({now - started:.0f} s)")
         return False
-    return True
+
+    try:
+        held = lock_of(layout).acquire(LOCK_TIMEOUT_SECONDS, cancel_check=waits)
+    except Timeout as error:
+        raise ServerError(
+            f"Another process has been starting or stopping the server of {layout.lake} "
+            f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. See what it does: "
+            f"sparkwap server logs --lake {layout.lake}"
+        ) from error
+    with held:
+        yield

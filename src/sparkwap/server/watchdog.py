@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 import psutil
+from filelock import Timeout
 
 from sparkwap.server import state as states
 from sparkwap.server.config import Layout
@@ -138,9 +139,12 @@ def _stop_unused(
     reason: str,
 ) -> bool:
     """Stop the driver unless a client has come in the meantime."""
-    with states.open_lock(layout) as lock:
-        # Whoever holds the lock is about to use the server; a client registers under it.
-        if not states.try_lock(lock.fileno()) or _in_use(launch, layout, process):
+    try:
+        held = states.lock_of(layout).acquire(blocking=False)
+    except Timeout:
+        return False  # whoever holds it is about to use the server; a client registers under it
+    with held:
+        if _in_use(launch, layout, process):
             return False
         print(f"sparkwap: stopping the server: {reason}", file=sys.stderr, flush=True)
         states.forget(layout, driver.pid)

@@ -22,8 +22,8 @@ from dbt.tests.fixtures.project import *  # noqa: F403
 ADAPTER = Path(__file__).parent
 
 
-# What `make test` runs: one class for each thing that can go wrong by itself.
-TELLING = frozenset(
+# Not marked `long`: one class for each thing that can go wrong by itself.
+QUICK = frozenset(
     {
         "TestSimpleMaterializations",
         "TestSingularTestsEphemeral",
@@ -63,10 +63,10 @@ TELLING = frozenset(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ADAPTER in item.path.parents:
-            item.add_marker(pytest.mark.suite)
+            item.add_marker(pytest.mark.conformance)
             own = item.path.name == "test_beyond.py"
-            if own or (getattr(item, "cls", None) and item.cls.__name__ in TELLING):
-                item.add_marker(pytest.mark.telling)
+            if not own and not (getattr(item, "cls", None) and item.cls.__name__ in QUICK):
+                item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, dead_address, endpoint
-from vocabulary import MakeProject, Project, Reader
+from helpers import MakeProject, Project, Reader
+from helpers.endpoints import Endpoint, dead_address, endpoint
 
 from sparkwap.cli import main
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from vocabulary import MakeProject, Outcome, Project, Reader, SparkReader
+from helpers import MakeProject, Outcome, Project, Reader, SparkReader
 
 FILES = {
     "models/orders.sql": "{{ config(materialized='table') }} select id from range(1, 4)",

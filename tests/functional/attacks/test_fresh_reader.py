@@ -16,7 +16,7 @@ import json
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Project, Reader
+from helpers import MakeProject, Project, Reader
 
 TABLE = "{{ config(materialized='table') }} "
 BY_ENV = TABLE + "select cast({{ env_var('V') }} as int) as id"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from vocabulary import MakeProject, Project, Reader, SparkReader
+from helpers import MakeProject, Project, Reader, SparkReader
 
 YEAR = date.today().year
 MODEL = f"""

@@ -7,7 +7,7 @@ some reader, so that rows are built, tested and read under different names.
 from __future__ import annotations
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 GOOD = "{{ config(materialized='table') }} select id from range(1, 4)"
 TESTED = """

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from vocabulary import Look, MakeProject, Outcome, Project, Reader
+from helpers import Look, MakeProject, Outcome, Project, Reader
 
 TABLE = "{{ config(materialized='table') }} "
 ROWS = {

@@ -13,8 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
-from endpoints import Endpoint, endpoint
-from vocabulary import MakeProject, Outcome, Project, Reader
+from helpers import MakeProject, Outcome, Project, Reader
+from helpers.endpoints import Endpoint, endpoint
 
 from sparkwap.core.dbt_cli import DbtCall, parse_call
 from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT

@@ -9,12 +9,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vocabulary.landing import LandingProject, make_landing_project
+from helpers.landing import LandingProject, make_landing_project
 
 from sparkwap.landing.sql import exact, sortable_text, text
 
 if TYPE_CHECKING:
-    from vocabulary import MakeProject, Reader, SparkReader
+    from helpers import MakeProject, Reader, SparkReader
 
 FIT = {
     "-9.0738": "-9.0738",

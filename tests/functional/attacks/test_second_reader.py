@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from dbt.cli.main import dbtRunner
-from vocabulary import MakeProject, Project, Reader, SparkReader
+from helpers import MakeProject, Project, Reader, SparkReader
 
 TABLE = "{{ config(materialized='table') }} "
 VIEW = "{{ config(materialized='view') }} "

@@ -8,7 +8,7 @@ were opened. One thread, so that the next node would have the same session.
 from __future__ import annotations
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 HOOK = """
 {{{{ config(materialized='table', pre_hook={0}) }}}}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from statements import Grammar
-from vocabulary import MakeProject, Outcome, Project, Reader
+from helpers import MakeProject, Outcome, Project, Reader
+from helpers.statements import Grammar
 
 TABLE = "{{ config(materialized='table'%s) }} "
 MODELS = {

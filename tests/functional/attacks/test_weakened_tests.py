@@ -5,7 +5,7 @@ stricter, in the same code.
 """
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 MODEL = "{{ config(materialized='table') }} select cast(null as int) as id from range(100)"
 CONFIGS = {

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from helpers import Project
+from helpers.postgres import running_postgres
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
-from vocabulary import Project
-from vocabulary.postgres import running_postgres
 
 from sparkwap import server
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Project
+from helpers.rest import RestServer, running_rest_server
 from pyiceberg.catalog import load_catalog
-from vocabulary import Project
-from vocabulary.rest import RestServer, running_rest_server
 
 from dbt.adapters.sparkwap import connections
 from sparkwap import cli, server
-from sparkwap.catalog.rest import MULTI_TABLE
+from sparkwap.catalog.rest_backend import MULTI_TABLE
 
 FILES = {
     "models/orders.sql": """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from oracle.changes import Key, Row, state
+from helpers.reference_model import Key, Row, state
 
 LOG = {
     "_op": pa.string(),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from helpers.reference_model import Row, deliver, event_set, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle.changes import Row, deliver, event_set, rows_of
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.functional.cdc.logs import assert_true, by_key, log_table
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from oracle.changes import Events, Row, attempts, deliver, event_set, in_order, rows_of
+from helpers import MakeProject, Project, Reader
+from helpers.reference_model import Events, Row, attempts, deliver, event_set, in_order, rows_of
 from tests.functional.cdc.logs import assert_true, by_key, log_table, said
-from vocabulary import MakeProject, Project, Reader
 
 BATCHES = 4
 SIZE = {"keys": 120, "changes": 1200}

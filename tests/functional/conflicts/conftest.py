@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from dbt_common.events.base_types import EventMsg
-from vocabulary import MakeProject, Outcome, Project, Reader
+from helpers import MakeProject, Outcome, Project, Reader
 
 FILES = {
     "models/log.sql": """

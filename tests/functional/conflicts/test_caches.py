@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import MakeProject, SparkReader
 from pyhive import hive
-from vocabulary import MakeProject, SparkReader
 
 from sparkwap import server
 

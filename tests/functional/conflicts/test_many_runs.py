@@ -1,6 +1,7 @@
 """Many dbt runs at once on one lake, killed now and then, beside writers that know no gate.
 
-What readers saw all the while is judged by the checker that `tests/unit/test_histories.py` has:
+What readers saw all the while is judged by the checker of
+`tests/integration/histories/test_histories.py`:
 each version audited and whole, no publish lost, all of it as one run after the other would give.
 Some builds of it; ``SOAK=1`` takes minutes (``SPARKWAP_SECONDS`` says how many seconds).
 """
@@ -20,13 +21,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from histories.checker import Version, faults
-from histories.watcher import Watcher, rows_at
+from helpers import MakeProject, Project, Reader, SparkReader
+from helpers.catalogs import TRANSACTIONS
+from helpers.histories.checker import Version, faults
+from helpers.histories.watcher import Watcher, rows_at
 from pyhive.exc import Error as SparkError
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
-from vocabulary import MakeProject, Project, Reader, SparkReader
-from vocabulary.catalogs import TRANSACTIONS
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 20))
 PATIENCE = 15

@@ -1,7 +1,8 @@
 """The kill matrix inside dbt, with Spark: a build dies at a step, and the next commands go on.
 
-The steps of the catalog have their cells in ``tests/unit/test_crashes.py``; here are all that only
-dbt reaches, and some of the others. SOAK=1 tries every step that a build reaches.
+The steps of the catalog have their cells in ``tests/integration/crashes/test_kill_matrix.py``;
+here are all that only dbt reaches, and some of the others. SOAK=1 tries every step that a build
+reaches.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
-from crashes.injector import LAKE_VARIABLE, STRIKES
-from vocabulary import Project, Reader
+from helpers import Project, Reader
+from helpers.crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
+from helpers.crashes.injector import LAKE_VARIABLE, STRIKES
 
 from sparkwap import server
 from sparkwap.core import steps
@@ -150,7 +151,9 @@ def _crash(
 ) -> tuple[int, int]:
     with monkeypatch.context() as patch, log.reader.polling("s") as poller:
         patch.setenv(LAKE_VARIABLE, str(log.reader.lake))
-        first = f"import sys; sys.path.append({TESTS!r}); from crashes.injector import inject"
+        first = (
+            f"import sys; sys.path.append({TESTS!r}); from helpers.crashes.injector import inject"
+        )
         first += f"; inject({fault!r})"
         build = log.project.start(command, "--threads", "1", first=first, **variables)
         code = build.wait(timeout=120)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Project, Reader
+from helpers import MakeProject, Project, Reader
 
 from sparkwap.core.errors import SparkwapError
 from sparkwap.diff import comment

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import Project, Reader, SparkReader
+from helpers.catalogs import RunningCatalog, running_catalog
 from pyhive import hive
-from vocabulary import Project, Reader, SparkReader
-from vocabulary.catalogs import RunningCatalog, running_catalog
 
 from sparkwap import server
 from sparkwap.publish.lake import Lake

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import Project, Reader, SparkReader
+from helpers.catalogs import KIND
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from vocabulary import Project, Reader, SparkReader
-from vocabulary.catalogs import KIND
 
 from sparkwap.erasure import operation
 from sparkwap.publish.publishing import Publishing

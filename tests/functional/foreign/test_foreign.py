@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from vocabulary import Reader
+from helpers import Reader
 
 from sparkwap import server
 

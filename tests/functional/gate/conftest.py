@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from vocabulary import Look, MakeProject, Outcome, Project, Reader
+from helpers import Look, MakeProject, Outcome, Project, Reader
 
 SHOP = {
     "models/orders.sql": """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from vocabulary import MakeProject, Project
+    from helpers import MakeProject, Project
 
 RAW = """
 from sparkwap import landing

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabulary import Project, Reader
+from helpers import Project, Reader
 
 from sparkwap import server
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Outcome, Poller, Project, Reader, SparkReader
-from vocabulary.catalogs import TRANSACTIONS
+from helpers import MakeProject, Outcome, Poller, Project, Reader, SparkReader
+from helpers.catalogs import TRANSACTIONS
 
 TABLE = "{{ config(materialized='table') }} "
 INCREMENTAL = "{{ config(materialized='incremental', on_schema_change='sync_all_columns') }} "

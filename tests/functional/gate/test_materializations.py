@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pytest
-from vocabulary import Look, MakeProject, Outcome, Poller, Project, Reader, SparkReader
-from vocabulary import materializations as all_kinds
-from vocabulary.catalogs import TRANSACTIONS
+from helpers import Look, MakeProject, Outcome, Poller, Project, Reader, SparkReader
+from helpers import materializations as all_kinds
+from helpers.catalogs import TRANSACTIONS
 
 pytestmark = pytest.mark.smoke
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from vocabulary.catalogs import RunningCatalog
+from helpers.catalogs import RunningCatalog
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -32,11 +32,11 @@ def test_forced_publish_fails_the_tests_of_the_gate(
     report = tmp_path / "report.xml"
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-        *("-p", "vocabulary.publish_everything", "--junit-xml", str(report)),
+        *("-p", "helpers.publish_everything", "--junit-xml", str(report)),
         *(str(HERE / "test_rules.py"), str(HERE / "test_materializations.py")),
         *("-k", " or ".join([*RULES, *MATERIALIZATIONS])),
     ]
-    folders = [str(ROOT / "tests/functional"), os.environ.get("PYTHONPATH", "")]
+    folders = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(folders),  # plugins are imported before pytest's own path

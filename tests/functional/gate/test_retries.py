@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 FILES = {
     "models/log.sql": """

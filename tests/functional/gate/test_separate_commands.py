@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from vocabulary import MakeProject, Outcome, Project, Reader
+from helpers import MakeProject, Outcome, Project, Reader
 
 FILES = {
     "seeds/raw_orders.csv": """

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import MakeProject, Project, Reader
 from pyhive import hive
-from vocabulary import MakeProject, Project, Reader
 
 from sparkwap import server
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 ORDERS = """
     {{ config(materialized='table') }}

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from vocabulary import MakeProject, Outcome, Project, Reader
+from helpers import MakeProject, Outcome, Project, Reader
 
 from sparkwap import server
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Reader
-from vocabulary.landing import make_landing_project
+from helpers import MakeProject, Reader
+from helpers.landing import make_landing_project
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "prefect"

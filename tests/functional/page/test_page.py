@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Outcome, Project, Reader
-from vocabulary.browser import Browser, browsing
+from helpers import MakeProject, Outcome, Project, Reader
+from helpers.browser import Browser, browsing
 
 ROOT = Path(__file__).parents[3]
 TOKEN_FIELD = "input[type=password]"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from vocabulary.airports import DATA, expected, needs_airports
+from helpers.airports import DATA, expected, needs_airports
 
 if TYPE_CHECKING:
     from tests.functional.pipeline.conftest import NewPipeline, Pipeline

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from vocabulary.landing import LandingProject, make_landing_project
+from helpers.landing import LandingProject, make_landing_project
 
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing import formats, parse_entry, raw_models
@@ -20,7 +20,7 @@ from sparkwap.landing.raw_models import RawModel
 from sparkwap.landing.sql import text
 
 if TYPE_CHECKING:
-    from vocabulary import MakeProject, Outcome, Reader, SparkReader
+    from helpers import MakeProject, Outcome, Reader, SparkReader
 
 DMS = {
     "format": "csv",

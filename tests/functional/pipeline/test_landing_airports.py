@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vocabulary.airports import (
+from helpers.airports import (
     CLEAN,
     DIRTY,
     FIRST,
@@ -19,10 +19,10 @@ from vocabulary.airports import (
     is_parquet,
     needs_airports,
 )
-from vocabulary.landing import LandingProject, make_landing_project
+from helpers.landing import LandingProject, make_landing_project
 
 if TYPE_CHECKING:
-    from vocabulary import MakeProject, Outcome, Reader
+    from helpers import MakeProject, Outcome, Reader
 
 ENTITIES = ("regions", "countries", "sp500_constituents")
 if "SOAK" in os.environ:

@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from vocabulary import Look, MakeProject, Poller, Project, Reader, SparkReader
-from vocabulary.catalogs import TRANSACTIONS
-from vocabulary.ci import Ended, GitHub, Place
+from helpers import Look, MakeProject, Poller, Project, Reader, SparkReader
+from helpers.catalogs import TRANSACTIONS
+from helpers.ci import Ended, GitHub, Place
 
 from sparkwap.ledger import manifests
 

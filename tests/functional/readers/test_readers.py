@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers import MakeProject, Outcome, Project, Reader, SparkReader
+from helpers.catalogs import TRANSACTIONS
+from helpers.engines import ENGINES, Engines
+from helpers.engines import engines as all_engines
 from pyiceberg.exceptions import NoSuchTableError
-from vocabulary import MakeProject, Outcome, Project, Reader, SparkReader
-from vocabulary.catalogs import TRANSACTIONS
-from vocabulary.engines import ENGINES, Engines
-from vocabulary.engines import engines as all_engines
 
 pytestmark = pytest.mark.skipif(not TRANSACTIONS, reason="the scripts read an embedded lake")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from helpers import Reader
 from pyiceberg.exceptions import NoSuchTableError
-from vocabulary import Reader
 
 
 @dataclass(frozen=True)

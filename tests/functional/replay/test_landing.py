@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vocabulary.landing import make_landing_project
+from helpers.landing import make_landing_project
 
 if TYPE_CHECKING:
-    from vocabulary import MakeProject, Reader
+    from helpers import MakeProject, Reader
 
 ENTRY = {
     "entity": "items",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from vocabulary import Look, MakeProject, Outcome, Project, Reader
+from helpers import Look, MakeProject, Outcome, Project, Reader
 
 from sparkwap.cli import main
 from sparkwap.report.command import PYTHON

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vocabulary.browser import shown
+from helpers.browser import shown
 
 from sparkwap.report import command
 from sparkwap.report.answers import Facts, answers, utc_now
 
 if TYPE_CHECKING:
+    from helpers import SparkReader
     from tests.functional.report.conftest import Story
-    from vocabulary import SparkReader
 
 ORDERS = "model.shop.orders"
 ANALYSIS = Path(__file__).parents[3] / "analyses/anomalies.sql"

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from oracle.changes import Row, Version
-from vocabulary import MakeProject, Project
+from helpers import MakeProject, Project
+from helpers.reference_model import Row, Version
 
 OPEN = date(9999, 12, 31)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from vocabulary import MakeProject, Reader
-from vocabulary.airports import (
+from helpers import MakeProject, Reader
+from helpers.airports import (
     CLEAN,
     DATA,
     DIRTY,
@@ -25,7 +25,7 @@ from vocabulary.airports import (
     is_parquet,
     needs_airports,
 )
-from vocabulary.landing import LandingProject, make_landing_project
+from helpers.landing import LandingProject, make_landing_project
 
 ENTITIES = ("countries", "regions", "sp500_constituents", "airport_frequencies", "runways")
 STATES = (CLEAN, DIRTY)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from oracle.changes import Events, attempts, deliver, event_set, history, in_order, rows_of
-from vocabulary import Project, Reader
+from helpers import Project, Reader
+from helpers.reference_model import Events, attempts, deliver, event_set, history, in_order, rows_of
 
 from .conftest import MakeHistories, expected, made, model, write_log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vocabulary import Project
+from helpers import Project
 
 from .conftest import MakeHistories
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vocabulary import MakeProject, Reader
+from helpers import MakeProject, Reader
 
 # Joined by a bar, the first two are one key, and so are the next two.
 SQL = """

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from oracle.changes import Row, history
-from vocabulary import Look, Project, Reader
+from helpers import Look, Project, Reader
+from helpers.reference_model import Row, history
 
 from .conftest import MakeHistories, expected, made, model, write_log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vocabulary import Project, SparkReader
+from helpers import Project, SparkReader
 
 from .conftest import MakeHistories
 

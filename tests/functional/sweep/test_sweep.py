@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabulary import MakeProject, Outcome, Project, Reader, SparkReader
+from helpers import MakeProject, Outcome, Project, Reader, SparkReader
 
 FILES = {
     "models/orders.sql": """

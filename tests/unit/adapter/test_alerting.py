@@ -23,14 +23,15 @@ class Node:
         return self._content
 
 
-class Adapter:
+class Command:
     """Answers each query with two rows, or fails."""
 
     def __init__(self, fails: bool = False) -> None:
+        self.connections = self
         self.queries: list[str] = []
         self.fails = fails
 
-    def get_macro_resolver(self) -> Any:
+    def dbt_manifest(self) -> Any:
         test = Node(depends_on={"nodes": ["model.shop.orders"]})
         nodes = {"test.shop.t": test, "model.shop.orders": Node()}
         return SimpleNamespace(nodes=nodes, sources={}, unit_tests={}, groups={})
@@ -48,32 +49,32 @@ def result(should_error: Any) -> dict[str, Any]:
     return {"table": agate.Table([[3, should_error, should_error]], names)}
 
 
-def keep(adapter: Adapter, given: Any, rows: int = 5) -> dict[str, Any]:
+def keep(command: Command, given: Any, rows: int = 5) -> dict[str, Any]:
     run = SimpleNamespace(settings=SimpleNamespace(alerts=AlertSettings(sample_rows=rows)))
-    alerts = RunAlerts(adapter, run)  # type: ignore[arg-type]
+    alerts = RunAlerts(command, run)  # type: ignore[arg-type]
     alerts.keep_sample("test.shop.t", "select * from orders", given)
     return alerts._samples
 
 
 def test_rows_of_a_test_that_failed() -> None:
-    samples = keep(adapter := Adapter(), result(True))
+    samples = keep(command := Command(), result(True))
     assert samples["test.shop.t"].rows == (("1", "a"), ("2", "NULL"))
-    (query,) = adapter.queries
+    (query,) = command.queries
     assert query.endswith("limit 5")
     assert "select * from orders" in query
 
 
 @pytest.mark.parametrize("given", [result(False), {"table": agate.Table([], ["failures"])}, None])
 def test_no_query_for_a_test_that_passed(given: Any) -> None:
-    assert keep(adapter := Adapter(), given) == {}
-    assert adapter.queries == []
+    assert keep(command := Command(), given) == {}
+    assert command.queries == []
 
 
 def test_no_query_unless_rows_are_wanted() -> None:
-    assert keep(adapter := Adapter(), result(True), rows=0) == {}
-    assert adapter.queries == []
+    assert keep(command := Command(), result(True), rows=0) == {}
+    assert command.queries == []
 
 
 def test_a_query_that_fails_is_no_reason_for_the_test_to_fail() -> None:
-    assert keep(adapter := Adapter(fails=True), result(True)) == {}
-    assert len(adapter.queries) == 1
+    assert keep(command := Command(fails=True), result(True)) == {}
+    assert len(command.queries) == 1

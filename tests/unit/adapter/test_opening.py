@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.sparkwap import impl
+from dbt.adapters.sparkwap import command
+from dbt.adapters.sparkwap.impl import SparkWapAdapter
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
@@ -51,7 +52,7 @@ def target(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens the run of a command on the lake, as dbt's first question does."""
-    monkeypatch.setattr(impl, "get_invocation_id", lambda: NOW)
+    monkeypatch.setattr(command, "get_invocation_id", lambda: NOW)
     opened: list[Any] = []
 
     def start(called: str = "retry", **variables: str) -> Run | None:
@@ -67,16 +68,16 @@ def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             credentials=None,
         )
         with click.Context(click.Command(called), info_name=called):
-            adapter = impl.SparkWapAdapter(config, get_context("spawn"))
-        adapter._lake = lake
+            adapter = SparkWapAdapter(config, get_context("spawn"))
+        adapter.gate.command.lake = lake
         manifest: Any = SimpleNamespace(nodes={}, macros={})
         adapter.set_macro_resolver(manifest)
         opened.append(adapter)
-        return adapter.current_run()
+        return adapter.gate.runs.current()
 
     yield start
     for adapter in opened:
-        adapter._end_run()
+        adapter.gate.runs.end()
     overlay.activate(None)
 
 

@@ -13,7 +13,8 @@ import pytest
 from dbt.adapters.sparkwap import probing
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.publish.lake import Lake
@@ -61,16 +62,16 @@ class Server:
         return []
 
     def _move_to_branch(self) -> None:
-        row = self.lake.store.rows.get(TABLE)
+        row = self.lake.store.backend.get(TABLE)
         assert row is not None
         document = self.lake.store.load(row.location)
         head = md.main_of(document)
         assert head is not None
-        edit = md.Edit(document, row.location).branch(self.branch, head).remove_ref("main")
-        changed = edit.put(snapshot_log=[]).build()
+        change = MetadataChange(document).branch(self.branch, head).remove_refs("main")
+        changed = {**change.document(row.location), "snapshot-log": []}
         location = md.next_location(changed, row.location)
         self.lake.store.write({location: changed})
-        self.lake.store.rows.apply([Swap(row, Row(TABLE, "table", location))])
+        self.lake.store.backend.apply([PointerUpdate(row, Pointer(TABLE, "table", location))])
 
 
 @pytest.fixture

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import threading
 import traceback
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
+from pyspark.sql.connect import proto
 
 from dbt.adapters.sparkwap import python_models
 from dbt.adapters.sparkwap.python_models import model_frame, named_in
+from dbt.adapters.sparkwap.statements import AtWork, Statements
+from sparkwap.runs.trail import Trail
 
 DBT = "\n\nclass dbtObj:\n    def __init__(self, load):\n        self.ref = load\n"
 
@@ -83,3 +87,17 @@ def test_a_ref_is_a_table_and_in_a_replay_one_at_a_snapshot() -> None:
 def test_the_line_itself_is_shown() -> None:
     with pytest.raises(DbtRuntimeError, match="raise ValueError"):
         run("def model(dbt, session):\n    raise ValueError('no')\n")
+
+
+def test_what_a_model_reads_in_a_thread_of_its_own_is_known() -> None:
+    trail = Trail()
+    statements = object.__new__(Statements)
+    run = SimpleNamespace(trail=trail, settings=SimpleNamespace(guard=False), main=None)
+    runs: Any = SimpleNamespace(active=run, closed=None)
+    statements._runs, statements.at_work = runs, AtWork()
+    table = proto.Read(named_table=proto.Read.NamedTable(unparsed_identifier="lake.s.t"))
+    request = proto.ExecutePlanRequest(plan=proto.Plan(root=proto.Relation(read=table)))
+    thread = threading.Thread(target=statements.check_request, args=(request, "model.p.m"))
+    thread.start()
+    thread.join()
+    assert ("s", "t") in trail.naming["model.p.m"].relations

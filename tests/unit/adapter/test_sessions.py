@@ -18,10 +18,10 @@ from dbt.adapters.sparkwap.sessions import (
     LOST,
     PooledHandle,
     SessionPool,
-    ThriftSession,
     base_settings,
     short_error,
 )
+from dbt.adapters.sparkwap.thrift import ThriftSession
 from sparkwap.core import retry
 from sparkwap.core.retry import Fate
 

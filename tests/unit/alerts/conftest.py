@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, endpoint
+from helpers.endpoints import Endpoint, endpoint
 
 from sparkwap.alerts.model import Event, FailedTest, Message, Sample
 

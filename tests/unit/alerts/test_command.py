@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, dead_address
+from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.cli import main
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,15 +10,20 @@ from hypothesis import strategies as st
 
 from sparkwap.alerts.decide import messages
 from sparkwap.alerts.model import Event, Message
-from sparkwap.gate.alert_settings import SEVERITY, AlertSettings, Route
+from sparkwap.gate.alert_settings import SEVERITY, AlertSettings, Chat, Value
 from sparkwap.ledger.ledger import Told
 
 from .conftest import NOW, RUN, event
 
-ALL = Route("all", "slack")
+
+def slack(name: str, **more: Any) -> Chat:
+    return Chat(name=name, type="slack", url=Value(variable="HOOK"), **more)
 
 
-def sent(events: list[Event], *routes: Route, told: Any = (), **more: Any) -> list[Message]:
+ALL = slack("all")
+
+
+def sent(events: list[Event], *routes: Chat, told: Any = (), **more: Any) -> list[Message]:
     target = more.pop("target", "prod")
     settings = AlertSettings(routes=routes or (ALL,), **more)
     return messages(events, settings, told, target=target, now=NOW)
@@ -36,10 +40,10 @@ class TestRouting:
     def test_by_owner_kind_severity_and_target(self) -> None:
         routes = (
             ALL,
-            Route("jane", "slack", owners=frozenset({"jane"})),
-            Route("rollbacks", "slack", events=frozenset({"rolled_back"})),
-            Route("bad", "slack", severity="error"),
-            Route("dev", "slack", targets=frozenset({"dev"})),
+            slack("jane", owners=frozenset({"jane"})),
+            slack("rollbacks", events=frozenset({"rolled_back"})),
+            slack("bad", severity="error"),
+            slack("dev", targets=frozenset({"dev"})),
         )
         found = sent(
             [
@@ -57,7 +61,7 @@ class TestRouting:
         }
 
     def test_what_is_nobody_s_goes_to_routes_without_owners_alone(self) -> None:
-        mine = Route("mine", "slack", owners=frozenset({"me"}))
+        mine = slack("mine", owners=frozenset({"me"}))
         assert subjects(sent([event("a")], ALL, mine)) == {"all": [["a"]]}
 
     def test_no_routes(self) -> None:
@@ -106,7 +110,7 @@ class TestGroups:
 class TestSuppression:
     def test_within_the_interval_and_by_route(self) -> None:
         told = [Told("all", event("a").fingerprint, NOW - timedelta(hours=23))]
-        other = replace(ALL, name="other")
+        other = slack("other")
         found = sent([event("a"), event("b")], ALL, other, told=told)
         assert subjects(found) == {"all": [["b"]], "other": [["a", "b"]]}
         assert [m.known for m in found] == [1, 0]

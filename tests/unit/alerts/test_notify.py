@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoints import Endpoint, dead_address
+from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.alerts import look
 from sparkwap.alerts.model import Event
@@ -115,7 +115,7 @@ def test_a_dead_endpoint_costs_no_more_than_the_timeout(
 ) -> None:
     hook.answers = [-60] * 9
     lake.ledger.ensure({"alerts"})
-    bounded = AlertSettings(settings.routes, timeout=0.5)
+    bounded = AlertSettings(routes=settings.routes, timeout=0.5)
     began = time.monotonic()
     (line, _) = safely(lake.ledger, [now()], bounded, target="")
     # Whichever bound is met first: that of the endpoint, or that of the event.

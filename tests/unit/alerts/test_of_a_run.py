@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from endpoints import Endpoint, dead_address
+from helpers.endpoints import Endpoint, dead_address
 
 from dbt.adapters.sparkwap import alerting
 from dbt.adapters.sparkwap.alerting import RunAlerts
@@ -46,18 +46,16 @@ class Node(SimpleNamespace):
         return dict(MANIFEST["nodes"][NODE.node_id])
 
 
-class Adapter:
-    """What alerts use of the adapter."""
+class Command:
+    """What alerts use of a command."""
 
     def __init__(self, lake: Lake, settings: GateSettings) -> None:
         self.lake = lake
         self.settings = settings
-        self.config = SimpleNamespace(target_name="prod")
+        self.target_name = "prod"
+        self.run_id = "f" * 32
 
-    def _settings(self) -> GateSettings:
-        return self.settings
-
-    def get_macro_resolver(self) -> Any:
+    def dbt_manifest(self) -> Any:
         config = SimpleNamespace(meta={"owner": "jane"})
         node = Node(
             unique_id=NODE.node_id,
@@ -70,7 +68,7 @@ class Adapter:
 
 
 class Manifest:
-    """What alerts ask of `facts.Manifest`."""
+    """What alerts ask of the adapter's `Manifest`."""
 
     def __init__(self, *seen: TestSeen) -> None:
         self._seen = list(seen)
@@ -128,7 +126,7 @@ def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, Clos
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     closing = run.close([NODE], [TEST], [seen])
-    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
     return run, closing, alerts.closed(closing, Manifest(seen), [])  # type: ignore[arg-type]
 
 
@@ -193,10 +191,8 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     )
     operations.call("wap_rollback", {"run": run.run_id[:8]})
     assert live(lake) == [1]
-    adapter: Any = Adapter(lake, settings)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alerting, "get_invocation_id", lambda: "f" * 32)
-        lines = alerting.rolled_back(adapter, operations.rolled_back)
+    command: Any = Command(lake, settings)
+    lines = alerting.rolled_back(command, operations.rolled_back)
     assert lines == ["  alert sent to team: 1 table rolled back"]
     (request,) = hook.received
     assert (request.json["owners"], request.json["events"][0]["kind"]) == (["jane"], "rolled_back")
@@ -217,7 +213,7 @@ def test_a_run_that_the_gate_could_not_close(
             target_name="prod",
         ),
     )
-    alerts = RunAlerts(Adapter(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
     alerts.broke_down("the disk is full", [NODE.node_id])
     (request,) = hook.received
     (event,) = request.json["events"]

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.bench import BRANCH, RUN, TAG, Bench
 
 from sparkwap.catalog import LedgerRows
-
-from .conftest import BRANCH, RUN, TAG, Bench
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 
 from sparkwap.catalog import BranchItem, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.rows import Conflict, Row, Rows, Swap
 from sparkwap.catalog.sameness import between, same_rows, stands_alone
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend
 from sparkwap.publish.lake import Lake
 
 BRANCH, SIDE = "pr_1", "s__pr_1"
@@ -95,7 +95,7 @@ def compact(bench: Bench, name: str) -> int:
     """Rewrite main without changing a row, as maintenance does."""
     loaded = bench.lake.catalog.load_table(("s", name))
     loaded.overwrite(loaded.scan().to_arrow())
-    row = bench.lake.store.rows.get(("s", name))
+    row = bench.lake.store.backend.get(("s", name))
     assert row is not None
     document = dict(bench.lake.store.load(row.location))
     main = md.main_of(document)
@@ -117,7 +117,7 @@ def compact(bench: Bench, name: str) -> int:
     document = {**document, "snapshots": [*others, entry]}
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
-    bench.lake.store.rows.apply([Swap(row, Row(("s", name), "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", name), "table", location))])
     return int(str(main))
 
 
@@ -231,13 +231,13 @@ def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
     bench.table("r", 5)
     item = bench.candidate("t", 2)
     read = bench.lake.read([("s", "r")])
-    row = bench.lake.store.rows.get(("s", "r"))
+    row = bench.lake.store.backend.get(("s", "r"))
     assert row is not None
     document = dict(bench.lake.store.load(row.location))
     document["table-uuid"] = "00000000-0000-4000-8000-000000000001"
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
-    bench.lake.store.rows.apply([Swap(row, Row(("s", "r"), "table", location))])
+    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", "r"), "table", location))])
     with pytest.raises(PublishRefused, match="what was read"):
         bench.publish(item, read=read, strict_reads=True)
 
@@ -270,21 +270,21 @@ def test_a_read_that_moves_in_the_last_moment(
     item = bench.candidate("t", 2)
     read = bench.lake.read([("s", "r")])
     bench.lake.ledger.ensure({"publishes"})
-    real, seen = Rows.apply, []
+    real, seen = SqlBackend.apply, []
 
-    def apply(self: Rows, *args: Any, **options: Any) -> None:
+    def apply(self: SqlBackend, *args: Any, **options: Any) -> None:
         if options.get("requires") and not seen:
             seen.append(1)
-            monkeypatch.setattr(Rows, "apply", real)
+            monkeypatch.setattr(SqlBackend, "apply", real)
             bench.write(("s", "r"), 6, branch="main")
-            monkeypatch.setattr(Rows, "apply", apply)
+            monkeypatch.setattr(SqlBackend, "apply", apply)
         try:
             real(self, *args, **options)
         except Conflict as conflict:
             seen.append(str(conflict))  # type: ignore[arg-type]
             raise
 
-    monkeypatch.setattr(Rows, "apply", apply)
+    monkeypatch.setattr(SqlBackend, "apply", apply)
     with pytest.raises(PublishRefused):
         bench.publish(item, read=read, strict_reads=True)
     assert "s.r, which was read, changed meanwhile" in str(seen)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import Identifier
-from sparkwap.catalog.rows import Row, Swap
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.publish.lake import Lake
 
@@ -55,7 +55,7 @@ class Bench:
             "versions": versions,
         }
         files = self.lake.store.write({file: document})
-        swap = Swap(None, Row((schema, name), "view", file))
+        swap = PointerUpdate(None, Pointer((schema, name), "view", file))
         self.lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
 
     def folders(self) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import StaticTable
 
-from sparkwap.catalog import Identifier, avro
+from sparkwap.catalog import Identifier
 from sparkwap.catalog import metadata as md
 from sparkwap.diff.files import Snapshot, Unreadable, _delete
 from sparkwap.diff.plan import DeleteFile, plan_files
@@ -19,7 +19,7 @@ from .conftest import BRANCH, Bench, rows
 
 
 def snapshot(bench: Bench, identifier: Identifier, ref: str) -> Snapshot:
-    row = bench.lake.store.rows.get(identifier)
+    row = bench.lake.store.backend.get(identifier)
     assert row is not None
     document = bench.lake.store.load(row.location)
     found = md.snapshot(document, md.refs_of(document)[ref].snapshot_id)
@@ -127,10 +127,3 @@ def bounds(lower: bytes, upper: bytes) -> dict[str, Any]:
 )
 def test_whose_rows_a_delete_file_deletes(more: dict[str, Any], expected: DeleteFile) -> None:
     assert _delete({**PATHS, **more}, 0) == expected
-
-
-@pytest.mark.parametrize("value", [0, 1, 63, 64, 300, 2**40, -1, -(2**40)])
-def test_numbers_are_written_as_avro_reads_them(value: int) -> None:
-    schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}]}
-    data = avro.write({"avro.schema": json.dumps(schema)}, [avro.long_bytes(value)])
-    assert avro.read(data).records == ({"n": value},)

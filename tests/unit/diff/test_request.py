@@ -10,17 +10,16 @@ import pytest
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.diff import RunDiff, TableDiff
-from sparkwap.diff.operation import LEGAL, NotCompared, Request, deliver
+from sparkwap.diff.operation import Diff, NotCompared, deliver
 from sparkwap.gate.settings import GateSettings
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_what_is_not_given_has_its_default() -> None:
-    found = Request.of({"branch": "pr_1", "tables": None})
+    found = Diff.of({"branch": "pr_1", "tables": None})
     assert (found.against, found.tables, found.format, found.sample) == ("main", (), "text", 10)
-    assert Request.of({}, "pr_2").branch == "pr_2"
-    assert Request.of({"branch": "b", "tables": "t"}).tables == ("t",)
+    assert Diff.of({"branch": "b", "tables": "t"}).tables == ("t",)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +36,8 @@ def test_what_is_not_given_has_its_default() -> None:
 )
 def test_an_error_names_all_legal_arguments(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as raised:
-        Request.of(given)
-    for name in LEGAL:
+        Diff.of(given)
+    for name, _ in Diff.legal():
         assert f"  {name}: " in str(raised.value)
     assert "Nothing was compared" in str(raised.value)
 
@@ -46,7 +45,7 @@ def test_an_error_names_all_legal_arguments(given: dict[str, Any]) -> None:
 def test_a_result_goes_to_its_file_with_the_folders_above_it(tmp_path: Path) -> None:
     output = tmp_path / "a/b.json"
     diff = RunDiff("pr_1", "main", AT, (TableDiff(("s", "t"), "table", "unchanged"),))
-    (line,) = deliver(diff, Request("pr_1", format="json", output=output))
+    (line,) = deliver(diff, Diff(branch="pr_1", format="json", output=output))
     assert "0 of 1 tables" in line and str(output) in line
     assert '"branch": "pr_1"' in output.read_text()
 
@@ -57,7 +56,7 @@ def test_a_table_that_failed_fails_the_operation_after_the_result_is_written(
     output = tmp_path / "diff.md"
     diff = RunDiff("pr_1", "main", AT, (TableDiff(("s", "t"), "table", "failed", notes=("x",)),))
     with pytest.raises(NotCompared, match=r"s\.t"):
-        deliver(diff, Request("pr_1", format="markdown", output=output))
+        deliver(diff, Diff(branch="pr_1", format="markdown", output=output))
     assert "not compared" in output.read_text()
 
 

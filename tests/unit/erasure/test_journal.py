@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparkwap.erasure import Request
+from sparkwap.erasure import Erase, Rectify
 from sparkwap.erasure.journal import Journal
 from sparkwap.erasure.look import _search
 
@@ -34,7 +34,7 @@ def journal() -> Journal:
 
 
 def test_what_others_have_too_is_not_looked_for() -> None:
-    request = Request.of("wap_erase", {"subject": "c", "keys": [42]})
+    request = Erase.of({"subject": "c", "keys": [42]})
     search = _search(request, journal(), {"city": {"Oslo"}})
     # A day is looked for in its column only; the key is too short to be looked for elsewhere.
     assert search.words == {"anna@b.example", "Bergen"}
@@ -44,7 +44,7 @@ def test_what_others_have_too_is_not_looked_for() -> None:
 
 def test_a_rectification_looks_for_former_values_only() -> None:
     asked = {"subject": "c", "keys": [42], "values": {"City": "Oslo"}}
-    search = _search(Request.of("wap_rectify", asked), journal(), {})
+    search = _search(Rectify.of(asked), journal(), {})
     assert search.words == {"Bergen"}
     assert dict(search.values) == {"city": frozenset({"Bergen"})}
     assert search.keys == frozenset()

@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.people import PEOPLE, files
 
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.erasure import NodeColumns, operation
+from sparkwap.erasure import Erase, NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.publish.lake import Lake
-
-from .conftest import PEOPLE, files
 
 PEOPLE_TABLE = ("s", "people")
 MARKS = {
@@ -98,7 +97,7 @@ def interfere(patch: pytest.MonkeyPatch, lake: Lake, step: str, times: int = 1) 
 
 
 def test_nobody_else_writes(lake: Lake, erasure: Erasure, engine: Engine, tmp_path: Path) -> None:
-    lines = erasure.call("wap_erase", ASKED)
+    lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
     assert left(tmp_path, "anna.berg@") == []
@@ -118,7 +117,7 @@ def test_what_another_s_server_keeps_is_told_of(
         lake, engine, run_id=RUN, nodes=lambda: [node], project="shop", target_name="t",
         folder=tmp_path / "target", of_server=[log.parent] if known else None,
     )  # fmt: skip
-    lines = erasure.call("wap_erase", ASKED)
+    lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert (f"  {log}" in lines) is known
     untold = [line for line in lines if line.startswith("Not looked at: ")]
@@ -132,7 +131,7 @@ def test_rows_that_come_meanwhile_go_too(
     lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     reached = interfere(monkeypatch, lake, step)
-    lines = erasure.call("wap_erase", ASKED)
+    lines = erasure.call(Erase.of(ASKED))
     assert reached == [step]
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
@@ -150,7 +149,7 @@ def test_others_rows_that_come_meanwhile_stay(
             write(lake, 50 + len(came), "somebody@else.example")
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
-    lines = erasure.call("wap_erase", ASKED)
+    lines = erasure.call(Erase.of(ASKED))
     assert came == ["noted", "rewritten", "published", "expired", "deleted"]
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43, 51, 52, 53, 54, 55]
@@ -162,11 +161,11 @@ def test_who_never_ends_is_told(
 ) -> None:
     interfere(monkeypatch, lake, "rewritten", times=99)
     with pytest.raises(SparkwapError, match="others wrote each time") as refused:
-        erasure.call("wap_erase", ASKED)
+        erasure.call(Erase.of(ASKED))
     assert "Call it again with the same arguments" in str(refused.value)
     assert 42 in keys(lake)
     monkeypatch.undo()
-    erasure.call("wap_erase", ASKED)
+    erasure.call(Erase.of(ASKED))
     assert keys(lake) == [41, 43]
 
 
@@ -176,8 +175,8 @@ def test_what_comes_after_all_else_fails_the_proof(
 ) -> None:
     interfere(monkeypatch, lake, step)
     with pytest.raises(ProofFailed, match="NOT PROVEN"):
-        erasure.call("wap_erase", ASKED)
-    erasure.call("wap_erase", ASKED)
+        erasure.call(Erase.of(ASKED))
+    erasure.call(Erase.of(ASKED))
     assert keys(lake) == [41, 43]
     assert left(tmp_path, "anna.") == []
 
@@ -196,7 +195,7 @@ def test_what_comes_while_the_files_are_read_fails_the_proof(
 
     monkeypatch.setattr(operation.LakeFiles, "scan", reading)
     with pytest.raises(ProofFailed, match="NOT PROVEN"):
-        erasure.call("wap_erase", ASKED)
+        erasure.call(Erase.of(ASKED))
 
 
 def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
@@ -209,7 +208,7 @@ def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
     with pytest.raises(SparkwapError, match="in the way now") as refused:
-        erasure.call("wap_erase", ASKED)
+        erasure.call(Erase.of(ASKED))
     assert "wap_discard" in str(refused.value)
     assert not isinstance(refused.value, ConfigError)
 
@@ -221,7 +220,7 @@ def test_a_table_outside_of_the_warehouse_is_read_too(
     elsewhere = f"file://{tmp_path}/elsewhere/mailing"
     lake.catalog.create_table(("s", "mailing"), rows.schema, location=elsewhere).append(rows)
     with pytest.raises(SparkwapError, match=r"the table s\.mailing holds the subject"):
-        erasure.call("wap_erase", ASKED)
+        erasure.call(Erase.of(ASKED))
     assert keys(lake) == [41, 42, 43]
 
 
@@ -234,7 +233,7 @@ def test_old_files_of_a_table_outside_of_the_warehouse_go(
     (tmp_path / "elsewhere" / "not_of_the_lake.txt").write_text("anna.berg@mail.example")
     for path in (tmp_path / "warehouse").rglob("*.parquet"):
         path.unlink()  # of the table before
-    lines = erasure.call("wap_erase", ASKED)
+    lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
     parquet = list((tmp_path / "elsewhere").rglob("*.parquet"))

@@ -7,6 +7,7 @@ import io
 import json
 import unicodedata
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.people import files
 from pyarrow import orc
 
 from sparkwap.catalog import avro
@@ -21,8 +23,6 @@ from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Owned, Scanner, scan
 from sparkwap.erasure.search import Search
 from sparkwap.publish.lake import Lake
-
-from .conftest import files
 
 EMAIL = "anna.berg@mail.example"
 SEARCH = Search.of(["42"], {"email": [EMAIL]}, [EMAIL])
@@ -193,21 +193,15 @@ def orc_file(**columns: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def avro_file(cust: list[Any], email: list[Any], born: list[date]) -> bytes:
+def avro_file(**columns: Any) -> bytes:
     day = {"type": "int", "logicalType": "date"}
     fields = [
         {"name": "cust", "type": ["null", "long"], "field-id": 1},
         {"name": "email", "type": "string", "field-id": 2},
         {"name": "born", "type": day, "field-id": 4},
     ]
-    schema = json.dumps({"type": "record", "name": "table", "fields": fields})
-    epoch = date(1970, 1, 1)
-    raw = (
-        avro.long_bytes(1) + avro.long_bytes(key) + avro.text_bytes(mail)
-        + avro.long_bytes((day - epoch).days)
-        for key, mail, day in zip(cust, email, born, strict=True)
-    )  # fmt: skip
-    return avro.write({"avro.schema": schema}, raw)
+    schema = {"type": "record", "name": "table", "fields": fields}
+    return avro.write(schema, pa.table(columns).to_pylist(), {})
 
 
 @pytest.mark.parametrize(("ending", "write"), [("orc", orc_file), ("avro", avro_file)])
@@ -227,9 +221,28 @@ def test_data_files_of_each_format_are_read_and_learned_from(ending: str, write:
     assert scanner(place=place).scan(path, clean).found == ()
 
 
+def test_numbers_of_avro_files_are_compared_by_what_they_mean() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    field = {"name": "email", "type": ["null", kind], "field-id": 2}
+    schema = {"type": "record", "name": "table", "fields": [field]}
+    data = avro.write(schema, [{"email": None}, {"email": Decimal("-1.50")}], {})
+    search = Search.of(["42"], {"email": ["-1.50"]}, [])
+    look = Scanner(search, [Owned(("s", "people"), "/w/s/people", PLACE, FIELDS)])
+    assert "column email" in look.scan("/w/s/people/data/x.avro", data).found
+
+
+UUID = {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}
+UUIDS = avro.write(
+    {"type": "record", "name": "r", "fields": [{"name": "id", "type": UUID, "field-id": 1}]},
+    [{"id": b"0123456789abcdef"}],
+    {},
+)
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [
+        ("x.avro", UUIDS),
         ("x.orc", b"ORC torn"),
         ("x.orc", b"no orc"),
         ("x.parquet", b"no parquet"),

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.erasure import Request
+from sparkwap.erasure import Erase, Rectify
 
 
 def test_a_dry_run_is_the_default() -> None:
-    request = Request.of("wap_erase", {"subject": "customer", "keys": [42], "confirm": None})
-    assert (request.keys, request.confirmed, request.erases) == ((42,), False, True)
+    request = Erase.of({"subject": "customer", "keys": [42], "confirm": None})
+    assert (request.keys, request.confirm, request.erases) == ((42,), False, True)
 
 
 def test_keys_may_come_from_a_table() -> None:
-    request = Request.of("wap_erase", {"subject": "c", "keys_from": "s.requests.id"})
+    request = Erase.of({"subject": "c", "keys_from": "s.requests.id"})
     assert request.source == (("s", "requests"), "id")
 
 
@@ -33,17 +33,17 @@ def test_keys_may_come_from_a_table() -> None:
 )
 def test_arguments_are_checked(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Request.of("wap_erase", arguments)
+        Erase.of(arguments)
 
 
 def test_a_rectification_needs_values() -> None:
     with pytest.raises(ConfigError, match="values is missing"):
-        Request.of("wap_rectify", {"subject": "c", "keys": [1]})
+        Rectify.of({"subject": "c", "keys": [1]})
 
 
 def test_the_same_request_has_the_same_token_confirmed_or_not() -> None:
     asked = {"subject": "c", "keys": [2, 1]}
-    first = Request.of("wap_erase", asked)
-    second = Request.of("wap_erase", {**asked, "keys": [1, 2], "confirm": True})
+    first = Erase.of(asked)
+    second = Erase.of({**asked, "keys": [1, 2], "confirm": True})
     assert first.token == second.token
-    assert first.token != Request.of("wap_erase", {**asked, "subject": "d"}).token
+    assert first.token != Erase.of({**asked, "subject": "d"}).token

@@ -492,7 +492,7 @@ def test_a_version_without_a_beginning_begins_with_the_first_known_one() -> None
 
 def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
     found = shown.runs([run(FIRST, 5, "published")], [node(FIRST, "a", "published")])
-    spec = charts.verdicts(shown.verdict_bars(found))
+    spec = charts.verdicts(shown.verdict_bars(found)).to_dict()
     assert spec["data"]["values"][0]["tables"] == 1
     scale = spec["encoding"]["color"]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
@@ -501,7 +501,7 @@ def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
+    "chart",
     [
         charts.verdicts([{"run": "a"}]),
         charts.durations([{"run": "a", "outcome": "held"}]),
@@ -511,8 +511,9 @@ def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
         charts.timeline([{"version": "a"}]),
     ],
 )
-def test_plots_are_plain_json(spec: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(spec)) == spec
+def test_plots_are_legal_and_bring_their_data(chart: Any) -> None:
+    # Altair checks them against the schema of Vega-Lite.
+    assert len(json.loads(chart.to_json())["data"]["values"]) == 1
 
 
 def test_each_reason_is_told_once_with_its_tables_and_published_ones_have_none() -> None:

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dbt_common.invocation import get_invocation_id
-
-from dbt.adapters.sparkwap import facts
+from dbt.adapters.sparkwap.manifest import BUILT_TYPES, Manifest
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
@@ -18,7 +16,7 @@ from sparkwap.alerts.project import Project
 from sparkwap.gate import summary
 
 if TYPE_CHECKING:
-    from dbt.adapters.sparkwap.impl import SparkWapAdapter
+    from dbt.adapters.sparkwap.command import DbtCommand
     from sparkwap.ledger.ledger import LedgerPublish
     from sparkwap.runs.run import Run
     from sparkwap.runs.types import Closing
@@ -29,12 +27,12 @@ _FAILED = frozenset({"fail", "error", "runtime error"})
 class RunAlerts:
     """The alerts of one run. Nothing here lets the run fail.
 
-    :param adapter: the adapter, for queries and the manifest.
+    :param command: the command, for queries and the manifest.
     :param run: the run.
     """
 
-    def __init__(self, adapter: SparkWapAdapter, run: Run) -> None:
-        self._adapter = adapter
+    def __init__(self, command: DbtCommand, run: Run) -> None:
+        self._command = command
         self._run = run
         self._settings = run.settings.alerts
         self._samples: dict[str, Sample] = {}
@@ -46,17 +44,15 @@ class RunAlerts:
             if not count or not _should_error(result):
                 return
             query = f"select * from (\n{sql}\n) as wap_sample limit {count}"
-            _, table = self._adapter.execute(query, fetch=True)
+            _, table = self._command.connections.execute(query, fetch=True)
             rows = [tuple(row) for row in table.rows]
-            self._samples[test_id] = project(self._adapter).sample(
+            self._samples[test_id] = project(self._command).sample(
                 test_id, list(table.column_names), rows
             )
         except Exception as error:
             logger.debug(f"no sample of {test_id}: {type(error).__name__}")
 
-    def closed(
-        self, closing: Closing, manifest: facts.Manifest, results: Iterable[Any]
-    ) -> list[str]:
+    def closed(self, closing: Closing, manifest: Manifest, results: Iterable[Any]) -> list[str]:
         """Tell of a run that has ended; returns the lines to print."""
 
         def found(known: Project) -> list[Event]:
@@ -78,7 +74,7 @@ class RunAlerts:
                 *events.of_quarantine(waiting, threshold, run_id=run_id, at=at, project=known),
             ]
 
-        return _told(self._adapter, found)
+        return _told(self._command, found)
 
     def broke_down(self, message: str, node_ids: Sequence[str]) -> None:
         """Tell of a run that the gate could not bring to its end."""
@@ -96,7 +92,7 @@ class RunAlerts:
                 )
             ]
 
-        for line in _told(self._adapter, found):
+        for line in _told(self._command, found):
             logger.info(line)
 
     def _quarantined(self, closing: Closing) -> list[Quarantined]:
@@ -106,7 +102,7 @@ class RunAlerts:
         # Here, as it brings PyArrow along, and most runs do not ask.
         from sparkwap.alerts.look import quarantined
 
-        manifest: Any = self._adapter.get_macro_resolver()
+        manifest: Any = self._command.dbt_manifest()
         published = {
             key: node.name
             for node in closing.nodes
@@ -116,30 +112,30 @@ class RunAlerts:
         return quarantined(self._run.lake.catalog, published)
 
 
-def rolled_back(adapter: SparkWapAdapter, publishes: Sequence[LedgerPublish]) -> list[str]:
+def rolled_back(command: DbtCommand, publishes: Sequence[LedgerPublish]) -> list[str]:
     """Tell of publishes that were undone; returns the lines to print."""
 
     def found(known: Project) -> list[Event]:
-        manifest: Any = adapter.get_macro_resolver()
+        manifest: Any = command.dbt_manifest()
         nodes = manifest.nodes.values()
         return events.of_rollback(
             publishes,
-            run_id=get_invocation_id(),
+            run_id=command.run_id,
             at=datetime.now(UTC),
             project=known,
             node_ids={
                 f"{node.schema}.{node.alias}": node.unique_id
                 for node in nodes
-                if str(node.resource_type) in facts.BUILT_TYPES
+                if str(node.resource_type) in BUILT_TYPES
             },
         )
 
-    return _told(adapter, found)
+    return _told(command, found)
 
 
-def project(adapter: SparkWapAdapter) -> Project:
+def project(command: DbtCommand) -> Project:
     """Owners and marks, from dbt's manifest; nodes are translated as they are asked for."""
-    manifest: Any = adapter.get_macro_resolver()
+    manifest: Any = command.dbt_manifest()
 
     @cache
     def lookup(node_id: str) -> Mapping[str, Any] | None:
@@ -154,22 +150,22 @@ def project(adapter: SparkWapAdapter) -> Project:
     return Project(lookup, groups)
 
 
-def _told(adapter: SparkWapAdapter, find: Callable[[Project], list[Event]]) -> list[str]:
-    settings = adapter._settings().alerts
+def _told(command: DbtCommand, find: Callable[[Project], list[Event]]) -> list[str]:
+    settings = command.settings.alerts
     if not settings.routes:
         return []
     # Here, as most runs have no routes.
     from sparkwap.alerts.notify import failure, safely
 
     try:
-        found = find(project(adapter))
+        found = find(project(command))
     except Exception as error:
         return failure(error)
-    target = str(getattr(adapter.config, "target_name", ""))
-    return safely(adapter.lake.ledger, found, settings, target=target)
+    target = command.target_name
+    return safely(command.lake.ledger, found, settings, target=target)
 
 
-def _failures(manifest: facts.Manifest, results: Iterable[Any]) -> list[Failure]:
+def _failures(manifest: Manifest, results: Iterable[Any]) -> list[Failure]:
     bad = {seen.test_id: seen for seen in manifest.seen(results) if seen.status in _FAILED}
     return [
         Failure(test.test_id, test.name, test.reads, bad[test.test_id].failures)

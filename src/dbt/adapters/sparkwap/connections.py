@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,11 +23,11 @@ from dbt.adapters.sparkwap.sessions import (
     CONF_PREFIX,
     PooledHandle,
     SessionPool,
-    ThriftSession,
     Watch,
     logger,
     watch_nothing,
 )
+from dbt.adapters.sparkwap.thrift import ThriftSession
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
@@ -109,6 +109,29 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 except SparkwapError as error:
                     raise FailedToConnectError(str(error)) from error
             return self._endpoint
+
+    def app_id(self) -> str | None:
+        """The Spark application that this command writes by."""
+        handle = self.pool.borrow(lambda sql: None)
+        try:
+            handle.execute("set spark.app.id")
+            rows = handle.fetchall()
+        finally:
+            handle.close()
+        return str(rows[0][1]) if rows else None
+
+    def query_types(self, sql: str) -> list[tuple[str, str]]:
+        """Name and type of a query's columns."""
+        # The Thrift protocol says ARRAY_TYPE of every array; contracts compare full types.
+        _, cursor = self.add_select_query(f"describe query {sql}")
+        return [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
+
+    def rows_of(self, statement: str) -> Sequence[Sequence[Any]]:
+        """The rows that a statement returns in the session of this thread."""
+        with self.exception_handler(statement):
+            cursor = self.get_thread_connection().handle.cursor()
+            cursor.execute(statement)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
         """A new session for SQL, with these settings."""

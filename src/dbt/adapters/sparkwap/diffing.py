@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.alerting import project
-from dbt.adapters.sparkwap.erasing import REACHED_TYPES, rows_of
-from dbt.adapters.sparkwap.facts import BUILT_TYPES
+from dbt.adapters.sparkwap.erasing import REACHED_TYPES
+from dbt.adapters.sparkwap.manifest import BUILT_TYPES
 from sparkwap.core.personal import Hidden
-from sparkwap.diff.operation import Request, deliver
+from sparkwap.diff.operation import Diff, deliver
 from sparkwap.diff.work import Differ
 
 if TYPE_CHECKING:
-    from dbt.adapters.sparkwap.impl import SparkWapAdapter
+    from dbt.adapters.sparkwap.command import DbtCommand
 
 Identifier = tuple[str, str]
 
 
-def diff(adapter: SparkWapAdapter, arguments: Mapping[str, Any]) -> list[str]:
+def diff(command: DbtCommand, request: Diff) -> list[str]:
     """Run ``wap_diff``; returns the lines to print.
 
-    :raises SparkwapError: the arguments are wrong, or tables could not be compared.
+    :raises SparkwapError: tables could not be compared.
     """
-    settings = adapter._settings()
-    request = Request.of(arguments, settings.branch)
-    manifest = adapter.get_macro_resolver()
-    hidden = Hidden.of_project(project(adapter), tables(manifest), settings.diff_hide)
+    manifest = command.dbt_manifest()
+    hidden = Hidden.of_project(project(command), tables(manifest), command.settings.diff_hide)
     differ = Differ(
-        adapter.lake,
-        lambda statement: rows_of(adapter, statement),
+        command.lake,
+        lambda statement: command.connections.rows_of(statement),
         keys=keys(manifest),
         hidden=hidden,
         sample=request.sample,

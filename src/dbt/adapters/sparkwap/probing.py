@@ -16,7 +16,7 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import LedgerRows
-from sparkwap.catalog.rest import RestTables
+from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.gate.doctor import Atomicity, Facts
@@ -222,10 +222,10 @@ def _server(creds: SparkWapCredentials) -> str:
 
 
 def _atomicity(lake: Lake) -> Atomicity:
-    rows = lake.store.rows
+    rows = lake.store.backend
     if rows.atomic:
         return "transaction"
-    together = isinstance(rows, RestTables) and rows.multi_table
+    together = isinstance(rows, RestBackend) and rows.multi_table
     return "journal, together" if together else "journal, one by one"
 
 

@@ -8,13 +8,20 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from dbt.adapters.base.meta import available
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
+from dbt.adapters.sparkwap.statements import Statements
 from sparkwap.core.errors import SparkwapError
+from sparkwap.core.node import Node, building
 from sparkwap.core.redaction import redact
 from sparkwap.core.sqllex import relation_names
 
@@ -23,6 +30,55 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 ACCEPTED = "a Spark, pandas, pandas-on-Spark or Arrow frame"
+
+
+class PythonModels:
+    """The Python models of a command.
+
+    Args:
+        runs: The command's run.
+        placement: Tells what is published.
+        statements: Checks and records what a model asks.
+    """
+
+    def __init__(self, runs: CommandRun, placement: Placement, statements: Statements) -> None:
+        self._runs = runs
+        self._statements = statements
+        self._command = runs.command
+        self._placement = placement
+
+    @available.parse(lambda *a, **k: "")
+    def python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
+        """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
+        run = self._runs.current()
+        if run is not None:
+            run.trail.named(str(model["unique_id"]), named_in(code))
+        session = self._command.connections.connect_session()
+        session.gatekeeper.check = partial(
+            self._statements.check_request, reader=str(model["unique_id"])
+        )
+        # PySpark's annotations are those of a classic session.
+        spark = cast("SparkSession", session)
+        with building(self._node(model)):
+            frame = model_frame(spark, model, code, self._command.project_root)
+        frame.createOrReplaceTempView(name)
+
+    def _node(self, model: Mapping[str, Any]) -> Node:
+        """What a Python model may know of itself; see :mod:`sparkwap.core.node`."""
+        run, node_id = self._runs.current(), str(model["unique_id"])
+        return Node(
+            node_id=node_id,
+            meta=model["config"].get("meta") or {},
+            parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
+            run_id=self._command.run_id,
+            meta_of=self._command.manifest.meta,
+            tell=lambda notice: run.told.tell(node_id, notice) if run else None,
+            published=lambda: self._placement.published_name((model["schema"], model["alias"])),
+            replay=self._command.as_of is not None,
+            settings=self._command.environment,
+            project=Path(self._command.project_root),
+            target_folder=self._command.target_path,
+        )
 
 
 def model_frame(

@@ -15,9 +15,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.relation import ComponentName
 from dbt.adapters.spark.relation import SparkRelation
 
+from sparkwap.catalog import Identifier
 from sparkwap.core.sqltext import quote
 from sparkwap.runs import overlay
 
@@ -36,6 +38,11 @@ def as_of(snapshot_id: int) -> str:
 def is_as_of(name: str) -> bool:
     """Whether a rendered relation is read at a snapshot, so that it is no plain name."""
     return _AS_OF.search(name) is not None
+
+
+def identifier_of(relation: BaseRelation) -> Identifier:
+    """Schema and name that a relation is published under."""
+    return str(relation.schema), str(relation.identifier)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

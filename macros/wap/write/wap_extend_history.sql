@@ -1,0 +1,18 @@
+{#-
+    Bring a history up to its log, see src/sparkwap/cdc/history/extend.py. A run that failed may have
+    left temporary tables of its own in the session.
+-#}
+{% macro wap_extend_history(relation, build, on_schema_change) %}
+    {%- set marks = build.marks(relation) -%}
+    {%- set shape = wap_temporary_view(relation, build.shape()) -%}
+    {%- set columns = wap_place_increment(relation, shape, on_schema_change, widen=true) -%}
+    {%- set stage = relation.identifier ~ "_" ~ invocation_id[:8] ~ "_" -%}
+    {%- set extension = build.extension(relation, columns, marks, stage) -%}
+    {%- set merge = extension.merge_sql() -%}
+    {%- if merge -%}
+        {%- call statement("main") -%}{{ merge }}{%- endcall -%}
+    {%- else -%}
+        {%- do store_raw_result("main", message="OK", code="OK", rows_affected="-1") -%}
+    {%- endif -%}
+    {%- do extension.drop() -%}
+{% endmacro %}

@@ -1,0 +1,266 @@
+"""The dbt command that the adapter works for: its flags, settings, lake and manifest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+from dbt.flags import get_flags
+from dbt_common.events.functions import fire_event
+from dbt_common.events.types import Note
+from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.invocation import get_invocation_id
+
+from dbt.adapters.sparkwap import rebase
+from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.run_results import to_retry
+from sparkwap.core import next_command, steplog
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.redaction import redact
+from sparkwap.gate.settings import GateSettings, from_environment, of_one_call
+from sparkwap.ledger import manifests
+from sparkwap.runs import replay
+from sparkwap.runs.state import RESULTS, LastRun, run_of
+
+# What reaches the catalog (PyIceberg, PyArrow, SQLAlchemy) is imported where it is first used: it
+# takes a second, and `dbt parse`, `dbt ls` and the like have no use for it.
+if TYPE_CHECKING:
+    from sparkwap.publish.lake import Lake
+
+RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
+"""Commands that write or audit, and so open a run. All others read ``main``, or the branch that
+``wap_branch`` names."""
+_LOOKING = frozenset({"show", "compile"})
+"""Commands that compile nodes and open no run."""
+_DBTS_CLOCK = len("12:34:56  ")
+_NARROWEST = 40
+
+
+class DbtCommand:
+    """One dbt command.
+
+    Args:
+        config: dbt's configuration of the command.
+        connections: The adapter's connections.
+        dbt_manifest: Returns dbt's manifest; None before dbt has read it.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        connections: SparkWapConnectionManager,
+        dbt_manifest: Callable[[], Any],
+    ) -> None:
+        self.config = config
+        self.connections = connections
+        self.dbt_manifest = dbt_manifest
+        logs = getattr(get_flags(), "LOG_PATH", None)
+        if logs:  # dbt's log has the code of models, and what Spark says of their rows
+            steplog.make_private(Path(str(logs)), "dbt.log*")
+        # To its adapter a retry looks like the command that it repeats.
+        context = click.get_current_context(silent=True)
+        self.is_retry = context is not None and context.info_name == "retry"
+        self.calls: manifests.Calls | None = None
+        """The macros that nodes call, as far as dbt knew before it ran the first one."""
+        self._lock = threading.RLock()
+        self._lake: Lake | None = None
+
+    # -- what dbt was told -----------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``build``, ``test``, ...; empty for `dbt debug`, which has a profile only."""
+        args = getattr(self.config, "args", None)
+        return str(getattr(args, "which", "") or getattr(args, "WHICH", ""))
+
+    @property
+    def opens_run(self) -> bool:
+        return self.name in RUN_COMMANDS
+
+    @property
+    def run_id(self) -> str:
+        """dbt's invocation id."""
+        return get_invocation_id()
+
+    @property
+    def credentials(self) -> SparkWapCredentials:
+        return cast(SparkWapCredentials, self.config.credentials)
+
+    @property
+    def project_name(self) -> str:
+        return str(getattr(self.config, "project_name", ""))
+
+    @property
+    def project_root(self) -> str:
+        return str(getattr(self.config, "project_root", "."))
+
+    @property
+    def target_name(self) -> str:
+        return str(getattr(self.config, "target_name", ""))
+
+    @property
+    def target_path(self) -> Path:
+        return Path(self.project_root) / str(getattr(self.config, "target_path", "target"))
+
+    @property
+    def given_vars(self) -> Mapping[str, Any]:
+        """The vars of the command line."""
+        return getattr(self.config, "cli_vars", None) or {}
+
+    @property
+    def part(self) -> Literal["empty", "sample"] | None:
+        """Whether dbt was told to read no rows (``--empty``), or a part of them (``--sample``)."""
+        args = getattr(self.config, "args", None)
+        if getattr(args, "EMPTY", False):
+            return "empty"
+        return "sample" if getattr(args, "SAMPLE", None) is not None else None
+
+    # -- the gate's settings ---------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> GateSettings:
+        """The gate's settings: vars of the project, then those of the command line."""
+        variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
+        # A mapping holds the vars of the package that its key names, but for the one of ours.
+        scoped = {
+            k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
+        }
+        own = variables.get(self.project_name, {})
+        given = {**from_environment(self.environment), **self.given_vars}
+        settings = GateSettings.from_vars({**scoped, **own, **given})
+        if given.get(replay.VARIABLE) and "wap_publish" not in given:
+            # An earlier state must not come to readers because nobody thought of them.
+            settings = replace(settings, publish="never")
+        rebuilt = rebase.rebuilt_branch()
+        return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that are settings of this call.
+
+        dbt retries with the vars of the run that failed, and knows nothing of its environment.
+        """
+        before = self.retried.settings if self.retried else {}
+        return {**before, **of_one_call(os.environ)}
+
+    @property
+    def as_of(self) -> replay.Replay | None:
+        """The moment that this invocation reads as of; None for the present.
+
+        Of the command line only: a project that has a var of that name means something else by it.
+        """
+        with self._lock:
+            return self._as_of
+
+    @cached_property
+    def _as_of(self) -> replay.Replay | None:
+        wanted = replay.asked(self.given_vars.get(replay.VARIABLE), datetime.now(UTC))
+        if wanted is None:
+            return None
+        args = getattr(self.config, "args", None)
+        if self.name == "clone" or getattr(args, "defer", False) or getattr(args, "DEFER", 0):
+            raise ConfigError(
+                f"{replay.VARIABLE} cannot go with `dbt clone` or --defer, whose tables belong to "
+                "another state of the project. Nothing was run. Leave one of the two out."
+            )
+        rows = self.lake.ledger.rows("publishes")
+        moment = replay.named(wanted, rows) if isinstance(wanted, str) else wanted
+        return replay.Replay(moment, self.lake.histories, replay.changes(rows))
+
+    def require_no_replay(self) -> None:
+        """Refuse a replay of what only looks: it opens no run, and would read the present."""
+        if self.name in _LOOKING and self.given_vars.get(replay.VARIABLE):
+            raise DbtRuntimeError(
+                f"`dbt {self.name}` reads the present, whatever {replay.VARIABLE} says, so "
+                f"nothing was run. To look at a replay: dbt build --vars '{replay.VARIABLE}: ...', "
+                f"then {next_command.dbt(self.name, branch='<its branch>')}."
+            )
+
+    # -- `dbt retry` -----------------------------------------------------------------------------
+
+    @property
+    def retried_results(self) -> Path:
+        """The record that `dbt retry` repeats."""
+        folder = Path(getattr(self.config.args, "state", None) or self.target_path)
+        return Path(self.project_root) / folder / RESULTS
+
+    @cached_property
+    def to_retry(self) -> list[str]:
+        """The nodes that `dbt retry` repeats; first asked before the record is written over."""
+        return to_retry(self.retried_results)
+
+    @cached_property
+    def retried(self) -> LastRun | None:
+        """The run that `dbt retry` repeats, if it is the last one here."""
+        last = LastRun.read(self.target_path) if self.is_retry else None
+        return last if last and last.run_id == run_of(self.retried_results) else None
+
+    # -- the lake and the manifest ---------------------------------------------------------------
+
+    @property
+    def lake(self) -> Lake:
+        """The lake's catalog, reached without Spark."""
+        from sparkwap.publish.lake import Lake
+
+        with self._lock:
+            if self._lake is None:
+                if self.credentials.embedded:
+                    # The server lays the lake out when it starts for the first time.
+                    self.connections.endpoint()
+                settings = self.credentials.catalog_settings(self.project_root)
+                self._lake = Lake(self.credentials.catalog_name, settings)
+            return self._lake
+
+    @lake.setter
+    def lake(self, lake: Lake) -> None:
+        self._lake = lake
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return self.read_manifest()
+
+    def read_manifest(self) -> Manifest:
+        """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
+        return Manifest(self.dbt_manifest(), self.given_vars, self.settings.varying, self.config)
+
+    def packed_manifest(self) -> manifests.Packed:
+        """The project's code, as the ledger keeps it."""
+        content = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        return manifests.pack(content, calls=self.calls)
+
+
+@contextmanager
+def as_dbt_error() -> Iterator[None]:
+    """dbt prints the message of its own errors; any other is a traceback to its reader."""
+    try:
+        yield
+    except SparkwapError as error:
+        raise DbtRuntimeError(str(error)) from error
+
+
+def tell(lines: list[str]) -> None:
+    """Print a summary where no macro can: without the name of an adapter before each line."""
+    for line in lines:
+        fire_event(Note(msg=redact(line)))
+
+
+def width() -> int | None:
+    """The columns that dbt leaves to a line of the terminal; None where there is no terminal."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return max(columns - _DBTS_CLOCK, _NARROWEST) if columns else None
+
+
+def tells_next() -> bool:
+    """Whether the summary says what comes next; else the command does so that has called dbt."""
+    return os.environ.get(next_command.VARIABLE) != next_command.OFF

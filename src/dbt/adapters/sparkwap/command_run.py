@@ -1,0 +1,303 @@
+"""The run of a dbt command: opened at the first question for it, until the gate has closed it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt import selected_resources
+from dbt.adapters.sparkwap import manifest, rebase
+from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error, tell
+from dbt.adapters.sparkwap.run_results import write_unfinished
+from dbt.adapters.sparkwap.sessions import base_settings, logger
+from sparkwap.catalog import Identifier, TableState, lease
+from sparkwap.core import names, steplog, steps
+from sparkwap.core.steps import reached
+from sparkwap.runs import overlay, state
+from sparkwap.runs.state import RESULTS, GoingOn, LastRun, RetryRecord, run_of
+
+if TYPE_CHECKING:
+    from dbt.adapters.sparkwap.alerting import RunAlerts
+    from sparkwap.runs.run import Run
+
+
+class CommandRun:
+    """The run of one dbt command, and what the command reads where it opens none.
+
+    Attributes:
+        command: The command.
+        active: The run while it is open.
+        closed: The run that the gate has decided: hooks of other packages may come after its own.
+        refusal: Why no statement is sent any more; None while statements are sent.
+        opened_by_hook: Whether the hook has opened the run that closes it.
+        went_on: Whether the run goes on with the branch of an earlier command.
+        alerts: Who is told of the run; None where nobody wants to be.
+        log: The structured log; None where there is none.
+        on_step: Called with each step that the run reaches.
+    """
+
+    def __init__(self, command: DbtCommand) -> None:
+        self.command = command
+        self.active: Run | None = None
+        self.closed: Run | None = None
+        self.refusal: str | None = None
+        self.opened_by_hook = False
+        self.went_on = False
+        self.alerts: RunAlerts | None = None
+        self.log: steplog.StepLog | None = None
+        self.on_step: Callable[[steps.Step, Mapping[str, Any]], None] = lambda step, about: None
+        self._lock = threading.RLock()
+        self._settled = False
+        self._lease: lease.Holding | None = None
+        self._end_listening: Callable[[], None] = lambda: None
+        self._read_branch_known = False
+        self._retry_record = None if command.opens_run else RetryRecord(command.target_path)
+        overlay.activate(None)
+
+    def current(self) -> Run | None:
+        """The run of this command; None for commands that only read."""
+        with self._lock:
+            if self.active is None and not self._settled and self.command.opens_run:
+                with as_dbt_error():
+                    self.active = self._open()
+            return self.active
+
+    # -- what the command reads ------------------------------------------------------------------
+
+    def session_settings(self) -> Mapping[str, str]:
+        """The settings of every Spark session of this command."""
+        creds = self.command.credentials
+        settings = base_settings(creds.catalog_name, creds.server_side_parameters)
+        if self.closed is not None:  # what comes now sees what readers see
+            return settings
+        run = self.current()
+        branch = run.branch if run else self.read_branch()
+        if branch:
+            settings["spark.wap.branch"] = branch
+        if run:
+            # Underscores only: SET cuts a key off at a hyphen.
+            settings["spark.sql.iceberg.snapshot-property.wap_run"] = run.run_id
+        return settings
+
+    def read_branch(self) -> str | None:
+        """The branch that a reading command looks at, with its side schemas.
+
+        A name that is no branch would show `main` in silence.
+        """
+        branch = self.command.settings.branch
+        if branch and not self._read_branch_known:
+            from sparkwap.runs.candidates import overlay_of
+
+            lake = self.command.lake
+            found = sorted(one.branch for one in lake.branches.all())
+            if branch not in found:
+                raise DbtRuntimeError(
+                    f"There is no open audit branch '{branch}' (wap_branch), so nothing was read. "
+                    f"Open: {', '.join(found) or 'none'}. Without wap_branch, main is read."
+                )
+            overlay.activate(overlay_of(lake, branch))
+            self._read_branch_known = True
+        return branch
+
+    def overlay(self) -> overlay.Overlay:
+        """Where the tables are that this command reads under their published names."""
+        if self.current() is None:
+            self.read_branch()
+        return overlay.active()
+
+    def state(self, identifier: Identifier) -> TableState | None:
+        """The state of the table or view that a name means in this command."""
+        schema, name = identifier
+        return self.command.lake.state((self.overlay().schema_of(schema, name), name))
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _open(self) -> Run:
+        from dbt.adapters.sparkwap.alerting import RunAlerts
+        from sparkwap.runs.run import Run
+        from sparkwap.runs.types import Invocation
+
+        command, settings = self.command, self.command.settings
+        lake, dbt_manifest = command.lake, command.dbt_manifest()
+        tables = manifest.tables(dbt_manifest)
+        names.require_own(tables, lake.alike(tables))
+        self.start_log()
+        # First of all: what follows asks the ledger what is published.
+        for line in lake.publishing.recover():
+            logger.info(line)
+        # Now, as no node was run yet: dbt adds to this what nodes call when they are.
+        command.calls = manifest.calls(dbt_manifest)
+        rebuilt = rebase.rebuilt_branch()
+        going_on, moment = self._going_on(), command.as_of
+        branch = self._take_branch(going_on)
+        if branch is None:
+            # Another command here has asked at the same moment, and was first.
+            going_on = GoingOn(gone=going_on.gone)
+            branch = self._own_branch()
+            self._lease = self._hold(branch)
+        self.went_on = going_on.run is not None
+        run = Run(
+            lake,
+            Invocation(
+                run_id=command.run_id,
+                branch=branch,
+                settings=settings,
+                command=command.name,
+                project=command.project_name,
+                target_name=command.target_name,
+                rebuild_of=None if rebuilt is None else rebuilt[1],
+                # A retried test has vars too, but they need not be those of the build.
+                repeats=command.is_retry and command.name != "test",
+                part=command.part,
+                replay=moment,
+            ),
+            # A clone copies tables, whatever code has made them.
+            manifest=None if command.name == "clone" else command.packed_manifest,
+            stands=lambda node_id: command.manifest.table(node_id),
+        )
+        if settings.alerts.routes and rebuilt is None:
+            # What a rebuild came to is told by the run that it belongs to.
+            self.alerts = RunAlerts(command, run)
+        if not names.is_run_branch(run.branch):
+            lake.branches.require_own(tables | manifest.source_tables(dbt_manifest), run.branch)
+        run.warm_up()
+        run.candidates.load_side_schemas()
+        run.candidates.find_candidates()
+        # Before the first session of the run is opened.
+        run.watch_main(
+            tables,
+            app_id=command.connections.app_id,
+            same_clock=command.credentials is not None and command.credentials.embedded,
+        )
+        self._end_listening = steps.listen(self.on_step)
+        overlay.activate(run.candidates.overlay)
+        reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
+        self.record(run, "open", going_on.gone)
+        if going_on.line is not None:
+            tell([going_on.line])
+        return run
+
+    def _going_on(self) -> GoingOn:
+        """Which branch of an earlier command this one goes on with by itself."""
+        command, settings = self.command, self.command.settings
+        if settings.branch is not None or command.is_retry or command.name == "clone":
+            return GoingOn()
+        runs = LastRun.waiting(command.target_path, command.target_name)
+        if not runs or command.as_of is not None:
+            return GoingOn()
+        return state.going_on(
+            command.lake,
+            runs,
+            time.time(),
+            command=command.name,
+            publish=settings.publish,
+            selected=selected_resources.SELECTED_RESOURCES,
+            known=lambda: command.manifest.known(),
+        )
+
+    def _take_branch(self, going_on: GoingOn) -> str | None:
+        """Hold the branch of the run; None if it is that of an earlier one, and was just taken."""
+        branch = going_on.run.branch if going_on.run else self._own_branch()
+        self._lease = self._hold(branch)
+        if going_on.run and lease.taken_before(self.command.lake.leases, self._lease.lease):
+            self._lease.release()
+            return None
+        return branch
+
+    def _own_branch(self) -> str:
+        """The audit branch: the user's, that of the run that is retried, or one of its own."""
+        command, named = self.command, self.command.settings.branch
+        if command.is_retry:
+            results = command.retried_results
+            retried, last = run_of(results), command.retried
+            ledger = command.lake.ledger
+            # Whoever named the branch: a publish of that run would be made twice.
+            if last is not None and (last.outcome == "open" or state.is_unfinished(results)):
+                state.require_unpublished(ledger, last)
+            if named is None and retried is not None:
+                # It may have gone on with the branch of an earlier one.
+                closed = [] if last else ledger.of_run("runs", retried)
+                found = [last.branch] if last else [str(row["branch"]) for row in closed]
+                return found[-1] if found else names.audit_branch(retried, None)
+        return names.audit_branch(command.run_id, named)
+
+    def _hold(self, branch: str) -> lease.Holding:
+        command = self.command
+        return lease.hold(
+            command.lake.leases, run_id=command.run_id, branch=branch, command=command.name
+        )
+
+    def start_log(self) -> None:
+        """Write the structured log from here on, where the project wants one."""
+        wanted = self.command.settings.log
+        if self.log is None and wanted != "none":
+            to_dbt = wanted == "dbt"
+            write = logger.info if to_dbt else steplog.to_file(self.command.target_path)
+            self.log = steplog.StepLog(write, self.command.run_id).start()
+
+    # -- on record -------------------------------------------------------------------------------
+
+    def record(
+        self,
+        run: Run,
+        outcome: Literal["open", "closed", "held", "rejected"],
+        gone: Collection[str] = (),
+    ) -> None:
+        """Put the run on record for the commands that come next."""
+        LastRun(
+            run.run_id,
+            run.branch,
+            outcome,
+            command=self.command.name,
+            target=self.command.target_name,
+            at=time.time(),
+            publish="replay" if run.replay else run.settings.publish,
+            settings=self.command.environment,
+        ).write(self.command.target_path, gone)
+
+    def record_unfinished(self) -> None:
+        """Let `dbt retry` find this run, should it not come to its end."""
+        command = self.command
+        try:
+            selected = (
+                command.to_retry if command.is_retry else selected_resources.SELECTED_RESOURCES
+            )
+            write_unfinished(command.target_path / RESULTS, command.dbt_manifest(), selected)
+        except Exception as error:
+            # A convenience: the branch can be named by hand, too.
+            logger.debug(f"no record of the open run was written: {error}")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def leave(self, run: Run) -> None:
+        """The gate has decided: hooks of other packages that come now read and write main.
+
+        On the audit branch, of which nothing is published any more, their rows would be lost.
+        """
+        self.end()
+        self.closed = run
+        self.command.connections.pool.renew()
+
+    def end(self) -> None:
+        """Give the branch back; no other run is opened."""
+        with self._lock:
+            self._settled = True
+            self.active = None
+            held, self._lease = self._lease, None
+            self._end_listening()
+            overlay.activate(None)
+        if held is not None:
+            held.release()
+
+    def cleanup(self) -> None:
+        """dbt closes its connections: what comes later in this process reads main."""
+        self.closed = None
+        self.end()
+        if self.log is not None:
+            self.log.stop()
+        if self._retry_record is not None:
+            self._retry_record.put_back(self.command.run_id)

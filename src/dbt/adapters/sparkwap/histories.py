@@ -1,0 +1,103 @@
+"""What the macros of histories and of typed columns ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from dbt.adapters.base.column import Column
+from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
+
+from dbt.adapters.sparkwap.command import as_dbt_error
+from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.placement import Placement
+from sparkwap.cdc import history
+from sparkwap.cdc.widening import Widening
+from sparkwap.landing.sql import plain_cast
+
+Describe = Callable[[BaseRelation], Iterable[Column]]
+
+
+class Histories:
+    """Histories and typed columns, as macros ask for them.
+
+    Args:
+        connections: The adapter's connections.
+        placement: Keeps what a build has to tell.
+        describe: The columns of a table.
+    """
+
+    def __init__(
+        self, connections: SparkWapConnectionManager, placement: Placement, describe: Describe
+    ) -> None:
+        self._connections, self._placement = connections, placement
+        self._describe = describe
+
+    @available.parse(lambda *a, **k: None)
+    def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.Build:
+        """What builds a model with ``materialized: scd2``.
+
+        Args:
+            model: dbt's node.
+            sql: The model's query.
+            restate: The var `scd2_restate`.
+        """
+        types = dict(self._connections.query_types(sql))
+        with as_dbt_error():
+            settings = history.read_settings(model["name"], model["config"], sql, types)
+            keys = history.restated(model["name"], restate)
+        return history.Build(settings, keys, self._first_row)
+
+    @available.parse(lambda model, columns, *a, **k: columns)
+    def widened_events(
+        self,
+        model: Mapping[str, Any],
+        columns: Mapping[str, str],
+        table: BaseRelation | None,
+        log: Any,
+        restate: Any,
+    ) -> dict[str, str]:
+        """The columns of a history's events, with the wider types that values of the log need.
+
+        Args:
+            model: dbt's node.
+            columns: SQL by name.
+            table: The history; None if it is built anew.
+            log: The log.
+            restate: The var `scd2_restate`.
+        """
+        casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
+        with as_dbt_error():
+            anew = table is None or history.restated(model["name"], restate)
+        seen = None if anew else str(table)
+        return self._widening(model, table).events(columns, casts, str(log), seen)
+
+    @available.parse(lambda model, columns, *a, **k: columns)
+    def widened_types(
+        self,
+        model: Mapping[str, Any],
+        columns: Mapping[str, str | None],
+        table: BaseRelation | None,
+        state: Any,
+    ) -> dict[str, str | None]:
+        """The columns of `typed_columns`, with the wider types that values of the state need.
+
+        Args:
+            model: dbt's node.
+            columns: Types by source column.
+            table: The model's table; None if there is none.
+            state: The table with the values.
+        """
+        return self._widening(model, table).typed(columns, str(state))
+
+    def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:
+        columns = self._describe(table) if table else []
+        tell = partial(self._placement.tell, model["unique_id"])
+        return Widening({c.name: c.dtype for c in columns}, self._first_row, tell)
+
+    def _first_row(self, sql: str) -> list[Any]:
+        """Send a statement; the first row of its result, empty where there is none."""
+        _, table = self._connections.execute(sql, fetch=True)
+        return list(table.rows[0].values()) if table.rows else []

@@ -1,0 +1,235 @@
+"""The hooks of every project: the run is opened, and the gate closes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.base.meta import available
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap import rebase, run_results
+from dbt.adapters.sparkwap.command import as_dbt_error, tell, tells_next, width
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.sessions import logger
+from sparkwap.core import steps
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.steps import reached
+from sparkwap.gate import summary
+from sparkwap.runs import replay
+from sparkwap.runs.state import UNFINISHED
+
+if TYPE_CHECKING:
+    from sparkwap.runs.rebuilding import Ended
+    from sparkwap.runs.run import Run
+    from sparkwap.runs.types import Closing, NodeFact
+
+_REFUSAL = "Not everything was published; the reasons stand above."
+
+
+class RunHooks:
+    """Opens and closes the run of a command.
+
+    Args:
+        runs: The command's run.
+    """
+
+    def __init__(self, runs: CommandRun) -> None:
+        self._runs = runs
+        self._command = runs.command
+
+    # -- on-run-start ----------------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: None)
+    def open_run(self, selected: Sequence[str] = ()) -> str | None:
+        """Open the run of this invocation; returns its audit branch.
+
+        Args:
+            selected: Ids of the nodes and tests that it was told to run.
+        """
+        run = self._runs.current()
+        if run is None:
+            return None
+        if run.replay is not None:
+            self._pin(run, selected)
+        self._runs.record_unfinished()
+        self._runs.opened_by_hook = True
+        reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
+        return run.branch
+
+    def _pin(self, run: Run, selected: Sequence[str]) -> None:
+        """Resolve what a replay reads and does not build, before anything is written."""
+        manifest = self._command.manifest
+        try:
+            with as_dbt_error():
+                replay.require(manifest.not_replayable(selected))
+                run.pin(manifest.outside(selected))
+        except DbtRuntimeError:
+            # There is nothing on its branch that a later command could go on with.
+            self._runs.record(run, "closed")
+            raise
+
+    @available.parse(lambda *a, **k: False)
+    def is_replay(self) -> bool:
+        """Whether this invocation reads as of an earlier moment."""
+        with as_dbt_error():
+            return self._command.as_of is not None
+
+    @available.parse(lambda *a, **k: "current_timestamp()")
+    def now(self) -> str:
+        """The present as SQL, in a replay its moment."""
+        with as_dbt_error():
+            moment = self._command.as_of
+        return "current_timestamp()" if moment is None else replay.literal(moment.moment.at)
+
+    # -- on-run-end ------------------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: {})
+    def close_run(self, results: Iterable[Any]) -> dict[str, Any]:
+        """Let the gate decide and publish.
+
+        Returns:
+            ``lines`` to print and ``failed``, whether dbt has to be told that the run failed.
+        """
+        from sparkwap.runs import rebuilding
+
+        run = self._runs.current()
+        if run is None:
+            return {"lines": [], "failed": False}
+        results, manifest = list(results), self._command.read_manifest()
+        nodes = manifest.nodes(results)
+        try:
+            closing = self._closed(run, manifest, nodes, results)
+        except Exception as error:
+            # dbt knows of nothing wrong with them, and a retry would pass them by.
+            unfinished = {node.node_id: UNFINISHED for node in nodes}
+            run_results.mark_rejected(results, unfinished, manifest.tests())
+            told = _not_closed(error, run.branch)
+            if self._runs.alerts is not None:
+                self._runs.alerts.broke_down(told, list(unfinished))
+            raise DbtRuntimeError(told) from error
+        finally:
+            self._runs.leave(run)
+        if closing.rebuild is not None:
+            closing = self._build_again(run, closing, manifest)
+        self._log_verdicts(run, closing)
+        about = {"run_id": run.run_id, "branch": run.branch}
+        reached(steps.RECORDING, **about)
+        self._runs.record(run, closing.left)
+        reached(steps.RECORDED, **about)
+        skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
+        reached(steps.MARKED, **about)
+        remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
+        audited_again = run_results.audited_again(skipped)
+        remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
+        lines = summary.lines(
+            closing, **about, remarks=remarks, width=width(), next_steps=tells_next()
+        )
+        if self._runs.alerts is not None:
+            lines += self._runs.alerts.closed(closing, manifest, results)
+        return {"lines": [*lines, *self._swept(run)], "failed": self._fail(closing, results)}
+
+    def _closed(
+        self, run: Run, manifest: Manifest, nodes: Sequence[NodeFact], results: Sequence[Any]
+    ) -> Closing:
+        selected = {result.node.unique_id for result in results}
+        args = self._command.config.args
+        deferred = run_results.deferred(self._command.dbt_manifest(), args, selected)
+        return run.close(
+            nodes,
+            manifest.tests(),
+            manifest.seen(results, deferred),
+            manifest.known(),
+            varied=manifest.inputs.varied,
+        )
+
+    def _build_again(self, run: Run, closing: Closing, manifest: Manifest) -> Closing:
+        """Follow main, which moved away under the run."""
+        from sparkwap.runs import rebuilding
+
+        def build(node_ids: tuple[str, ...], limit: float | None) -> Ended:
+            return rebase.build(
+                self._command.config,
+                [manifest.selector(node_id) for node_id in node_ids],
+                branch=run.branch,
+                run_id=run.run_id,
+                target_path=self._command.target_path,
+                limit=limit,
+                settings=self._command.environment,
+            )
+
+        with as_dbt_error():
+            return rebuilding.follow(run, closing, build, logger.info)
+
+    def _log_verdicts(self, run: Run, closing: Closing) -> None:
+        log = self._runs.log
+        if log is None:
+            return
+        for node in closing.nodes:
+            verdict = closing.decision.verdicts[node.node_id]
+            refused = verdict.outcome == "published" and closing.refused is not None
+            log.tell(
+                "refused" if refused else verdict.outcome,
+                run_id=run.run_id,
+                branch=run.branch,
+                table=node.name,
+                node_id=node.node_id,
+                reason=closing.refused if refused else "; ".join(verdict.reasons) or None,
+            )
+
+    def _swept(self, run: Run) -> list[str]:
+        """Sweep after a run, where the project wants it; a run never fails by it."""
+        if run.settings.sweep == "never":
+            return []
+        # Here, as it brings PyArrow along, which most commands do not need.
+        from sparkwap.maintenance.sweeper import end_of_run
+
+        return end_of_run(self._command.lake, run.run_id, run.settings)
+
+    def _fail(self, closing: Closing, results: Sequence[Any]) -> bool:
+        """Whether dbt takes for a success what the gate did not publish.
+
+        An exception in an on-run-end hook is a keyboard interrupt to dbt, but a statement of the
+        hook that fails is an error of that hook, and exit code 1: the hook sends one.
+        """
+        failed = closing.refused is not None or closing.decision.failed
+        if not failed or run_results.dbt_failed(results):
+            return False
+        self._runs.refusal = _REFUSAL
+        return True
+
+    # -- where no hook was called ----------------------------------------------------------------
+
+    def before_cleanup(self) -> None:
+        """Close the run of `dbt clone`, which calls no hooks; tell of a run that is still open."""
+        run, interrupted = self._runs.active, sys.exc_info()[0] is not None
+        if run is not None and self._command.name == "clone" and not interrupted:
+            self._publish_copies(run)
+        if run is not None and interrupted:
+            # dbt's own record is of the nodes that have run, and knows no others.
+            self._runs.record_unfinished()
+        elif run is not None and self._runs.opened_by_hook:
+            caught = [one.told for one in run.caught_on_main()]
+            tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
+
+    def _publish_copies(self, run: Run) -> None:
+        with as_dbt_error():
+            manifest = self._command.manifest
+            closing = run.close_copies(manifest.tests(), manifest.known())
+        self._runs.record(run, closing.left)
+        tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
+        if closing.refused:
+            raise DbtRuntimeError(closing.refused)
+
+
+def _not_closed(error: Exception, branch: str) -> str:
+    """What is told when the gate could not come to its end; its own errors say it themselves."""
+    if isinstance(error, SparkwapError):
+        return str(error)
+    return (
+        f"The gate broke down when it closed the run ({type(error).__name__}: {error}). All tables "
+        f"of the run are published or none, and what is not is on branch {branch}. `dbt "
+        "run-operation wap_status` shows which; `dbt retry` looks, and does nothing twice."
+    )

@@ -1,0 +1,138 @@
+"""Nodes, tests and hooks, as they begin and end: the run begins what they build, the net looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.base.relation import BaseRelation
+from dbt.flags import get_flags
+
+from dbt.adapters.sparkwap.command import as_dbt_error
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.manifest import BUILT_TYPES, READING_TYPES, TEST_TYPES
+from dbt.adapters.sparkwap.relation import identifier_of
+from dbt.adapters.sparkwap.run_results import all_batches
+from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.statements import Statements
+from sparkwap.core import next_command, steps
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.steps import reached
+
+if TYPE_CHECKING:
+    from sparkwap.runs.run import Run
+
+_BEGUN_ANEW = (
+    "built anew from main: what it reads was built anew on the branch, so what earlier commands "
+    "have added to it there is not kept"
+)
+
+
+class Nodes:
+    """The nodes, tests and hooks of a command.
+
+    Args:
+        runs: The command's run.
+        statements: The guard and the net around its statements.
+    """
+
+    def __init__(self, runs: CommandRun, statements: Statements) -> None:
+        self._runs = runs
+        self._command = runs.command
+        self._at_work = statements.at_work
+
+    @contextmanager
+    def main_checked(self, node: Any) -> Iterator[None]:
+        """Look at `main` when a node, test or hook has done what it does."""
+        self._at_work.node_id = getattr(node, "unique_id", None)
+        try:
+            yield
+        finally:
+            run = self._runs.active
+            main = run.main if run is not None else None
+            if main is not None:
+                main.answered()
+                try:
+                    main.check()
+                except SparkwapError as error:
+                    # Closing the run looks again, and ends with this if it comes to stay.
+                    logger.debug(f"main was not looked at: {error}")
+            self._at_work.node_id = None
+
+    def begin(self, node: Any) -> bool:
+        """Begin a node, test or hook.
+
+        Returns:
+            Whether the run has put the table of the node back to what ``main`` has.
+        """
+        kind = getattr(node, "resource_type", None)
+        config = getattr(node, "config", None)
+        self._at_work.writes = config.get("wap_writes") if config is not None else None
+        run = self._runs.active
+        begun = kind in BUILT_TYPES and run is not None and self._begin_build(run, node)
+        if run is not None and kind in READING_TYPES:
+            with as_dbt_error():
+                run.read(node.unique_id, self._command.manifest.read_by(node))
+        if run is not None and kind in TEST_TYPES:
+            reached(
+                steps.AUDIT_BEGINS,
+                run_id=run.run_id,
+                branch=run.branch,
+                node_id=node.unique_id,
+            )
+        return begun
+
+    @contextmanager
+    def reading(self, node: Any) -> Iterator[None]:
+        """Keep on the trail of a node or test what its statements read."""
+        # A seed reads no table, and its rows would be searched for names.
+        kind, outer = getattr(node, "resource_type", None), self._at_work.reader
+        if kind in READING_TYPES and kind != "seed":
+            self._at_work.reader = node.unique_id
+        try:
+            yield
+        finally:
+            self._at_work.reader = outer
+
+    def looked_at(self, relation: BaseRelation) -> None:
+        """Keep on the trail what the node reads of a table by its metadata."""
+        run, reader = self._runs.active, self._at_work.reader
+        if run is not None and reader is not None and relation.schema and relation.identifier:
+            run.looked_at(reader, identifier_of(relation))
+
+    def _begin_build(self, run: Run, node: Any) -> bool:
+        command, table = self._command, (node.schema, node.alias)
+        if command.is_retry and getattr(node.config, "incremental_strategy", None) == "microbatch":
+            # dbt gives it the batches that failed, to be added to those that did not.
+            left = getattr(node, "previous_batch_results", None)
+            if left is not None and run.goes_on(node.unique_id, table):
+                return False
+            if node.unique_id not in run.trail.begun:
+                # What did not fail is not on the branch any more, or was rejected with the rest.
+                node.previous_batch_results = all_batches(command.retried_results, node.unique_id)
+        if _adds(node):
+            if self._runs.went_on and run.goes_on(node.unique_id, table):
+                return False
+            if self._runs.went_on:
+                if node.unique_id in run.candidates.found:
+                    run.told.tell(node.unique_id, _BEGUN_ANEW)
+            elif run.candidates.has_added(node.unique_id):
+                raise SparkwapError(
+                    f"{node.schema}.{node.alias} has rows of several commands on the branch "
+                    f"{run.branch}, which nobody has published yet. Built anew from main it would "
+                    "have those of this command alone, so it is not built. Drop the branch and "
+                    "give the commands again, one by one: "
+                    f"{next_command.operation('wap_discard', run.branch)}"
+                )
+        return run.begin(node.unique_id, table)
+
+
+def _adds(node: Any) -> bool:
+    """Whether a build of the node adds to what is there."""
+    if str(node.resource_type) == "snapshot":
+        return True
+    anew = node.config.full_refresh
+    if anew is None:
+        anew = get_flags().FULL_REFRESH
+    return node.config.materialized == "incremental" and not anew

@@ -1,0 +1,84 @@
+"""The run-operations: each is given the lake, and what it needs of dbt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dbt.adapters.base.meta import available
+
+from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.statements import Statements
+from sparkwap.runs import state
+
+
+class Operations:
+    """The run-operations of a command.
+
+    Args:
+        runs: The command's run: such a command opens none.
+        statements: The guard around its statements.
+    """
+
+    def __init__(self, runs: CommandRun, statements: Statements) -> None:
+        self._runs = runs
+        self._command = runs.command
+        self._statements = statements
+
+    @available.parse(lambda *a, **k: [])
+    def operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        with as_dbt_error():
+            if name == "wap_diff":
+                return self._diff(arguments)
+            if name in ("wap_erase", "wap_rectify"):
+                return self._erase(name, arguments)
+            return self._operate(name, arguments)
+
+    def _operate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        from dbt.adapters.sparkwap.alerting import rolled_back
+        from sparkwap.runs.operations import Operations
+
+        command = self._command
+        self._runs.start_log()
+        operations = Operations(
+            command.lake,
+            run_id=command.run_id,
+            settings=command.settings,
+            project=command.project_name,
+            target_name=command.target_name,
+            tests=lambda: command.manifest.tests(),
+            known=lambda: command.manifest.known(),
+            unfinished=state.unfinished_run(command.target_path),
+            manifest=command.packed_manifest,
+            stands=lambda node_id: command.manifest.table(node_id),
+            width=width(),
+            next_steps=tells_next(),
+        )
+        lines = operations.call(name, arguments)
+        if operations.rolled_back:
+            lines += rolled_back(command, operations.rolled_back)
+        return lines
+
+    def _erase(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        # Here, as it brings PyArrow along: half a second that not every command needs.
+        from dbt.adapters.sparkwap.erasing import erasure
+        from sparkwap.erasure import Erase, Rectify
+
+        request = (Erase if name == "wap_erase" else Rectify).of(arguments)
+        with self._statements.own():
+            return erasure(self._command).call(request)
+
+    def _diff(self, arguments: Mapping[str, Any]) -> list[str]:
+        # Here, as only this operation needs it.
+        from dbt.adapters.sparkwap.diffing import diff
+        from sparkwap.diff.operation import Diff
+
+        given = {"branch": self._command.settings.branch, **_given(arguments)}
+        with self._statements.own():
+            return diff(self._command, Diff.of(given))
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if value is not None}

@@ -1,0 +1,186 @@
+"""Where a node is built: what the materializations ask before and after they write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.command import RUN_COMMANDS, as_dbt_error
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.relation import as_of, identifier_of
+from sparkwap.catalog import Identifier, Kind, TableState
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.spark_types import widens
+from sparkwap.core.sqltext import quote
+from sparkwap.gate.placement import Desired, in_place
+
+if TYPE_CHECKING:
+    from sparkwap.runs.run import Run
+
+_T = TypeVar("_T")
+
+
+class Placement:
+    """The places where the nodes of a run are built.
+
+    Args:
+        runs: The command's run.
+    """
+
+    def __init__(self, runs: CommandRun) -> None:
+        self._runs = runs
+        self._command = runs.command
+        self._lock = threading.Lock()
+        # What is wrong with the server or catalog: empty for nothing, None while it is not known.
+        self._unsafe: str | None = None
+
+    @available.parse(lambda *a, **k: False)
+    def is_building(self) -> bool:
+        """Whether this command builds tables, and does not only compile or show them."""
+        return self._runs.current() is not None
+
+    @available.parse(lambda *a, **k: None)
+    def place_table(
+        self,
+        relation: BaseRelation,
+        columns: Sequence[Mapping[str, Any]] | None = None,
+        layout: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Decide where a table is built; from now on ``relation`` renders to that place.
+
+        Args:
+            relation: The table.
+            columns: Dicts of name, type, nullable and doc, in order; None to keep the table's.
+            layout: partition_by, sort_by, properties, format_version, comment, as far as the
+                model manages them; ``given``, all properties of the model's config.
+
+        Returns:
+            ``branch``, or ``side``.
+        """
+        layout = layout or {}
+        desired = Desired(
+            columns=None
+            if columns is None
+            else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
+            partitioning=_terms(layout, "partition_by"),
+            sort_order=_terms(layout, "sort_by"),
+            properties=layout.get("properties"),
+            format_version=layout.get("format_version"),
+            comment=layout.get("comment"),
+            location=None,
+            ordered=True,
+        )
+        table, at_once = identifier_of(relation), in_place(layout.get("given"))
+        return self._in_run(lambda run: run.candidates.place_table(table, desired, at_once).how)
+
+    @available.parse(lambda *a, **k: None)
+    def place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
+        """Build on a clone, as the schema will change; see :meth:`place_table`."""
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.place_clone(table, changes).how)
+
+    @available.parse(lambda *a, **k: None)
+    def place_beside(self, relation: BaseRelation) -> str:
+        """Build from nothing in the side schema: a view, a replacement, stored failures."""
+        kind: Kind = "view" if relation.is_view else "table"
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
+
+    @available.parse(lambda *a, **k: None)
+    def place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:
+        """Build ``relation`` as a zero-copy copy of the published table ``other``."""
+        table, source = identifier_of(relation), identifier_of(other)
+        return self._in_run(lambda run: run.candidates.place_copy(table, source).how)
+
+    @available.parse(lambda *a, **k: "")
+    def location(self, relation: BaseRelation) -> str:
+        """A path of its own for a new table."""
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.location(table))
+
+    @available.parse(lambda *a, **k: None)
+    def built(self, node_id: str, relation: BaseRelation, must_write: bool = True) -> None:
+        """Record what a node's build left as its candidate."""
+        table = identifier_of(relation)
+        self._in_run(lambda run: run.built(node_id, table, must_write=must_write).how)
+
+    def tell(self, node_id: str, notice: str) -> None:
+        """Keep what a node's build has to tell, one line, for the summary of the run."""
+        run = self._runs.current()
+        if run is not None:
+            run.told.tell(node_id, notice)
+
+    @available.parse(lambda *a, **k: None)
+    def published(self, relation: BaseRelation) -> str | None:
+        """What renders to the published state of a table, from within a run; None if none is."""
+        return self.published_name(identifier_of(relation))
+
+    def published_name(self, identifier: Identifier) -> str | None:
+        """See :meth:`published`."""
+        state = self._command.lake.state(identifier)
+        if state is None or (state.kind == "table" and state.main is None):
+            return None
+        quoted = ".".join(map(quote, identifier))
+        moment = self._command.as_of
+        if moment is not None:
+            with as_dbt_error():
+                former = moment.former(identifier)
+            return None if former is None else f"{quoted}{as_of(former)}"
+        return quoted if state.kind == "view" else f"{quoted} version as of 'main'"
+
+    @available.parse(lambda *a, **k: None)
+    def live(self, relation: BaseRelation) -> TableState | None:
+        """The state of the table or view that ``relation`` renders to now."""
+        return self._runs.state(identifier_of(relation))
+
+    @available.parse(lambda *a, **k: True)
+    def widens(self, relation: BaseRelation, column: str, new_type: str) -> bool:
+        """Whether Iceberg can change the column's type in place."""
+        state = self.live(relation)
+        old = {c.name.lower(): c.type for c in state.columns} if state else {}
+        return widens(old.get(column.lower(), ""), new_type)
+
+    def _in_run(self, work: Callable[[Run], _T]) -> _T:
+        run = self._runs.current()
+        if run is None:
+            raise DbtRuntimeError(
+                f"`dbt {self._command.name}` does not open a run, so it cannot build tables. Use "
+                f"one of: {', '.join(sorted(RUN_COMMANDS))}."
+            )
+        with as_dbt_error():
+            self._require_safe(run)
+            return work(run)
+
+    def _require_safe(self, run: Run) -> None:
+        """Before the first table: see that rows of an audit branch stay on it.
+
+        The embedded server on the lake's own database is ours, and known to keep them apart.
+        """
+        command = self._command
+        if command.credentials.embedded and command.lake.store.backend.takes_files:
+            return
+        with self._lock:
+            if self._unsafe is None:
+                # Here, as it brings PyArrow along: half a second that not every command needs.
+                from dbt.adapters.sparkwap.probing import require_safe
+
+                settings = self._runs.session_settings()
+                try:
+                    require_safe(command.lake, command.connections, settings, run.run_id)
+                    self._unsafe = ""
+                except SparkwapError as error:
+                    self._unsafe = str(error)
+            if self._unsafe:
+                raise SparkwapError(self._unsafe)
+
+
+def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    """A clause that the model manages, empty if it wants none; None if it does not manage it."""
+    if key not in layout:
+        return None
+    return tuple(layout[key] or ())

@@ -1,0 +1,65 @@
+"""Small things for macros that need no lake: lists, names in backquotes, types, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlparse
+from dbt.adapters.base.meta import available
+from dbt.adapters.spark.impl import SparkAdapter
+
+from dbt.adapters.sparkwap.seeds import column_types, seed_sql
+from sparkwap.core.spark_types import family
+from sparkwap.core.sqltext import quote
+from sparkwap.landing.sql import checked, plain_cast
+
+
+class SqlHelpers:
+    """What macros ask of names, types and texts; also while dbt parses."""
+
+    @available
+    def list(self, value: Any) -> Sequence[str] | None:
+        """A config that may be one text or a list of texts, as a list; None stays None."""
+        if value is None:
+            return None
+        values = value if isinstance(value, list | tuple) else [value]
+        return [str(one) for one in values if str(one).strip()]
+
+    @available
+    def quoted(self, columns: Sequence[str]) -> Sequence[str]:
+        """Column names in backquotes."""
+        return [quote(str(name)) for name in columns]
+
+    @available
+    def intersect(self, columns: Sequence[str], given: Sequence[str]) -> Sequence[str]:
+        """Those of ``columns`` that are in ``given`` (lower case), in their own order."""
+        return [name for name in columns if name.lower() in given]
+
+    @available
+    def split_statements(self, text: str) -> Sequence[str]:
+        """The statements of a text that may hold several."""
+        return [part.strip().rstrip(";") for part in sqlparse.split(text) if part.strip(" ;\n\t")]
+
+    @available
+    def type_family(self, column_type: str) -> str:
+        """A type without the size, precision and scale of its parts."""
+        return family(column_type)
+
+    @available
+    def checked_cast(self, value: str, column_type: str, column: str) -> str:
+        """SQL: a text as a type; the query fails on a value that is none, or would be rounded."""
+        return checked(value, column_type, column)
+
+    @available
+    def plain_cast(self, expression: str) -> tuple[str, str] | None:
+        """Column and type of SQL that is nothing but a cast of a column; None for any other."""
+        return plain_cast(expression)
+
+    @available.parse(lambda *a, **k: "")
+    def seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:
+        """A query that returns the rows of a seed's table."""
+        columns = [str(name) for name in table.column_names]
+        inferred = [SparkAdapter.convert_type(table, i) or "string" for i in range(len(columns))]
+        rows = [[*row] for row in table.rows]
+        return seed_sql(column_types(columns, inferred, given), rows, quote=quote)

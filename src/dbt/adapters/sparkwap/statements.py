@@ -1,0 +1,178 @@
+"""Each statement of a command: the guard lets it through, and the net knows what was sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.command import as_dbt_error
+from dbt.adapters.sparkwap.command_run import CommandRun
+from sparkwap.catalog import Identifier
+from sparkwap.catalog.metadata import WAP_ENABLED
+from sparkwap.core import names, sqllex, steps
+from sparkwap.core.names import LEDGER_SCHEMA
+from sparkwap.core.retry import Fate
+from sparkwap.gate import connect_guard, guard
+from sparkwap.gate.settings import table_names
+
+
+class AtWork(threading.local):
+    """What a thread works on.
+
+    Attributes:
+        node_id: The node, test or hook; None for none.
+        reader: The node or test whose reads are kept on its trail; None for none.
+        writes: Tables without a gate that the node may write to, as its config names them.
+        own: Whether sparkwap itself sends the statements.
+    """
+
+    node_id: str | None = None
+    reader: str | None = None
+    writes: Any = None
+    own: bool = False
+
+
+class Statements:
+    """The guard and the net around the statements of a command.
+
+    Args:
+        runs: The command's run.
+    """
+
+    def __init__(self, runs: CommandRun) -> None:
+        self.at_work = AtWork()
+        self._runs = runs
+        self._command = runs.command
+        self._side_schemas: dict[str, str] = {}
+        runs.on_step = self.on_step
+        connections = runs.command.connections
+        connections.session_settings = runs.session_settings
+        connections.check_statement = self.check
+        connections.check_request = self.check_request
+        connections.watch_statement = self.watch
+
+    # -- the guard -------------------------------------------------------------------------------
+
+    def check(self, sql: str) -> None:
+        """Refuse a statement that could harm a live table."""
+        if self._runs.refusal is not None:
+            raise DbtRuntimeError(self._runs.refusal)
+        if self.at_work.own:
+            return
+        run = self._runs.current()
+        if run is not None and self.at_work.reader is not None:
+            present = sqllex.relation_names(sql, present=True)
+            run.trail.named(self.at_work.reader, sqllex.relation_names(sql), present)
+        with as_dbt_error():
+            closed = self._runs.closed
+            settings = (run or closed or self._command).settings
+            if settings.guard:
+                named = (*settings.writes, *table_names(self.at_work.writes or ()))
+                phase: guard.Phase = "run" if run else "closed" if closed else "outside"
+                catalog = self._command.credentials.catalog_name
+                guard.check(sql, guard.Scope(catalog, self._standing, phase, named))
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """What is sent within is sparkwap's own, and not for the guard to judge."""
+        self.at_work.own = True
+        try:
+            yield
+        finally:
+            self.at_work.own = False
+
+    def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
+        """Check what a Python model asks by Spark Connect, and record what it reads.
+
+        Args:
+            request: The request.
+            reader: The model's id, as it may ask in a thread of its own.
+        """
+        # There is a session already.
+        from dbt.adapters.sparkwap.connect import statement_of
+
+        run = self._runs.active or self._runs.closed
+        if self._runs.active is not None and reader is not None:
+            self.at_work.reader = reader
+            with as_dbt_error():
+                self._runs.active.trail.named(reader, connect_guard.reads(request))
+        if run is None or run.settings.guard:
+            with as_dbt_error():
+                connect_guard.check(request, self.check)
+        sent = statement_of(request)
+        if sent is not None:
+            self._sent(sent)
+
+    def _standing(self, identifier: Identifier) -> guard.Standing:
+        """What a name of a statement means now."""
+        schema, name = identifier
+        run, lake = self._runs.active, self._command.lake
+        branch = self._branch_of(schema)
+        if branch is not None:
+            return "side" if run is not None and branch == run.branch else "own"
+        target = None if run is None else run.candidates.target(identifier)
+        if target is not None and target.identifier == identifier and target.how == "branch":
+            return "placed"
+        state = lake.state(identifier)
+        if schema == LEDGER_SCHEMA:
+            return "own"
+        if state is not None and state.properties.get(WAP_ENABLED, "").lower() == "true":
+            return "gated"
+        if self._is_node(identifier):
+            return "node"
+        if state is not None:
+            return state.kind
+        # A reader may take the one for the other, and some catalogs do.
+        alike = (one for one in lake.relations(schema) if one.lower() == name.lower())
+        return next((self._standing((schema, one)) for one in alike), "absent")
+
+    def _branch_of(self, schema: str) -> str | None:
+        """The audit branch whose side schema this is."""
+        if names.SIDE_SEPARATOR in schema and schema not in self._side_schemas:
+            self._side_schemas |= self._command.lake.side_schemas()
+        return self._side_schemas.get(schema)
+
+    def _is_node(self, identifier: Identifier) -> bool:
+        """Whether the project builds something of this name, in whatever case."""
+        schema, name = identifier
+        known = self._command.dbt_manifest() is not None
+        return known and (schema.lower(), name.lower()) in self._command.manifest.tables
+
+    # -- the net ---------------------------------------------------------------------------------
+
+    def watch(self, sql: str) -> Callable[[], Fate]:
+        """What tells the fate of a statement after an error, without which none is sent again."""
+        tables = guard.written_tables(sql)
+        if not tables:
+            return lambda: "no table"
+        run = self._runs.active
+        identifier = guard.identifier_of(tables[0], self._command.credentials.catalog_name)
+        if run is None or identifier is None or len(tables) > 1:
+            return lambda: "unknown"
+        with as_dbt_error():
+            return run.candidates.watch(identifier)
+
+    def on_step(self, step: steps.Step, about: Mapping[str, Any]) -> None:
+        """Keep what was sent, and that it was answered, for the look at ``main``."""
+        if step is steps.STATEMENT_SENDING:
+            self._sent(about["sql"])
+        elif step is steps.STATEMENT_DONE:
+            run = self._runs.active
+            if run is not None and run.main is not None:
+                run.main.answered()
+
+    def _sent(self, sql: str) -> None:
+        run = self._runs.active
+        if run is None:
+            return
+        if "drop" in sql.lower():
+            for name in guard.dropped(sql):
+                identifier = guard.identifier_of(name, self._command.credentials.catalog_name)
+                if identifier is not None:
+                    run.candidates.dropped(identifier)
+        if run.main is not None:
+            run.main.sent(self.at_work.node_id, sql)

@@ -1,0 +1,94 @@
+"""What macros reach as ``adapter.wap``: the gate of the command, parted by what it is asked for.
+
+To let macros ask for something new, mark a method of one of the parts as ``available``, as dbt has
+it for an adapter: with ``available.parse`` where it has an answer of its own while dbt parses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+from dbt.adapters.sparkwap.audits import Audits
+from dbt.adapters.sparkwap.command import DbtCommand
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.histories import Describe, Histories
+from dbt.adapters.sparkwap.hooks import RunHooks
+from dbt.adapters.sparkwap.nodes import Nodes
+from dbt.adapters.sparkwap.operations import Operations
+from dbt.adapters.sparkwap.placement import Placement
+from dbt.adapters.sparkwap.python_models import PythonModels
+from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
+from dbt.adapters.sparkwap.statements import Statements
+
+
+class Gate:
+    """The gate of one dbt command, wired to its connections.
+
+    Args:
+        config: dbt's configuration of the command.
+        connections: The adapter's connections.
+        dbt_manifest: Returns dbt's manifest; None before dbt has read it.
+        describe: The columns of a table.
+    """
+
+    PARTS = (SqlHelpers, Placement, PythonModels, Histories, Audits, RunHooks, Operations)
+
+    def __init__(
+        self,
+        config: Any,
+        connections: SparkWapConnectionManager,
+        dbt_manifest: Callable[[], Any],
+        describe: Describe,
+    ) -> None:
+        self.command = DbtCommand(config, connections, dbt_manifest)
+        self.runs = CommandRun(self.command)
+        statements = Statements(self.runs)
+        self.nodes = Nodes(self.runs, statements)
+        self.hooks = RunHooks(self.runs)
+        placement = Placement(self.runs)
+        self._parts = (
+            SqlHelpers(),
+            placement,
+            PythonModels(self.runs, placement, statements),
+            Histories(connections, placement, describe),
+            Audits(self.runs),
+            self.hooks,
+            Operations(self.runs, statements),
+        )
+
+    @cached_property
+    def macro_calls(self) -> SimpleNamespace:
+        """All that the parts let macros call."""
+        found = {name: getattr(part, name) for part in self._parts for name in _calls(type(part))}
+        return SimpleNamespace(**found)
+
+
+def while_parsing() -> SimpleNamespace:
+    """What macros reach while dbt parses: there is no lake, and nothing is built."""
+    helpers = SqlHelpers()
+    return SimpleNamespace(
+        **{
+            name: getattr(method, "_parse_replacement_", None) or getattr(helpers, name)
+            for part in Gate.PARTS
+            for name, method in _calls(part).items()
+        }
+    )
+
+
+def _calls(part: type) -> dict[str, Any]:
+    """The methods of a part that macros may call."""
+    return {name: one for name, one in vars(part).items() if hasattr(one, "_is_available_")}
+
+
+class Wap:
+    """The attribute ``wap`` of the adapter, which dbt lets macros reach as it does methods."""
+
+    _is_available_ = True
+    _parse_replacement_ = while_parsing()
+
+    def __get__(self, adapter: Any, owner: Any = None) -> Any:
+        return self if adapter is None else adapter.gate.macro_calls

@@ -1,0 +1,362 @@
+"""A change of a table's metadata, in the requirements and updates of Iceberg's REST protocol.
+
+A SQL catalog takes a whole metadata document, so the updates are applied here (`document`). A REST
+catalog writes its metadata itself, so they are posted (`requirements`, `posted`). One action is not
+of the protocol: ``set-field`` puts what no update can say, with the reason for which a REST catalog
+cannot take it, or without a reason where a REST catalog derives the field itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+
+Update = Mapping[str, Any]
+
+DERIVED_BY_SERVER: str | None = None
+"""The reason of a ``set-field`` that a REST catalog does not need."""
+
+_MAX_LOG = "write.metadata.previous-versions-max"
+_MAX_LOG_DEFAULT = 100
+_REF_FIELDS = (
+    "snapshot-id",
+    "type",
+    "max-ref-age-ms",
+    "max-snapshot-age-ms",
+    "min-snapshots-to-keep",
+)
+_DEFINITION_UPDATES = frozenset(
+    {
+        "upgrade-format-version",
+        "set-location",
+        "add-schema",
+        "set-current-schema",
+        "add-spec",
+        "set-default-spec",
+        "add-sort-order",
+        "set-default-sort-order",
+    }
+)
+_REQUIRED_DEFINITION = (
+    ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
+    ("assert-default-spec-id", "default-spec-id", "default-spec-id"),
+    ("assert-default-sort-order-id", "default-sort-order-id", "default-sort-order-id"),
+    ("assert-last-assigned-field-id", "last-assigned-field-id", "last-column-id"),
+    ("assert-last-assigned-partition-id", "last-assigned-partition-id", "last-partition-id"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """A change of the metadata of one table.
+
+    Attributes:
+        base: The metadata document that is changed.
+        updates: The updates, in the order in which they are applied; empty for nothing.
+        held: Branches and tags that must be as they are in ``base``, though no update names them.
+    """
+
+    base: md.Document
+    updates: tuple[Update, ...] = ()
+    held: frozenset[str] = frozenset()
+
+    # Making
+
+    def branch(self, name: str, snapshot_id: int) -> MetadataChange:
+        """Point a branch to a snapshot, with the retention that it has."""
+        former = self._ref(name) or {}
+        kept = former if former.get("type") == "branch" else {}
+        return self._set_ref(name, {**kept, "snapshot-id": snapshot_id, "type": "branch"})
+
+    def tag(self, name: str, snapshot_id: int, max_age_ms: int | None = None) -> MetadataChange:
+        """Set a tag, which expires ``max_age_ms`` after its snapshot was written."""
+        age = {} if max_age_ms is None else {"max-ref-age-ms": max_age_ms}
+        return self._set_ref(name, {"snapshot-id": snapshot_id, "type": "tag", **age})
+
+    def remove_refs(self, *names: str) -> MetadataChange:
+        """Remove branches and tags that are there; without ``main`` the table is empty."""
+        gone = [name for name in dict.fromkeys(names) if self._ref(name) is not None]
+        return self.then(*({"action": "remove-snapshot-ref", "ref-name": name} for name in gone))
+
+    def properties(self, changes: Mapping[str, str | None]) -> MetadataChange:
+        """Set properties; None removes one."""
+        was = md.properties_of(self.applied(0))
+        changed = {k: v for k, v in changes.items() if v is not None and was.get(k) != v}
+        gone = sorted(key for key, value in changes.items() if value is None and key in was)
+        return self.then(
+            *([{"action": "set-properties", "updates": changed}] if changed else []),
+            *([{"action": "remove-properties", "removals": gone}] if gone else []),
+        )
+
+    def add_snapshot(self, snapshot: md.Document) -> MetadataChange:
+        """Add a snapshot, which no branch is at yet."""
+        return self.then({"action": "add-snapshot", "snapshot": snapshot})
+
+    def remove_snapshots(self, snapshot_ids: Collection[int]) -> MetadataChange:
+        """Remove snapshots that no branch and no tag names, and their statistics."""
+        if not snapshot_ids:
+            return self
+        return self.then({"action": "remove-snapshots", "snapshot-ids": sorted(snapshot_ids)})
+
+    def holding(self, *names: str) -> MetadataChange:
+        """The same, under the requirement that more branches or tags are as they were."""
+        return replace(self, held=self.held | set(names))
+
+    def then(self, *updates: Update) -> MetadataChange:
+        """The same, and these updates after it."""
+        return replace(self, updates=(*self.updates, *updates))
+
+    def _set_ref(self, name: str, ref: Mapping[str, Any]) -> MetadataChange:
+        if self._ref(name) == ref:
+            return self
+        return self.then({"action": "set-snapshot-ref", "ref-name": name, **ref})
+
+    def _ref(self, name: str) -> dict[str, Any] | None:
+        return ref_map(self.applied(0)).get(name)
+
+    # What a REST catalog gets
+
+    @property
+    def requirements(self) -> list[Update]:
+        """What must be so for the change to be made.
+
+        It is the same table; ``main`` and each branch and tag that is touched or held are where
+        they were; and, where the definition changes, that is as it was.
+        """
+        refs = ref_map(self.base)
+        touched = {update["ref-name"] for update in self.updates if "ref-name" in update}
+        requirements: list[Update] = [
+            {"type": "assert-table-uuid", "uuid": md.identity(self.base)},
+            *(
+                {
+                    "type": "assert-ref-snapshot-id",
+                    "ref": name,
+                    "snapshot-id": refs[name]["snapshot-id"] if name in refs else None,
+                }
+                for name in sorted({md.MAIN, *self.held, *touched})
+            ),
+        ]
+        if any(update["action"] in _DEFINITION_UPDATES for update in self.updates):
+            requirements += [
+                {"type": kind, field: self.base[key]}
+                for kind, field, key in _REQUIRED_DEFINITION
+                if self.base.get(key) is not None
+            ]
+        return requirements
+
+    @property
+    def posted(self) -> list[Update]:
+        """The updates that a REST catalog gets; empty where nothing changes for it."""
+        return [update for update in self.updates if update["action"] != "set-field"]
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a REST catalog cannot take the change; None if it can."""
+        reasons = [u["reason"] for u in self.updates if u["action"] == "set-field"]
+        return next((reason for reason in reasons if reason is not DERIVED_BY_SERVER), None)
+
+    def is_made(self, found: md.Document) -> bool:
+        """Whether a table that is ``found`` has had the change, whatever came later."""
+        after = self.applied(0)
+        was, becomes, has = ref_map(self.base), ref_map(after), ref_map(found)
+        moved = [name for name in {*was, *becomes} if was.get(name) != becomes.get(name)]
+        if moved:
+            return all(has.get(name) == becomes.get(name) for name in moved)
+        old, new, now = (md.properties_of(document) for document in (self.base, after, found))
+        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
+        same = all(now.get(key) == new.get(key) for key in changed)
+        return same and md.definition(found) == md.definition(after)
+
+    # What a SQL catalog gets
+
+    def document(self, metadata_location: str | None) -> md.Document:
+        """The metadata document after the change.
+
+        Args:
+            metadata_location: The file of the present one, which becomes the last entry of the
+                metadata log; None to leave the log alone.
+        """
+        # Clocks of several writers differ; Iceberg wants the logs in order of time.
+        now = max(int(time.time() * 1000), int(self.base.get("last-updated-ms") or 0))
+        document = self.applied(now)
+        former = int(document.get("last-updated-ms") or now)
+        log = _in_order(document.get("snapshot-log") or ())
+        if log:
+            document["snapshot-log"] = log
+        times = [now, former, *(one["timestamp-ms"] for one in log[-1:])]
+        document["last-updated-ms"] = max(times)
+        if metadata_location is not None:
+            limit = max(1, int(md.properties_of(document).get(_MAX_LOG, _MAX_LOG_DEFAULT)))
+            entry = {"metadata-file": metadata_location, "timestamp-ms": former}
+            document["metadata-log"] = [*(document.get("metadata-log") or ()), entry][-limit:]
+        return document
+
+    def applied(self, now: int) -> dict[str, Any]:
+        """``base`` with the updates, and nothing else: no time, no metadata log.
+
+        Args:
+            now: When ``main`` moves, for the log of what readers saw.
+        """
+        document = dict(self.base)
+        for update in self.updates:
+            _APPLY[update["action"]](document, update, now)
+        return document
+
+
+def set_field(field: str, value: Any, reason: str | None) -> Update:
+    """Put a field of the document, or remove it by None; see the module's text."""
+    return {"action": "set-field", "field": field, "value": value, "reason": reason}
+
+
+def ref_map(document: md.Document) -> dict[str, dict[str, Any]]:
+    """Branches and tags as the protocol has them; ``main`` wherever the table has a snapshot."""
+    return {
+        name: {key: ref[key] for key in _REF_FIELDS if ref.get(key) is not None}
+        for name, ref in md.raw_refs(document).items()
+    }
+
+
+# -- each update, applied to a document that is the caller's own ----------------------------------
+
+_Apply = Callable[[dict[str, Any], Update, int], None]
+
+
+def _set_properties(document: dict[str, Any], update: Update, now: int) -> None:
+    document["properties"] = {**md.properties_of(document), **update["updates"]}
+
+
+def _remove_properties(document: dict[str, Any], update: Update, now: int) -> None:
+    kept = md.properties_of(document).items()
+    document["properties"] = {k: v for k, v in kept if k not in update["removals"]}
+
+
+def _set_ref(document: dict[str, Any], update: Update, now: int) -> None:
+    name, snapshot_id = update["ref-name"], update["snapshot-id"]
+    ref = {key: update[key] for key in _REF_FIELDS if update.get(key) is not None}
+    document["refs"] = {**md.raw_refs(document), name: ref}
+    if name == md.MAIN and md.main_of(document) != snapshot_id:
+        document["current-snapshot-id"] = snapshot_id
+        # Time travel by timestamp reads this log: it says since when readers saw a snapshot.
+        entry = {"snapshot-id": snapshot_id, "timestamp-ms": now}
+        document["snapshot-log"] = [*(document.get("snapshot-log") or ()), entry]
+
+
+def _remove_ref(document: dict[str, Any], update: Update, now: int) -> None:
+    gone = update["ref-name"]
+    document["refs"] = {name: ref for name, ref in md.raw_refs(document).items() if name != gone}
+    if gone == md.MAIN:
+        document.pop("current-snapshot-id", None)
+
+
+def _add_snapshot(document: dict[str, Any], update: Update, now: int) -> None:
+    snapshot = update["snapshot"]
+    document["snapshots"] = [*(document.get("snapshots") or ()), snapshot]
+    if "sequence-number" in snapshot:
+        last = int(document.get("last-sequence-number") or 0)
+        document["last-sequence-number"] = max(last, int(snapshot["sequence-number"]))
+    if snapshot.get("first-row-id") is not None:
+        following = int(snapshot["first-row-id"]) + int(snapshot.get("added-rows") or 0)
+        document["next-row-id"] = max(int(document.get("next-row-id") or 0), following)
+
+
+def _remove_snapshots(document: dict[str, Any], update: Update, now: int) -> None:
+    gone = set(update["snapshot-ids"])
+    # As Iceberg does it, the log of what readers saw when begins anew after a snapshot that is
+    # gone: with a gap in it, a look back would show a state that was not there at that time.
+    log: list[Any] = []
+    for entry in document.get("snapshot-log") or ():
+        log = [] if entry["snapshot-id"] in gone else [*log, entry]
+    document["snapshot-log"] = log
+    for kind in ("snapshots", "statistics", "partition-statistics"):
+        if kind in document:
+            document[kind] = [one for one in document[kind] if one["snapshot-id"] not in gone]
+
+
+def _set_value(field: str, key: str) -> _Apply:
+    def apply(document: dict[str, Any], update: Update, now: int) -> None:
+        document[field] = update[key]
+
+    return apply
+
+
+def _add_to(field: str, key: str) -> _Apply:
+    def apply(document: dict[str, Any], update: Update, now: int) -> None:
+        document[field] = [*(document.get(field) or ()), update[key]]
+
+    return apply
+
+
+def _add_schema(document: dict[str, Any], update: Update, now: int) -> None:
+    _add_to("schemas", "schema")(document, update, now)
+    _count_on(document, "last-column-id", _field_ids(update["schema"]))
+
+
+def _add_spec(document: dict[str, Any], update: Update, now: int) -> None:
+    _add_to("partition-specs", "spec")(document, update, now)
+    ids = (field["field-id"] for field in update["spec"].get("fields") or ())
+    _count_on(document, "last-partition-id", ids)
+
+
+def _count_on(document: dict[str, Any], counter: str, ids: Iterable[int]) -> None:
+    highest = max(ids, default=0)
+    if highest > int(document.get(counter) or 0):
+        document[counter] = highest
+
+
+def _field_ids(kind: Any) -> Iterable[int]:
+    """The ids of all fields of a type, nested ones included."""
+    if not isinstance(kind, Mapping):
+        return
+    for key in ("id", "element-id", "key-id", "value-id"):
+        if key in kind:
+            yield int(kind[key])
+    for inner in (*(kind.get("fields") or ()), kind.get("type"), kind.get("element")):
+        yield from _field_ids(inner)
+    for inner in (kind.get("key"), kind.get("value")):
+        yield from _field_ids(inner)
+
+
+def _set_field(document: dict[str, Any], update: Update, now: int) -> None:
+    if update["value"] is None:
+        document.pop(update["field"], None)
+    else:
+        document[update["field"]] = update["value"]
+
+
+_APPLY: Mapping[str, _Apply] = {
+    "set-properties": _set_properties,
+    "remove-properties": _remove_properties,
+    "set-snapshot-ref": _set_ref,
+    "remove-snapshot-ref": _remove_ref,
+    "add-snapshot": _add_snapshot,
+    "remove-snapshots": _remove_snapshots,
+    "set-statistics": _add_to("statistics", "statistics"),
+    "set-partition-statistics": _add_to("partition-statistics", "partition-statistics"),
+    "upgrade-format-version": _set_value("format-version", "format-version"),
+    "set-location": _set_value("location", "location"),
+    "add-schema": _add_schema,
+    "set-current-schema": _set_value("current-schema-id", "schema-id"),
+    "add-spec": _add_spec,
+    "set-default-spec": _set_value("default-spec-id", "spec-id"),
+    "add-sort-order": _add_to("sort-orders", "sort-order"),
+    "set-default-sort-order": _set_value("default-sort-order-id", "sort-order-id"),
+    "set-field": _set_field,
+}
+
+
+def _in_order(log: Iterable[md.Document]) -> list[md.Document]:
+    """The log of what readers saw when, no entry earlier than the one before it.
+
+    PyIceberg enters the time of its clock, which may have been set back since; Spark refuses to
+    read a table whose log goes back by more than a minute.
+    """
+    latest = 0
+    found: list[md.Document] = []
+    for entry in log:
+        latest = max(latest, entry["timestamp-ms"])
+        found.append({**entry, "timestamp-ms": latest})
+    return found

@@ -1,0 +1,252 @@
+"""The change that leads from one metadata document to another one. Pure.
+
+For steps that are easier to say as a whole document: the merge of a clone into its table, a
+restored definition, an append that PyIceberg has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import DERIVED_BY_SERVER, MetadataChange, Update, ref_map, set_field
+
+# Fields that no update sets: a REST catalog derives them from the updates, or from its clock.
+_DERIVED = frozenset(
+    {
+        "current-snapshot-id",
+        "last-column-id",
+        "last-partition-id",
+        "last-sequence-number",
+        "last-updated-ms",
+        "metadata-log",
+        "next-row-id",
+        "partition-spec",
+        "schema",
+        "snapshot-log",
+    }
+)
+_SAID = frozenset(
+    {
+        "current-schema-id",
+        "default-sort-order-id",
+        "default-spec-id",
+        "format-version",
+        "location",
+        "partition-specs",
+        "partition-statistics",
+        "properties",
+        "schemas",
+        "snapshots",
+        "sort-orders",
+        "statistics",
+    }
+)
+
+
+def difference(before: md.Document, after: md.Document) -> MetadataChange:
+    """The change from one document of a table to its successor.
+
+    Whatever differs is in it, so that `MetadataChange.document` always gives ``after``, apart from
+    the time of the change. What no update can say has a reason, see `MetadataChange.refusal`.
+    """
+    change = MetadataChange(
+        before,
+        (
+            *_properties(before, after),
+            *_definition(before, after),
+            *_snapshots_and_refs(before, after),
+            *_statistics(before, after),
+        ),
+    )
+    return change.then(*_unsaid(change.applied(0), after))
+
+
+def _unsaid(grown: md.Document, after: md.Document) -> list[Update]:
+    """The fields that still differ when all updates are applied."""
+    differing = [
+        key
+        for key in sorted({*grown, *after})
+        if key != "refs" and _differ(grown.get(key), after.get(key))
+    ]
+    return [set_field(key, after.get(key), _reason(key)) for key in differing]
+
+
+def _reason(field: str) -> str | None:
+    if field == "table-uuid":
+        return "it would become another table"
+    # Of those that updates set nothing but the order can differ still.
+    known = field in _DERIVED or field in _SAID
+    return DERIVED_BY_SERVER if known else f"no update changes {field}"
+
+
+def view_updates(live: md.Document, document: md.Document) -> list[Update]:
+    """The updates that make the current version of ``document`` that of the view ``live``.
+
+    What the view has already, a schema or a whole version, is named rather than added: the server
+    would find the two to be the same, and then say that nothing was added.
+    """
+    version = current_version(document)
+    schema = next(one for one in document["schemas"] if one["schema-id"] == version["schema-id"])
+    updates = _properties(live, document)
+    known = next((one for one in live["schemas"] if _same_but(one, schema, "schema-id")), None)
+    if known is None:
+        updates.append({"action": "add-schema", "schema": schema})
+    schema_id = -1 if known is None else known["schema-id"]
+    fresh = {**version, "schema-id": schema_id}
+    before = [
+        one for one in live["versions"] if _same_but(one, fresh, "version-id", "timestamp-ms")
+    ]
+    if before:
+        wanted = before[-1]["version-id"]
+    else:
+        highest = max(one["version-id"] for one in live["versions"])
+        fresh["version-id"], wanted = highest + 1, -1
+        updates.append({"action": "add-view-version", "view-version": fresh})
+    if wanted != live["current-version-id"]:
+        updates.append({"action": "set-current-view-version", "view-version-id": wanted})
+    return updates
+
+
+def _same_but(one: md.Document, other: md.Document, *keys: str) -> bool:
+    left, right = ({k: v for k, v in d.items() if k not in keys} for d in (one, other))
+    return not _differ(left, right)
+
+
+def current_version(view: md.Document) -> Mapping[str, Any]:
+    """The version of a view that readers see."""
+    found: Mapping[str, Any] = next(
+        one for one in view["versions"] if one["version-id"] == view["current-version-id"]
+    )
+    return found
+
+
+def _properties(before: md.Document, after: md.Document) -> list[Update]:
+    was, becomes = md.properties_of(before), md.properties_of(after)
+    changed = {key: value for key, value in becomes.items() if was.get(key) != value}
+    gone = sorted(set(was) - set(becomes))
+    return [
+        *([{"action": "set-properties", "updates": changed}] if changed else []),
+        *([{"action": "remove-properties", "removals": gone}] if gone else []),
+    ]
+
+
+def _definition(before: md.Document, after: md.Document) -> list[Update]:
+    updates: list[Update] = []
+    if before.get("format-version") != after.get("format-version"):
+        upgrade = {"action": "upgrade-format-version", "format-version": after["format-version"]}
+        updates.append(upgrade)
+    if before.get("location") != after.get("location"):
+        updates.append({"action": "set-location", "location": after["location"]})
+    updates += _listed(
+        before, after, "schemas", "schema-id", lambda new: {"action": "add-schema", "schema": new}
+    )
+    updates += _current(before, after, "current-schema-id", "set-current-schema", "schema-id")
+    updates += _listed(
+        before,
+        after,
+        "partition-specs",
+        "spec-id",
+        lambda new: {"action": "add-spec", "spec": new},
+    )
+    updates += _current(before, after, "default-spec-id", "set-default-spec", "spec-id")
+    updates += _listed(
+        before,
+        after,
+        "sort-orders",
+        "order-id",
+        lambda new: {"action": "add-sort-order", "sort-order": new},
+    )
+    updates += _current(
+        before, after, "default-sort-order-id", "set-default-sort-order", "sort-order-id"
+    )
+    return updates
+
+
+def _listed(
+    before: md.Document,
+    after: md.Document,
+    key: str,
+    id_key: str,
+    update: Callable[[Any], Update],
+) -> list[Update]:
+    """Additions to a list of definitions. The server counts their ids on from the highest."""
+    was = {one[id_key]: one for one in before.get(key) or ()}
+    becomes = {one[id_key]: one for one in after.get(key) or ()}
+    changed = [one for one in was if one in becomes and _differ(was[one], becomes[one])]
+    if changed or set(was) - set(becomes):
+        return [set_field(key, after.get(key), f"{key} can be added to only")]
+    added = sorted(set(becomes) - set(was))
+    first = max(was, default=-1) + 1
+    if added != list(range(first, first + len(added))):
+        return [set_field(key, after.get(key), f"{key} were added on both sides")]
+    return [update(becomes[one]) for one in added]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two definitions differ; a writer may leave out what is empty, or say it."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return any(_differ(one.get(key), other.get(key)) for key in {*one, *other})
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) != len(other) or any(map(_differ, one, other))
+    return (one or None) != (other or None)
+
+
+def _current(
+    before: md.Document, after: md.Document, key: str, action: str, field: str
+) -> list[Update]:
+    if before.get(key) == after.get(key):
+        return []
+    return [{"action": action, field: after[key]}]
+
+
+def _snapshots_and_refs(before: md.Document, after: md.Document) -> list[Update]:
+    """Snapshots come before the branches that are at them, and go after those."""
+    refs = _refs(before, after)
+    was = {one["snapshot-id"]: one for one in before.get("snapshots") or ()}
+    becomes = {one["snapshot-id"]: one for one in after.get("snapshots") or ()}
+    if any(_differ(was[one], becomes[one]) for one in was if one in becomes):
+        return [set_field("snapshots", after["snapshots"], "a snapshot would change"), *refs]
+    added = sorted((becomes[one] for one in set(becomes) - set(was)), key=_age)
+    last = int(before.get("last-sequence-number") or 0)
+    if any(_age(one)[0] <= last and one.get("parent-snapshot-id") for one in added):
+        # A REST catalog takes only snapshots that are newer than all that the table has.
+        reason = "the table got other snapshots since"
+        return [set_field("snapshots", after["snapshots"], reason), *refs]
+    gone = sorted(set(was) - set(becomes))
+    return [
+        *({"action": "add-snapshot", "snapshot": one} for one in added),
+        *refs,
+        *([{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else []),
+    ]
+
+
+def _age(snapshot: md.Document) -> tuple[int, int]:
+    return int(snapshot.get("sequence-number") or 0), int(snapshot["timestamp-ms"])
+
+
+def _refs(before: md.Document, after: md.Document) -> list[Update]:
+    was, becomes = ref_map(before), ref_map(after)
+    changed = sorted(name for name in becomes if was.get(name) != becomes[name])
+    gone = sorted(set(was) - set(becomes))
+    return [
+        *({"action": "set-snapshot-ref", "ref-name": name, **becomes[name]} for name in changed),
+        *({"action": "remove-snapshot-ref", "ref-name": name} for name in gone),
+    ]
+
+
+def _statistics(before: md.Document, after: md.Document) -> list[Update]:
+    present = {one["snapshot-id"] for one in after.get("snapshots") or ()}
+    updates: list[Update] = []
+    for key in ("statistics", "partition-statistics"):
+        was = {one["snapshot-id"]: one for one in before.get(key) or ()}
+        becomes = {one["snapshot-id"]: one for one in after.get(key) or ()}
+        lost = [one for one in was if one in present and one not in becomes]
+        if lost or any(was.get(one) not in (None, becomes[one]) for one in becomes):
+            updates.append(set_field(key, after.get(key), f"{key} would change"))
+        else:
+            updates += [
+                {"action": f"set-{key}", key: becomes[one]} for one in becomes if one not in was
+            ]
+    return updates

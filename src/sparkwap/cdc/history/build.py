@@ -1,0 +1,96 @@
+"""One build of a model with ``materialized: scd2``: what its macros ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from sparkwap.cdc.history import steps
+from sparkwap.cdc.history.extend import Extension
+from sparkwap.cdc.history.marks import Marks, Run, marks, met
+from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.history.versions import versions
+from sparkwap.cdc.sql import quote
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build. Its tables are given as whatever renders to their names.
+
+    Attributes:
+        history: What the model says.
+        restate: SQL: keys to build again; None for none.
+        run: Sends a statement.
+    """
+
+    history: History
+    restate: str | None
+    run: Run
+
+    def whole(self, published: object, columns: Collection[str]) -> str:
+        """SQL of the whole history from the whole log.
+
+        Args:
+            published: The published state of the table, whose versions keep their surrogate keys;
+                None if there is none.
+            columns: Its columns.
+        """
+        history, found = self.history, met(self.history, self.run)
+        resets = history.resets(history.sql) if found.resets else None
+        known = published and history.surrogate_key in columns
+        history = replace(history, partial=found.partial)
+        return _numbered(history, resets, str(published) if known else None)
+
+    def shape(self) -> str:
+        """SQL of what has the columns of the history, and no rows."""
+        nothing = f"select * from ({self.history.sql}) where false"
+        return _numbered(replace(self.history, sql=nothing, partial=False))
+
+    def marks(self, table: object) -> Marks:
+        """How far a table is."""
+        return marks(str(table), self.history.surrogate_key, self.run)
+
+    def extension(
+        self, table: object, columns: Collection[str], seen: Marks, stage: str
+    ) -> Extension:
+        """What brings a table up to the log.
+
+        Args:
+            table: The table, in its place.
+            columns: The columns to write.
+            seen: How far the table was before.
+            stage: What the names of temporary tables begin with.
+        """
+        history = replace(
+            self.history,
+            payload=[c for c in self.history.payload if c in columns],
+            tracked=[c for c in self.history.tracked if c in columns],
+        )
+        return Extension(history, str(table), seen, stage, self.restate, self.run)
+
+
+def _numbered(history: History, resets: str | None = None, published: str | None = None) -> str:
+    """SQL of versions with the batch up to which they are built, and with surrogate keys."""
+    rows = versions(history, steps.events(history, history.sql), resets)
+    number = history.surrogate_key
+    made = {"_batch": f"(select max(_batch) from ({history.sql}))"}
+    if number:
+        made[number] = f"cast({_number(history, published)} as bigint)"
+    columns = [f"{made[c]} as {quote(c)}" if c in made else f"versions.{quote(c)}"
+               for c in history.columns]  # fmt: skip
+    sql = f"select {', '.join(columns)}\nfrom ({rows}) as versions"
+    if published:
+        same = steps.same("versions", "known", [*history.keys, "valid_from"])
+        sql += f"\nleft join {published} as known on {same}"
+    return sql
+
+
+def _number(history: History, published: str | None) -> str:
+    order = ", ".join(f"versions.{quote(c)}" for c in ("valid_from", *history.keys))
+    if not published:
+        return f"row_number() over (order by {order})"
+    column = quote(str(history.surrogate_key))
+    new = f"known.{column} is null"
+    following = f"row_number() over (partition by {new} order by {order})"
+    highest = f"(select max({column}) from {published})"
+    return f"coalesce(known.{column}, {highest}, 0) + if({new}, {following}, 0)"

@@ -1,0 +1,46 @@
+"""What has to be known before statements can be written: how far a table is, what a log has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.resets import IS_RESET
+from sparkwap.cdc.sql import quote
+
+Run: TypeAlias = Callable[[str], Sequence[Any]]
+"""Sends a statement to Spark and returns the first row of its result, empty where there is none."""
+
+
+class Marks(NamedTuple):
+    """How far a table is: the batch that was read last, and the highest surrogate key."""
+
+    batch: int
+    number: int
+
+
+class Met(NamedTuple):
+    """Whether a log has what few logs have: resets, and events that leave columns out."""
+
+    resets: bool
+    partial: bool
+
+
+def met(history: History, run: Run) -> Met:
+    """What the whole log has."""
+    partial = "count(_absent)" if history.partial else "0"
+    counts = run(f"select count_if({IS_RESET}), {partial} from ({history.sql})")
+    return Met(*(count > 0 for count in counts))
+
+
+def marks(table: str, surrogate_key: str | None, run: Run) -> Marks:
+    """How far a table is, by the bounds that Iceberg keeps of its files, without reading rows."""
+    columns = [quote(c) for c in ("_batch", surrogate_key) if c]
+    bounds = [f"max(readable_metrics.{c}.upper_bound)" for c in columns]
+    unknown = "count_if(readable_metrics._batch.upper_bound is null)"
+    found = run(f"select {', '.join([*bounds, unknown])} from {table}.files where content = 0")
+    if found[-1] or None in found:
+        found = run(f"select {', '.join(f'max({c})' for c in columns)} from {table}")
+    batch, number = found[0], found[1] if surrogate_key else None
+    return Marks(-1 if batch is None else int(batch), int(number or 0))

@@ -1,0 +1,169 @@
+"""What a model with ``materialized: scd2`` says of its history, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sparkwap.cdc import resets
+from sparkwap.cdc.sql import quoted
+from sparkwap.core.errors import ConfigError
+
+LOG_COLUMNS = ("_op", "_sequence", "_event_time", "_file_path", "_row", "_part", "_batch")
+"""Columns that the model's query has to select from the log."""
+
+MADE = ("valid_from", "valid_to", "is_current", "version", "change_flag", "row_hash")
+"""Columns that are made, as readers see them."""
+
+KEPT = ("_sequence", "_event_time", "_batch")
+"""Columns that the next run needs: the last that was seen of a key, on its current row only, and
+the log's batch up to which the row was built."""
+
+_LEGAL = {
+    "grain": ("timestamp", "date"),
+    "expire": ("next_start", "day_before"),
+    "deletes": ("close", "record"),
+}
+_LAST_DAY = "9999-12-31"
+
+
+@dataclass(frozen=True)
+class History:
+    """The settings of a history.
+
+    Attributes:
+        sql: The model's query: one row per event.
+        keys: Key columns of the query.
+        payload: Its other columns, but for the log's own.
+        tracked: Those of the payload whose change makes a version.
+        types: Type of each column.
+        grain: ``timestamp`` or ``date``.
+        expire: ``next_start`` or ``day_before``.
+        deletes: ``close`` or ``record``.
+        open_end: Whether the end of a current version is 9999-12-31, and not NULL.
+        delete_when: SQL: whether an event's row counts as deleted; None for never.
+        surrogate_key: Name of its column; None for none.
+        partial: Whether events may leave columns out (``_absent``).
+        loads: Whether full loads can tell what is gone (``_load``, ``_load_date``).
+    """
+
+    sql: str
+    keys: Sequence[str]
+    payload: Sequence[str]
+    tracked: Sequence[str]
+    types: Mapping[str, str]
+    grain: str = "timestamp"
+    expire: str = "next_start"
+    deletes: str = "close"
+    open_end: bool = False
+    delete_when: str | None = None
+    surrogate_key: str | None = None
+    partial: bool = False
+    loads: bool = False
+
+    def resets(self, source: str) -> str:
+        """SQL of the resets among rows as the model selects them, see `resets.in_order`."""
+        return resets.in_order(source, self.grain, self.loads)
+
+    @cached_property
+    def key(self) -> str:
+        """The key columns, quoted."""
+        return quoted(self.keys)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the history, in order."""
+        number = [self.surrogate_key] if self.surrogate_key else []
+        return [*number, *self.keys, *self.payload, *MADE, *KEPT]
+
+
+def read_settings(
+    name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
+) -> History:
+    """The settings of a model's history.
+
+    Args:
+        name: The model's name.
+        config: Its config.
+        sql: Its query.
+        types: The type of each column of the query.
+
+    Raises:
+        ConfigError: Some are wrong; it names all faults.
+    """
+    keys = _listed(config.get("unique_key"))
+    payload = [c for c in types if c not in keys and not c.startswith("_")]
+    surrogate = config.get("surrogate_key")
+    history = History(
+        sql=sql,
+        keys=keys,
+        payload=payload,
+        tracked=_listed(config.get("tracked_columns")) or payload,
+        types=types,
+        **{setting: config.get(setting, legal[0]) for setting, legal in _LEGAL.items()},
+        open_end=config.get("open_end") is not None,
+        delete_when=config.get("delete_when"),
+        surrogate_key="version_key" if surrogate is True else surrogate or None,
+        partial="_absent" in types,
+        loads="_load" in types and "_load_date" in types,
+    )
+    faults = _faults(history, config.get("open_end"))
+    if faults:
+        raise ConfigError(
+            f"The history {name} cannot be built; nothing was written. Correct: "
+            f"{'; '.join(faults)}. The columns are those that change_events() selects; "
+            "docs/history.md lists the settings."
+        )
+    return history
+
+
+def _faults(history: History, open_end: object) -> list[str]:
+    faults = [
+        f"{setting} is '{getattr(history, setting)}'; legal values: {', '.join(legal)}"
+        for setting, legal in _LEGAL.items()
+        if getattr(history, setting) not in legal
+    ]
+    if history.expire == "day_before" and history.grain != "date":
+        faults.append("expire 'day_before' needs grain 'date': days have a day before")
+    if open_end is not None and str(open_end) != _LAST_DAY:
+        faults.append(f"open_end is '{open_end}'; legal values: null, '{_LAST_DAY}'")
+    if not history.keys:
+        faults.append("unique_key is missing")
+    needed = [*history.keys, *history.tracked, *LOG_COLUMNS]
+    faults += [f"the query has no column {c}" for c in needed if c not in history.types]
+    faults += [
+        f"the query's column {c} has the name of one that is made"
+        for c in history.payload
+        if c in (*MADE, history.surrogate_key)
+    ]
+    return faults
+
+
+def restated(name: str, asked: Any) -> str | None:
+    """SQL: the keys of a model that the var ``scd2_restate`` names; None for none.
+
+    Args:
+        name: The model's name.
+        asked: The value of the var.
+
+    Raises:
+        ConfigError: The var names no model, or no rows.
+    """
+    found = []
+    for one in asked if isinstance(asked, list | tuple) else [asked] if asked else []:
+        if not isinstance(one, Mapping) or not one.get("model") or not one.get("where"):
+            raise ConfigError(
+                f"scd2_restate is '{one}'; it takes model and where, such as {{model: "
+                'dim_customers, where: "customer_id between 1 and 100"}. Nothing was built.'
+            )
+        if one["model"] == name:
+            found.append(f"({one['where']})")
+    return " or ".join(found) or None
+
+
+def _listed(value: Any) -> list[str]:
+    """A config that may be one text or a list of texts, as a list."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [str(one) for one in values if one is not None and str(one).strip()]

@@ -1,0 +1,147 @@
+"""Debezium's messages, taken apart by Spark into the frame of `sparkwap.landing.formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparkwap.landing.drift import Mapped
+from sparkwap.landing.entry import Entry
+from sparkwap.landing.formats import (
+    NULL,
+    absent_columns,
+    columns_struct,
+    exact,
+    json_field,
+    json_object,
+    keys_by_path,
+    plain,
+)
+from sparkwap.landing.sql import quote, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium sends for a large value that did not change."""
+_ENVELOPE = ("payload", "before", "after", "op", "ddl", "tableChanges")
+_KEYS = "coalesce(json_object_keys({0}), cast(array() as array<string>))"
+
+
+def envelopes(texts: DataFrame) -> DataFrame:
+    """Debezium's messages without their wrapper: ``_message`` and its main parts, as texts.
+
+    A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
+    """
+    return (
+        texts.selectExpr("*", f"{exact('_text')} as _marked", "trim(_text) as _trimmed")
+        .selectExpr("*", f"{json_object('_marked', _ENVELOPE)} as _w")
+        .selectExpr("*", f"{_KEYS.format('_text')} as _outer")
+        .selectExpr(
+            "*",
+            "array_contains(_outer, 'payload') as _wrapped",
+            "if(array_contains(_outer, 'payload'), _w.payload, _marked) as _message",
+        )
+        .selectExpr(
+            "*",
+            f"if(_wrapped, {json_object('_message', _ENVELOPE)}, _w) as _e",
+            f"{_KEYS.format('_message')} as _parts",
+        )
+    )
+
+
+def columns_by_path(messages: DataFrame) -> dict[str, tuple[str, ...]]:
+    """The columns that the images of each file's messages have, sorted, by path."""
+    keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
+    return keys_by_path(messages.selectExpr("_path", keys))
+
+
+def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapped) -> DataFrame:
+    """Rows of Debezium messages; an update that changes the key gives two."""
+    parsed = messages.selectExpr(
+        "*",
+        f"{json_object('_e.before', columns)} as _before",
+        f"{json_object('_e.after', columns)} as _after",
+        f"array({', '.join(_at(name) for name, _ in entry.sequence)}) as _order",
+        f"{_at(entry.event_time[0]) if entry.event_time else NULL} as _time",
+        f"{_broken_message()} as _broken",
+        f"{_skipped_message()} as _skip",
+    ).selectExpr(
+        "*",
+        f"{columns_struct(mapped, _fields('_before', columns))} as _old",
+        f"{columns_struct(mapped, _fields('_after', columns))} as _new",
+        f"{_partial_images(entry, mapped, columns)} as _missing",
+    )
+    moved = " or ".join(
+        f"(_old.{quote(k)} is not null and _new.{quote(k)} is not null "
+        f"and _old.{quote(k)} <> _new.{quote(k)})"
+        for k in entry.key
+    )
+    # Part, operation code, image, and what the image lacks.
+    row = "named_struct('p', {0}, 'c', {1}, 'i', {2}, 'a', {3})"
+    none = "cast(null as array<string>)"
+    rows = (
+        f"case when _e.op = 'd' then array({row.format(0, '_e.op', '_old', none)}) "
+        f"when _e.op = 't' then array({row.format(0, '_e.op', columns_struct(mapped, {}), none)}) "
+        f"when _e.op = 'u' and ({moved}) then array({row.format(0, text('d'), '_old', none)}, "
+        f"{row.format(1, text('c'), '_new', '_missing')}) "
+        f"else array({row.format(0, '_e.op', '_new', '_missing')}) end"
+    )
+    return parsed.selectExpr("*", f"explode({rows}) as _r").selectExpr(
+        "_path", "_line", "_r.p as _part", "_text", "_r.i as _own", "_r.c as _code", "_order",
+        "_time", "_r.a as _absent", "_broken", "_skip",
+    )  # fmt: skip
+
+
+def _broken_message() -> str:
+    """SQL: why a message cannot be used, whatever the table; NULL if it can."""
+    return (
+        "case when _trimmed = 'null' then null "
+        "when _w is null or _w._corrupt is not null or cardinality(_outer) = 0 and "
+        "_trimmed not rlike '^\\\\{\\\\s*\\\\}$' then 'not a JSON object' "
+        "when _wrapped and _message is null then null "
+        f"when {_schema_change()} then null "
+        "when _wrapped and (_e is null or _e._corrupt is not null) "
+        "then 'the payload is not a JSON object' "
+        "when not array_contains(_parts, 'op') then 'no payload: a message has an op' "
+        "when _e.op in ('c', 'u', 'r') and _e.after is null then 'no after image' "
+        "when _e.op = 'd' and _e.before is null then 'no before image' end"
+    )
+
+
+def _schema_change() -> str:
+    return (
+        "not array_contains(_parts, 'op') and "
+        "(array_contains(_parts, 'ddl') or array_contains(_parts, 'tableChanges'))"
+    )
+
+
+def _skipped_message() -> str:
+    """SQL: what a message is that is counted, and nothing else; NULL if it is a change."""
+    return (
+        "case when _trimmed = 'null' or (_wrapped and _message is null) then 'tombstone' "
+        f"when {_schema_change()} then 'schema change' end"
+    )
+
+
+def _at(path: str) -> str:
+    """SQL: the text at a path of a message, such as ``source.lsn``."""
+    return plain(f"get_json_object(_message, {text('$.' + path)})")
+
+
+def _fields(struct: str, columns: Sequence[str]) -> dict[str, str]:
+    return {c: f"nullif({json_field(struct, c)}, {text(PLACEHOLDER)})" for c in columns}
+
+
+def _partial_images(entry: Entry, mapped: Mapped, columns: Sequence[str]) -> str:
+    """SQL: the columns whose values the after image does not state."""
+
+    def unavailable(column: str) -> str:
+        tests = [f"coalesce(_after.{quote(s)} = {text(PLACEHOLDER)}, false)"
+                 for s in mapped.sources[column]]  # fmt: skip
+        return " or ".join(tests) or "false"
+
+    # Without `partial` a column that is nowhere in the image is NULL; a placeholder never is.
+    everything = f"array({', '.join(text(c) for c in columns)})" if columns else "array('')"
+    keys = _KEYS.format("_e.after") if entry.partial else everything
+    return absent_columns(mapped, keys, unavailable)

@@ -1,0 +1,42 @@
+"""What people do with audit branches by hand: look, publish, discard, roll back.
+
+dbt's run-operations call them by their names, ``wap_status`` and so on. To add one, write its
+dataclass in a file of its own, add it to ``OPERATIONS``, and run ``scripts/operations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkwap.runs.operations.accept import Accept
+from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.operations.discard import Discard
+from sparkwap.runs.operations.publish import NotPublished, Publish
+from sparkwap.runs.operations.rollback import Rollback
+from sparkwap.runs.operations.status import Status
+from sparkwap.runs.operations.sweep import NotSwept, Sweep
+
+OPERATIONS: tuple[type[Operation], ...] = (Status, Publish, Accept, Discard, Sweep, Rollback)
+
+
+@dataclass(frozen=True)
+class Operations(Context):
+    """The operations on one lake."""
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Check the arguments and run an operation; returns the lines to print.
+
+        Raises:
+            ConfigError: An argument is unknown, lacks or has an illegal value; the message names
+                the legal ones.
+        """
+        (kind,) = (one for one in OPERATIONS if one.name == name)
+        operation = kind.of(arguments)
+        # What a process that died has left half-way: a look must not change anything.
+        found = [] if kind is Status else self.lake.publishing.recover()
+        return [*found, *operation.operate(self)]
+
+
+__all__ = ["OPERATIONS", "NotPublished", "NotSwept", "Operation", "Operations"]

@@ -1,0 +1,106 @@
+"""``wap_accept``."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from sparkwap.catalog import LedgerRows
+from sparkwap.core import next_command
+from sparkwap.core.arguments import argument
+from sparkwap.core.errors import ConfigError
+from sparkwap.gate.thresholds import accepting
+from sparkwap.runs.operations.context import Context, Operation
+
+_OF_TEST = ("branch", "test_id", "test_name", "severity", "failures", "audited")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accept(Operation):
+    """Put on record that what a test rejected is right as it is, so that it can be published."""
+
+    name: ClassVar = "wap_accept"
+    branch: str | None = argument("the audit branch whose test failed", default=None)
+    test: str | None = argument(
+        "the failing test's name, as the summary tells it, or its id", default=None
+    )
+    reason: str = argument("why its rows are right as they are", default="")
+    by: str = argument("who says so; the user of this machine if left out", default="")
+    until: str | None = argument(
+        "the last day (YYYY-MM-DD, UTC) on which as many rows are accepted on any branch; this "
+        "branch only, until it is published or dropped, if left out",
+        default=None,
+    )
+
+    def operate(self, gate: Context) -> Iterable[str]:
+        one = self.open_branch(gate.lake.branches.all(), self.branch)
+        history = gate.lake.ledger.branch_history(one.branch)
+        row = self._failing_test(history.tests)
+        reason = " ".join(self.reason.split())
+        if not reason:
+            raise self.refused("reason is missing")
+        who = self.by.strip() or getpass.getuser()
+        now = datetime.now(UTC)
+        accepted = {
+            **{key: row[key] for key in _OF_TEST},
+            "run_id": gate.run_id,
+            "accepted_by": who,
+            "reason": reason,
+            "accepted_at": now,
+            "until": self._end(now),
+            "tables": {
+                node["node_id"]: f"{node['schema']}.{node['name']}"
+                for node in history.nodes
+                if node["node_id"] in dict(row["audited"] or ())
+            },
+        }
+        gate.lake.ledger.append(LedgerRows("acceptances", [accepted]))
+        rows = f"{row['failures']:,} failing row{'s' if row['failures'] != 1 else ''}"
+        where = f"on any branch until {self.until}" if self.until else f"on {one.branch}"
+        yield (
+            f"Accepted by {who}: up to {rows} of test {row['test_name']}, {where}. Readers of "
+            "main see no change yet."
+        )
+        if all(node["status"] == "built" for node in history.nodes):
+            publish = next_command.operation("wap_publish", one.branch)
+            yield f"  Next: publish it as audited   {publish}"
+        else:
+            yield "  Next: build what was skipped, where the run was made   dbt retry"
+            again = next_command.dbt("build", branch=one.branch)
+            yield f"        or anywhere else                                 {again}"
+
+    def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The one test of a branch that failed and is meant, by its name or id."""
+        failing = [
+            row
+            for row in tests
+            if row["status"] == "fail"
+            and accepting(row["severity"], row["failures"] or 0) is not None
+        ]
+        found = [row for row in failing if self.test in (row["test_name"], row["test_id"])]
+        if len(found) == 1:
+            return found[0]
+        if self.test is None:
+            problem = "test is missing"
+        elif found:
+            problem = f"{self.test!r} means {len(found)} tests; give the whole id"
+        else:
+            problem = f"no test {self.test!r} has failed on this branch by a number of rows"
+        known = [f"  {row['test_id']}" for row in found or failing] or ["  none"]
+        head = [str(self.refused(problem)), "Tests that failed and can be accepted:"]
+        raise ConfigError("\n".join([*head, *known]))
+
+    def _end(self, now: datetime) -> datetime | None:
+        """The end of the last day, which is not over yet."""
+        if self.until is None:
+            return None
+        try:
+            end = datetime.strptime(self.until, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)
+        except ValueError:
+            raise self.refused(f"until is {self.until!r}, and no YYYY-MM-DD") from None
+        if end <= now:
+            raise self.refused(f"until is {self.until}, which is over")
+        return end

@@ -1,0 +1,43 @@
+"""``wap_discard``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sparkwap.catalog import lease as leasing
+from sparkwap.core.arguments import argument
+from sparkwap.core.errors import SparkwapError
+from sparkwap.runs.operations.context import Context, Operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discard(Operation):
+    """Drop an audit branch and all that exists only on it."""
+
+    name: ClassVar = "wap_discard"
+    branch: str | None = argument("the audit branch to drop", default=None)
+    force: bool = argument("true to drop it under a run that is at work on it", default=False)
+
+    def operate(self, gate: Context) -> Iterable[str]:
+        lake = gate.lake
+        one = self.open_branch(lake.branches.all(), self.branch)
+        now = lake.leases.now()
+        for lease in lake.leases.all():
+            if lease.branch == one.branch and not self.force and leasing.alive(lease, now):
+                raise SparkwapError(
+                    f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
+                    "Wait for that run, or end it; if it is dead and this machine cannot know, its "
+                    "lease expires within 15 minutes. To drop the branch under it: dbt "
+                    f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
+                    "The run then publishes nothing."
+                )
+        gone = lake.branches.discard(one.branch, gate.run_id)
+        count = len(gone.tables) + len(gone.side)
+        yield (
+            f"Discarded {gone.branch} with {count} table{'s' if count != 1 else ''} on it; readers "
+            "of main see no change."
+        )
+        for schema in gone.kept:
+            yield f"Left alone: the schema {schema}, which is named like a side schema but is none."

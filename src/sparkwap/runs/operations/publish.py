@@ -1,0 +1,81 @@
+"""``wap_publish``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from sparkwap.catalog import lease as leasing
+from sparkwap.core import next_command
+from sparkwap.core.arguments import argument
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.gate import summary
+from sparkwap.runs.operations.context import Context, Operation
+
+
+class NotPublished(SparkwapError):
+    """Not all of a branch was published; the message is the summary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publish(Operation):
+    """Publish what a held branch has, by the tests that it has passed."""
+
+    name: ClassVar = "wap_publish"
+    branch: str | None = argument("the audit branch to publish", default=None)
+    mode: Literal["run", "lineage"] = argument(
+        "run (all of its tables or none, the default) or lineage", default="run"
+    )
+
+    def operate(self, gate: Context) -> Iterable[str]:
+        from sparkwap.runs.run import Run
+        from sparkwap.runs.types import Invocation
+
+        one = self.open_branch(gate.lake.branches.all(), self.branch)
+        run = Run(
+            gate.lake,
+            Invocation(
+                run_id=gate.run_id,
+                branch=one.branch,
+                settings=replace(gate.settings, publish=self.mode),
+                command=self.name,
+                project=gate.project,
+                target_name=gate.target_name,
+            ),
+            manifest=gate.manifest,
+            stands=gate.stands,
+        )
+        run.candidates.load_side_schemas()
+        run.watch_main()
+        with self._held(gate, one.branch):
+            closing = run.close([], gate.tests(), [], gate.known())
+        if all(node.kind == summary.LEFTOVER for node in closing.nodes):
+            raise ConfigError(
+                f"The ledger knows of nothing on {one.branch} that could be published: its run "
+                "did not come to an end. Nothing has changed. Build it again: "
+                f"{next_command.dbt('build', branch=one.branch)}, or drop it: "
+                f"{next_command.operation('wap_discard', one.branch)}"
+            )
+        lines = summary.lines(
+            closing,
+            run_id=gate.run_id,
+            branch=one.branch,
+            width=gate.width,
+            next_steps=gate.next_steps,
+        )
+        if closing.refused or closing.decision.failed or not closing.published:
+            raise NotPublished("\n".join(lines))
+        return lines
+
+    @contextmanager
+    def _held(self, gate: Context, branch: str) -> Iterator[None]:
+        """Hold the branch while it is published."""
+        holding = leasing.hold(
+            gate.lake.leases, run_id=gate.run_id, branch=branch, command=self.name
+        )
+        try:
+            yield
+        finally:
+            holding.release()

@@ -1,0 +1,301 @@
+"""``wap_rollback``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sparkwap.audits.metrics import exact_rows
+from sparkwap.catalog import (
+    Identifier,
+    LedgerRows,
+    RollbackRefused,
+    RollbackTorn,
+    UndonePublish,
+)
+from sparkwap.core import names, next_command
+from sparkwap.core.arguments import argument
+from sparkwap.core.errors import ConfigError
+from sparkwap.ledger import undo
+from sparkwap.runs import moved
+from sparkwap.runs.operations.context import Context, Operation
+
+if TYPE_CHECKING:
+    from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.publish.lake import Lake
+    from sparkwap.publish.rollback import Candidate
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(Operation):
+    """Undo a publish: all of its tables in one transaction."""
+
+    name: ClassVar = "wap_rollback"
+    run: str | None = argument(
+        "the run, or publish, to undo: its id, or the first eight digits", default=None
+    )
+    force: bool = argument(
+        "true to undo what came to its tables since, too; without it, that stops it",
+        default=False,
+    )
+    reopen: bool = argument(
+        "true to put its candidates on the audit branch again, to be audited anew; also after the "
+        "rollback",
+        default=False,
+    )
+
+    def operate(self, gate: Context) -> Iterable[str]:
+        done = self._publish(gate)
+        if self.reopen:
+            _require_free(gate, done)
+        if not done.rolled_back:
+            yield from self._undo(gate, done)
+        if self.reopen:
+            yield from _reopen(gate, done)
+        else:
+            yield (
+                f"  Next: audit it again   dbt run-operation wap_rollback --args "
+                f"'{{run: {names.short_run_id(done.run_id)}, reopen: true}}'"
+            )
+
+    def _undo(self, gate: Context, done: LedgerPublish) -> Iterable[str]:
+        later = undo.later_on_the_same(done, gate.lake.ledger.publishes())
+        publishes = [done, *later] if self.force else [done]
+        entries = undo.entries_before(publishes)
+        passed = _written_past(gate.lake, publishes) if self.force else []
+        try:
+            gate.lake.publishing.rollback(
+                entries,
+                run_id=gate.run_id,
+                publish_id=done.publish_id,
+                branch=done.branch,
+                force=self.force,
+                undone=[UndonePublish(p.publish_id, p.branch, p.left) for p in publishes],
+            )
+        except RollbackRefused as refused:
+            raise refused.told(self._why_not(gate.lake, done, later, refused)) from refused
+        except RollbackTorn as torn:
+            raise torn.told(_what_stays(gate.lake, done, torn)) from torn
+        gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
+        with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
+        atomic = gate.lake.store.backend.atomic
+        how = "in one transaction" if atomic else "by a journal, one table after the other"
+        yield (
+            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "
+            "readers of main see again:"
+        )
+        longest = max((len(".".join(entry.identifier)) for entry in entries), default=0)
+        for entry in entries:
+            stands = _stands(gate.lake, entry.identifier)
+            yield f"  {'.'.join(entry.identifier):<{longest}}   {stands}"
+        if self.force:
+            yield from (f"  undone with it: {_publish_told(one)}" for one in later)
+            yield from (f"  lost to readers: {text}" for text in passed)
+
+    def _why_not(
+        self,
+        lake: Lake,
+        done: LedgerPublish,
+        later: Sequence[LedgerPublish],
+        refused: RollbackRefused,
+    ) -> str:
+        """Which tables moved on, by whose hand, and the ways on."""
+        by_candidate = {
+            (entry.identifier, entry.candidate): one for one in later for entry in one.entries
+        }
+        told = [f"Nothing was rolled back: tables moved on since {_publish_told(done)}."]
+        for mismatch in refused.mismatches:
+            told.append(f"  {mismatch}")
+            steps = _steps_since(lake, done, mismatch.identifier)
+            publishes = [one for one in later if _touches(one, mismatch.identifier)]
+            told += [f"      then came {_publish_told(one)}" for one in publishes]
+            told += [
+                f"      then came {_step_told(step)}"
+                for step in reversed(steps)
+                if (mismatch.identifier, step.snapshot_id) not in by_candidate
+                and step.run_id is None
+            ]
+            if not publishes and not steps:
+                told.append("      the ledger does not know by whose hand")
+        told.append("All tables stand as they were.")
+        if self.force:
+            told.append("What they were before is there no more, so force cannot bring it back.")
+            return "\n".join(told)
+        short = names.short_run_id(done.run_id)
+        if later:
+            newest = names.short_run_id(later[-1].run_id)
+            told.append(
+                "  Next: roll back the later ones first, the newest one before all   dbt "
+                f"run-operation wap_rollback --args '{{run: {newest}}}'"
+            )
+        told.append(
+            "        or undo all that came since in one transaction   dbt run-operation "
+            f"wap_rollback --args '{{run: {short}, force: true}}'"
+        )
+        told.append(
+            "        force puts every table back as it was before this publish, none keeps newer "
+            "rows, and it undoes with it:"
+        )
+        told += [f"          {_publish_told(one)}: {_tables_of(one)}" for one in later]
+        told += [f"          {text}" for text in _written_past(lake, [done, *later])]
+        return "\n".join(told)
+
+    def _publish(self, gate: Context) -> LedgerPublish:
+        """The publish that is meant; one that was rolled back will do to be opened again."""
+        ledger, run = gate.lake.ledger, self.run
+        named = ledger.publish(run or "")
+        found = [p for p in named if not p.rolled_back]
+        if self.reopen and not found and named:
+            return named[0]
+        if len(found) == 1:
+            return found[0]
+        if run is None:
+            problem = "run is missing"
+        elif not found:
+            problem = f"there is no publish of {run!r} that is not rolled back already"
+        else:
+            problem = f"{run!r} means {len(found)} publishes; give the whole publish id"
+        recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
+        known = [
+            f"  {names.short_run_id(p.run_id)}   publish {p.publish_id}   "
+            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {_count(p.left or p.entries, 'table')}"
+            for p in recent
+        ]
+        raise ConfigError("\n".join([str(self.refused(problem)), "Publishes:", *known]))
+
+
+def _stands(lake: Lake, identifier: Identifier) -> str:
+    """What readers of main see of a table now: how many rows, of when."""
+    state = lake.state(identifier)
+    if state is None:
+        return "not there, as before"
+    if state.kind == "view":
+        return "the view as before"
+    if state.main is None:
+        return "no rows yet"
+    rows = exact_rows(lake.snapshot_summary(identifier, state.main))
+    count = "its rows" if rows is None else f"{rows:,} row{'s' if rows != 1 else ''}"
+    changed = lake.last_change(identifier)
+    return f"{count} of {changed:%Y-%m-%d %H:%M:%S} UTC" if changed else count
+
+
+def _what_stays(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
+    """What a rollback by a series has moved back and what not, and the ways on."""
+    told = [
+        f"Rolled back in part: others moved tables on while {_publish_told(done)} was being "
+        "undone. Readers of main see as before it:",
+        *(f"  {'.'.join(name)}" for name in torn.back),
+        "Not rolled back, so that readers see what was published, and what came since:",
+    ]
+    for mismatch in torn.mismatches:
+        told.append(f"  {mismatch}")
+        told += [
+            f"      then came {_step_told(step)}"
+            for step in reversed(_steps_since(lake, done, mismatch.identifier))
+        ]
+    run = f"dbt run-operation wap_rollback --args '{{run: {done.publish_id}"
+    told += [
+        f"  Next: see the ways on for what is left   {run}}}'",
+        f"        or undo what came since, too       {run}, force: true}}'",
+    ]
+    return "\n".join(told)
+
+
+def _steps_since(lake: Lake, done: LedgerPublish, identifier: Identifier) -> list[moved.Step]:
+    found = [entry for entry in done.entries if entry.identifier == identifier]
+    return [step for entry in found for step in moved.steps_since(lake, entry)]
+
+
+def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
+    """What was written past the gate to the tables of some publishes, since the first one."""
+    return [
+        f"{'.'.join(entry.identifier)}: {_step_told(step)}"
+        for entry in undo.entries_before(publishes)
+        for step in reversed(moved.steps_since(lake, entry))
+        if step.run_id is None
+    ]
+
+
+def _require_free(gate: Context, done: LedgerPublish) -> None:
+    if any(one.branch == done.branch for one in gate.lake.branches.all()):
+        raise ConfigError(
+            f"The audit branch {done.branch} is open again, so the candidates of "
+            f"{_publish_told(done)} cannot be put there. Nothing has changed. Publish or drop "
+            f"it first: dbt run-operation wap_discard --args '{{branch: {done.branch}}}'"
+        )
+
+
+def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
+    rows = gate.lake.ledger.published_nodes(done)
+
+    def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
+        tokens = {row["node_id"]: _token(found[row["schema"], row["name"]]) for row in rows}
+        return [LedgerRows("nodes", [_held_row(gate.run_id, row, found, tokens) for row in rows])]
+
+    found = gate.lake.publishing.reopen(done.entries, branch=done.branch, record=record)
+    yield (
+        f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
+        "main see no change."
+    )
+    yield f"  Next: audit it again         {next_command.dbt('test', branch=done.branch)}"
+    yield f"        publish it as audited  {next_command.operation('wap_publish', done.branch)}"
+    yield f"        drop it                {next_command.operation('wap_discard', done.branch)}"
+
+
+def _held_row(
+    run_id: str,
+    row: Mapping[str, Any],
+    found: Mapping[Identifier, Candidate],
+    tokens: Mapping[str, str],
+) -> dict[str, Any]:
+    candidate = found[row["schema"], row["name"]]
+    return {
+        **row,
+        "run_id": run_id,
+        "how": candidate.how,
+        "base_snapshot": candidate.base,
+        "base_metadata": candidate.base_metadata,
+        "candidate_snapshot": candidate.snapshot,
+        "candidate_metadata": candidate.metadata,
+        "built_on": {
+            key: tokens.get(key, token) for key, token in dict(row["built_on"] or ()).items()
+        },
+        "verdict": "held",
+        "reason": "its publish was rolled back",
+        "built_at": datetime.now(UTC),
+    }
+
+
+def _publish_told(publish: LedgerPublish) -> str:
+    return (
+        f"the publish of run {names.short_run_id(publish.run_id)} at "
+        f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _step_told(step: moved.Step) -> str:
+    what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
+    return f"{what}, written past the gate at {step.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _tables_of(publish: LedgerPublish) -> str:
+    shown = [".".join(entry.identifier) for entry in publish.entries[:_SHOWN]]
+    more = len(publish.entries) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _touches(publish: LedgerPublish, identifier: Identifier) -> bool:
+    return any(entry.identifier == identifier for entry in publish.entries)
+
+
+def _count(things: Sized, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("sh") else f"{noun}s"
+    return f"{len(things)} {noun if len(things) == 1 else plural}"
+
+
+def _token(candidate: Candidate) -> str:
+    return str(candidate.metadata if candidate.snapshot is None else candidate.snapshot)

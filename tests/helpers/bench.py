@@ -1,0 +1,170 @@
+"""A lake in a folder, and what a run, a reader and other writers do to it; no Spark."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.store import Staged
+from sparkwap.publish.lake import Lake
+
+BRANCH = "pr_1"
+SIDE = "s__pr_1"
+TAG = "wap_pub_1a2b3c4d"
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+
+
+def values(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+class Bench:
+    """A lake, and what a run, a reader and other writers do to it."""
+
+    def __init__(
+        self, folder: Path, uri: str | None = None, properties: dict[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.properties = properties or {
+            "type": "sql",
+            "uri": uri or f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"{folder}/warehouse",
+        }
+        self.lake = Lake("lake", self.properties)
+        self.lake.ensure_schema("s")
+
+    def table(self, name: str, *ids: int, schema: str = "s", **properties: str) -> Identifier:
+        """A live table; with rows if ids are given."""
+        table = self.lake.catalog.create_table(
+            (schema, name), values().schema, properties=dict(properties)
+        )
+        if ids:
+            table.append(values(*ids))
+        return schema, name
+
+    def write(self, identifier: Identifier, *ids: int, branch: str = BRANCH) -> int:
+        """Append to a branch; the new head."""
+        table = self.lake.catalog.load_table(identifier)
+        if branch != "main" and table.current_snapshot() is None:
+            return self._first_write(identifier, branch, *ids)
+        table.append(values(*ids), branch=branch)
+        return self.head(identifier, branch)
+
+    def _first_write(self, identifier: Identifier, branch: str, *ids: int) -> int:
+        """What Spark can and PyIceberg cannot: the first snapshot of a table, on a branch."""
+        head = self.write(identifier, *ids, branch="main")
+        row = self.lake.store.backend.get(identifier)
+        assert row is not None
+        change = MetadataChange(self.lake.store.load(row.location)).branch(branch, head)
+        document = {**change.remove_refs("main").document(row.location), "snapshot-log": []}
+        location = md.next_location(document, row.location)
+        self._commit(PointerUpdate(row, Pointer(identifier, "table", location)), document)
+        return head
+
+    def _commit(self, swap: PointerUpdate, document: Any) -> None:
+        store = self.lake.store
+        assert swap.after is not None
+        files = store.write({swap.after.location: document})
+        store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
+
+    def head(self, identifier: Identifier, ref: str) -> int:
+        return self.state(identifier).refs[ref].snapshot_id
+
+    def state(self, identifier: Identifier) -> Any:
+        state = self.lake.state(identifier)
+        assert state is not None, identifier
+        return state
+
+    def candidate(self, name: str, *ids: int) -> BranchItem:
+        """A table that exists, written on the audit branch."""
+        opened = self.lake.branches.open(("s", name), BRANCH)
+        return BranchItem(("s", name), BRANCH, opened.base, self.write(("s", name), *ids))
+
+    def changed(self, name: str, *ids: int) -> SideItem:
+        """A table that exists, cloned, with a new column and rows."""
+        self.lake.branches.clone(("s", name), SIDE)
+        table = self.lake.catalog.load_table((SIDE, name))
+        with table.update_schema() as update:
+            update.union_by_name(pa.schema({"extra": pa.string()}))
+        rows = values(*ids).append_column("extra", pa.array(["x"] * len(ids), pa.string()))
+        table.overwrite(rows)
+        return self.side(name)
+
+    def new(self, name: str, *ids: int) -> SideItem:
+        """A table that is new."""
+        self.lake.ensure_schema(SIDE, BRANCH)
+        location = f"{self.folder}/warehouse/s/{name}-1a2b3c4d"
+        table = self.lake.catalog.create_table((SIDE, name), values().schema, location=location)
+        if ids:
+            table.append(values(*ids))
+        return self.side(name, None)
+
+    def view(self, name: str, sql: str, schema: str = SIDE, namespace: str | None = None) -> None:
+        """A view, as Spark writes it."""
+        if schema == SIDE:
+            self.lake.ensure_schema(SIDE, BRANCH)
+        location = f"{self.folder}/warehouse/{schema}/{name}"
+        file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
+        standing = self.lake.store.backend.get((schema, name))
+        swap = PointerUpdate(standing, Pointer((schema, name), "view", file))
+        self._commit(swap, view_json(location, sql, namespace))
+
+    def side(self, name: str, expected: str | None = None) -> SideItem:
+        return SideItem(("s", name), SIDE, self.state((SIDE, name)).metadata_location, expected)
+
+    def publish(self, *items: BranchItem | SideItem, **options: Any) -> PublishReceipt:
+        defaults: dict[str, Any] = {
+            "run_id": RUN,
+            "tag": TAG,
+            "tag_max_age_ms": None,
+            "branch": BRANCH,
+        }
+        return self.lake.publishing.publish(items, **{**defaults, **options})
+
+    def read(self, name: str, ref: str | None = None, schema: str = "s") -> list[int]:
+        """What a reader of the table sees, in order."""
+        table = self.lake.catalog.load_table((schema, name))
+        if ref is None:
+            return sorted(table.scan().to_arrow()["id"].to_pylist())
+        snapshot = table.metadata.refs[ref].snapshot_id
+        return sorted(table.scan(snapshot_id=snapshot).to_arrow()["id"].to_pylist())
+
+    def pointers(self) -> dict[Identifier, str]:
+        """All rows outside the ledger."""
+        rows = self.lake.store.backend.all()
+        return {r.identifier: r.location for r in rows if r.identifier[0] != "wap_ledger"}
+
+    def files(self) -> set[str]:
+        """All files outside the ledger."""
+        found = (self.folder / "warehouse").rglob("*")
+        return {str(path) for path in found if path.is_file() and "wap_ledger" not in path.parts}
+
+
+def view_json(location: str, sql: str, namespace: str | None) -> dict[str, Any]:
+    field = {"id": 0, "name": "id", "required": False, "type": "long"}
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {"engine-name": "spark"},
+        "default-catalog": "lake",
+        "default-namespace": [namespace] if namespace else [],
+        "representations": [{"type": "sql", "sql": sql, "dialect": "spark"}],
+    }
+    return {
+        "view-uuid": str(uuid.uuid4()),
+        "format-version": 1,
+        "location": location,
+        "properties": {"comment": "a view"},
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": [field]}],
+        "current-version-id": 1,
+        "versions": [version],
+        "version-log": [{"version-id": 1, "timestamp-ms": 1}],
+    }

@@ -1,0 +1,206 @@
+"""The kinds of catalog that the gate's functional tests run on, and how a reader reads each.
+
+``SPARKWAP_TEST_CATALOG`` chooses one of `KINDS`; without it SQLite is used. ``make catalogs`` runs
+them on the others.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, get_args
+from urllib.parse import quote
+
+import requests
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import Engine, create_engine, text
+
+CatalogKind = Literal["sqlite", "postgresql", "rest", "journal"]
+"""``rest`` sends the tables of a publish in one request, ``journal`` one after the other."""
+
+KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+
+Pointers = dict[str, tuple[str, str]]
+"""Name -> kind (``table`` or ``view``) and metadata file."""
+
+_POINTERS = """
+    select table_namespace, table_name, iceberg_type, metadata_location
+    from iceberg_tables where catalog_name = 'lake'
+"""
+
+
+def chosen_kind() -> CatalogKind:
+    """The kind that the environment asks for."""
+    asked = os.environ.get("SPARKWAP_TEST_CATALOG", "sqlite")
+    assert asked in KINDS, f"SPARKWAP_TEST_CATALOG is {asked!r}; legal are {', '.join(KINDS)}"
+    return cast(CatalogKind, asked)
+
+
+KIND = chosen_kind()
+TRANSACTIONS = KIND in ("sqlite", "postgresql")
+"""Whether the chosen catalog changes several tables in one transaction, and takes metadata files
+as they are: SQL catalogs do, others do neither."""
+
+
+class Source(Protocol):
+    """How a reader that has no part in sparkwap asks a catalog."""
+
+    def pointers(self, schema: str) -> Pointers:
+        """The members of a schema; by one state of the catalog where it has transactions."""
+
+    def catalog(self) -> Catalog:
+        """PyIceberg's catalog, new for each use."""
+
+
+@dataclass(frozen=True)
+class SqliteSource:
+    """The catalog of an embedded server without more ado."""
+
+    lake: Path
+
+    def pointers(self, schema: str) -> Pointers:
+        with closing(sqlite3.connect(f"file:{self.lake}/catalog.db?mode=ro", uri=True)) as database:
+            rows = database.execute(_POINTERS).fetchall()
+        return _members(rows, schema)
+
+    def catalog(self) -> Catalog:
+        uri = f"sqlite:///{self.lake}/catalog.db?timeout=60"
+        return SqlCatalog("lake", uri=uri, warehouse=f"file://{self.lake}/warehouse")
+
+
+@dataclass(frozen=True)
+class PostgresSource:
+    """A catalog in PostgreSQL."""
+
+    uri: str
+    warehouse: str
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return create_engine(self.uri)
+
+    def pointers(self, schema: str) -> Pointers:
+        with self._engine.connect() as connection:
+            rows = connection.execute(text(_POINTERS)).fetchall()
+        return _members(rows, schema)
+
+    def catalog(self) -> Catalog:
+        return SqlCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+
+
+@dataclass(frozen=True)
+class RestSource:
+    """A REST catalog, asked by plain requests: one for each table, so at different moments."""
+
+    uri: str
+    warehouse: str
+
+    @cached_property
+    def _session(self) -> requests.Session:
+        return requests.Session()
+
+    def pointers(self, schema: str) -> Pointers:
+        folder = f"{self.uri}/v1/namespaces/{quote(schema, safe='')}"
+        found: Pointers = {}
+        for kind in ("table", "view"):
+            listed = self._get(f"{folder}/{kind}s") or {"identifiers": []}
+            for name in (one["name"] for one in listed["identifiers"]):
+                loaded = self._get(f"{folder}/{kind}s/{quote(name, safe='')}")
+                if loaded is not None:
+                    found[name] = (kind, loaded["metadata-location"])
+        return found
+
+    def _get(self, address: str) -> Any:
+        """The answer; None where there is no such thing, as it may be gone since it was listed."""
+        answer = self._session.get(address, timeout=60)
+        if answer.status_code == 404:
+            return None
+        answer.raise_for_status()
+        return answer.json()
+
+    def catalog(self) -> Catalog:
+        return RestCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+
+
+def _members(rows: Any, schema: str) -> Pointers:
+    return {
+        name: ("view" if kind == "VIEW" else "table", location)
+        for namespace, name, kind, location in rows
+        if namespace == schema
+    }
+
+
+@dataclass(frozen=True)
+class RunningCatalog:
+    """A catalog that functional tests run on.
+
+    Attributes:
+        kind: one of `KINDS`.
+        uri: where it is; None for SQLite in the lake.
+    """
+
+    kind: CatalogKind
+    uri: str | None = None
+
+    def source(self, lake: Path) -> Source:
+        """How a reader asks it."""
+        warehouse = f"file://{lake}/warehouse"
+        if self.uri is None:
+            return SqliteSource(lake)
+        if self.kind == "postgresql":
+            return PostgresSource(self.uri, warehouse)
+        return RestSource(self.uri, warehouse)
+
+    def output(self, lake: Path, memory: str, endpoint: Any) -> dict[str, Any]:
+        """The profile's output for a project on it.
+
+        The journal is chosen by a property of the catalog, which only the profile of a server that
+        is there has; the same server is then taken for one.
+        """
+        if self.kind != "journal":
+            more = {} if self.uri is None else {"catalog_uri": self.uri}
+            return {"type": "sparkwap", "lake": str(lake), "memory": memory, **more}
+        return {
+            "type": "sparkwap",
+            "method": "thrift",
+            "host": endpoint.host,
+            "port": endpoint.thrift_port,
+            "user": "dbt",
+            "connect_url": endpoint.connect_url,
+            "catalog": {
+                "type": "rest",
+                "uri": self.uri,
+                "warehouse": f"file://{lake}/warehouse",
+                "wap.multi-table-commit": "false",
+            },
+        }
+
+
+@contextmanager
+def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
+    """The chosen catalog, started where it is a server of its own.
+
+    ``SPARKWAP_TEST_CATALOG_URI`` names one that runs already: that of a kept lake, or of the tests
+    that started this process.
+    """
+    given = os.environ.get("SPARKWAP_TEST_CATALOG_URI")
+    if KIND == "sqlite" or given:
+        yield RunningCatalog(KIND, given or None)
+    elif KIND == "postgresql":
+        from helpers.postgres import running_postgres
+
+        with running_postgres() as uri:
+            yield RunningCatalog(KIND, uri)
+    else:
+        from helpers.rest import running_rest_server
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with running_rest_server(folder) as rest:
+            yield RunningCatalog(KIND, rest.uri)

@@ -1,0 +1,62 @@
+"""The build that follows main is a process, which ends in time or is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dbt.adapters.sparkwap import rebase
+
+
+def run(code: str, tmp_path: Path, limit: float | None) -> str:
+    command = [sys.executable, "-c", f"import signal, subprocess, sys, time\n{code}"]
+    return rebase.run_until(command, os.environ, tmp_path / "output", limit)
+
+
+def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
+    assert run("print('said'); sys.exit(2)", tmp_path, 60) == "dbt ended with exit code 2"
+    assert run("", tmp_path, None) == "dbt ended with exit code 0"
+    assert (tmp_path / "output").read_text() == ""
+
+
+@pytest.mark.parametrize("heeds", ["KeyboardInterrupt", "SystemExit", "nothing"])
+def test_a_build_that_hangs_is_ended_and_none_but_it(
+    heeds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endings = [(ending, patience and 0.5) for ending, patience in rebase._ENDINGS]
+    monkeypatch.setattr(rebase, "_ENDINGS", endings)
+    ignored = {"KeyboardInterrupt": [], "SystemExit": ["INT"], "nothing": ["INT", "TERM"]}[heeds]
+    code = "\n".join(
+        [
+            # As Python has it, unless whoever started it ignores interrupts.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)",
+            *(f"signal.signal(signal.SIG{name}, signal.SIG_IGN)" for name in ignored),
+            # As the server that a build may start.
+            "other = subprocess.Popen(['sleep', '60'], start_new_session=True)",
+            "print(other.pid, flush=True)",
+            "time.sleep(60)",
+        ]
+    )
+    before = time.monotonic()
+    said = run(code, tmp_path, 1)
+    assert time.monotonic() - before < 30
+    assert said.startswith("dbt was still building after 1 s and was stopped; `dbt retry`")
+    other = psutil.Process(int((tmp_path / "output").read_text().splitlines()[0]))
+    assert other.is_running()
+    other.kill()
+
+
+def test_a_build_in_the_background_is_not_asked_by_what_it_ignores(tmp_path: Path) -> None:
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        before = time.monotonic()
+        run("time.sleep(60)", tmp_path, 0.5)
+        assert time.monotonic() - before < 20
+    finally:
+        signal.signal(signal.SIGINT, heeded)

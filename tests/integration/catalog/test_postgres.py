@@ -1,0 +1,220 @@
+"""The same on PostgreSQL, where its server programs are on this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.crashes.injector import Injector
+from helpers.postgres import running_postgres
+
+from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.core import steps
+from sparkwap.core.errors import CatalogError
+from sparkwap.gate.settings import Limits
+from sparkwap.maintenance.sweeper import Sweeper
+from sparkwap.publish.lake import Lake
+
+Bench = Any
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A PostgreSQL server of our own; the URI of its database."""
+    with running_postgres() as uri:
+        yield uri
+
+
+@pytest.fixture
+def pg(server: str, tmp_path: Path, bench: Bench) -> Iterator[Bench]:
+    """A bench on the server, emptied before."""
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(server)
+    with engine.begin() as connection:
+        for table in ("iceberg_tables", "iceberg_namespace_properties"):
+            connection.execute(text(f"drop table if exists {table}"))
+    engine.dispose()
+    bench = type(bench)(tmp_path / "pg", server)
+    yield bench
+    bench.lake.close()
+
+
+def test_publish_rollback_and_discard(pg: Bench) -> None:
+    for name in "ac":
+        pg.table(name, 1)
+    items = [pg.candidate("a", 2), pg.changed("c", 3), pg.new("n", 4)]
+    pg.view("v", "select * from s__pr_1.c")
+    receipt = pg.publish(*items, pg.side("v"), appends=[LedgerRows("runs", [{"run_id": "x"}])])
+    assert [pg.read(name) for name in "acn"] == [[1, 2], [3], [4]]
+    assert pg.lake.relations("s")["v"] == "view"
+    pg.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert [pg.read(name) for name in "ac"] == [[1], [1]]
+    assert pg.lake.relations("s") == {"a": "table", "c": "table"}
+    assert pg.lake.ledger.publish(receipt.publish_id)[0].rolled_back
+    pg.lake.branches.open(("s", "a"), "other")
+    assert pg.lake.branches.discard("other").tables == (("s", "a"),)
+
+
+def test_leases_and_a_sweep(pg: Bench) -> None:
+    pg.table("a", 1)
+    pg.candidate("a", 2)
+    pg.new("n", 3)
+    holding = leasing.hold(
+        pg.lake.leases, run_id="1a2b3c4d-0000", branch="pr_1", command="build", every=0.01
+    )
+    (first,) = pg.lake.leases.all()
+    assert abs(first.since - time.time()) < 60
+    work = Sweeper(pg.lake, run_id="5e5e5e5e", limits=Limits(0, 0, 1), retention_days=90)
+    assert work.sweep().plan.branches == ()
+    assert pg.lake.leases.all()[0].renewed >= first.renewed
+    holding.release()
+    report = work.sweep()
+    assert (report.problems, [one.name for one in report.plan.branches]) == ([], ["pr_1"])
+    assert pg.lake.branches.all() == []
+    assert pg.lake.relations("s") == {"a": "table"}
+    assert pg.read("a") == [1]
+
+
+def test_a_moved_main_stops_all(pg: Bench) -> None:
+    for name in "ab":
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in "ab"]
+    pg.write(("s", "b"), 9, branch="main")
+    before = pg.pointers()
+    with pytest.raises(PublishRefused):
+        pg.publish(*items)
+    assert pg.pointers() == before
+
+
+def test_publishers_and_other_writers_at_once(pg: Bench) -> None:
+    names = [f"t{number}" for number in range(4)]
+    for name in names:
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in names]
+    pg.lake.ledger.ensure({"publishes"})
+    outcomes: list[str] = []
+
+    def publish(order: int) -> None:
+        lake = Lake("lake", pg.properties)
+        try:
+            lake.publishing.publish(
+                items[::order], run_id="x", tag="t", tag_max_age_ms=None, branch="pr_1"
+            )
+            outcomes.append("published")
+        except PublishRefused:
+            outcomes.append("refused")
+        finally:
+            lake.close()
+
+    def branch(name: str) -> None:
+        pg.lake.branches.open(("s", name), "other")
+
+    threads = [threading.Thread(target=publish, args=(order,)) for order in (1, -1, 1)]
+    threads += [threading.Thread(target=branch, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["published", "refused", "refused"]
+    assert all(pg.read(name) == [1, 2] for name in names)
+    assert all("other" in pg.state(("s", name)).refs for name in names)
+
+
+def test_two_publishes_that_read_each_others_table(pg: Bench) -> None:
+    for name in "ab":
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in "ab"]
+    read = pg.lake.read([("s", name) for name in "ab"])
+    pg.lake.ledger.ensure({"publishes"})
+    outcomes: list[str] = []
+
+    def publish(mine: int) -> None:
+        lake = Lake("lake", pg.properties)
+        told: dict[str, Any] = {"run_id": "x", "tag": "t", "tag_max_age_ms": None}
+        try:
+            lake.publishing.publish(
+                [items[mine]], branch="pr_1", read=[read[1 - mine]], strict_reads=True, **told
+            )
+            outcomes.append("published")
+        except PublishRefused:
+            outcomes.append("refused")
+        finally:
+            lake.close()
+
+    threads = [threading.Thread(target=publish, args=(mine,)) for mine in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A deadlock is one of the things that may happen on the way, and is tried again.
+    assert sorted(outcomes) == ["published", "refused"]
+
+
+def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
+    from sqlalchemy import text
+
+    with pg.lake.store.backend.engine.begin() as connection:
+        connection.execute(text("drop table iceberg_tables"))
+        connection.execute(text("drop table iceberg_namespace_properties"))
+    failures: list[Exception] = []
+
+    def start() -> None:
+        try:
+            Lake("lake", pg.properties).close()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_that_is_still_on_its_way_is_waited_for(pg: Bench, committed: bool) -> None:
+    """The client has lost the server, which is still busy with the transaction."""
+    row = pg.lake.store.backend.get(pg.table("a", 1))
+    moved = PointerUpdate(row, Pointer(row.identifier, "table", f"{row.location}.new"))
+    holding, ending = threading.Event(), threading.Event()
+
+    def in_flight() -> None:
+        with suppress(ZeroDivisionError), pg.lake.store.backend.transaction() as connection:
+            pg.lake.store.backend._apply_one(connection, moved)
+            holding.set()
+            ending.wait(10)
+            if not committed:
+                raise ZeroDivisionError
+
+    thread = threading.Thread(target=in_flight)
+    thread.start()
+    holding.wait(10)
+    threading.Timer(0.5, ending.set).start()
+    assert pg.lake.store.backend.fate([moved]) == ("made" if committed else "not made")
+    thread.join()
+
+
+def test_a_connection_that_is_cut_in_the_transaction(pg: Bench) -> None:
+    for name in "ab":
+        pg.table(name, 1)
+    items = [pg.candidate(name, 2) for name in "ab"]
+    pg.lake.ledger.ensure({"publishes"})
+    before, files = pg.pointers(), pg.files()
+    end = steps.listen(Injector("publish.rows_changed", "lost-network"))
+    try:
+        with pytest.raises(CatalogError, match="Nothing was changed"):
+            pg.publish(*items)
+    finally:
+        end()
+    assert (pg.pointers(), pg.files()) == (before, files)
+    pg.publish(*items)
+    assert [pg.read(name) for name in "ab"] == [[1, 2], [1, 2]]

@@ -1,0 +1,120 @@
+"""What comes with the adapter: any project calls it, without a copy of a file of this one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt.adapters.factory import reset_adapters
+from dbt.cli.main import dbtRunner
+
+pytestmark = pytest.mark.smoke
+
+MACROS = Path(__file__).parents[3] / "macros"
+PUBLIC = re.compile(r"\{%-? (macro|test) ([a-z]\w*)\(")
+FILES = {
+    "dbt_project.yml": """
+name: shop
+version: "1.0"
+profile: shop
+flags:
+  send_anonymous_usage_stats: false
+  validate_macro_args: true
+  warn_error_options: {error: all}
+""",
+    "profiles.yml": """
+shop:
+  target: test
+  outputs: {test: {type: sparkwap, lake: .lake, schema: shop, threads: 1}}
+""",
+    "models/raw_orders.sql": "select 1 as id",
+    "models/quarantine_orders.sql": "{{ quarantine(ref('raw_orders')) }}",
+    "models/cdc_orders.sql": "select 1 as id",
+    "models/stg_orders.sql": """
+select
+    {{ typed_columns(widened({'id': 'int'}, ref('cdc_orders'))) }},
+    {{ landed_up_to(ref('raw_orders')) }} as as_of
+from {{ ref('cdc_orders') }}
+where 0 = {{ cdc_columns() | length }} or 0 = {{ landing_key(ref('raw_orders')) | length }}
+""",
+    "models/bad_orders.sql": """
+-- {{ landing_entry(ref('raw_orders')) }}
+{{ open_bad_rows(ref('raw_orders')) }}
+""",
+    "models/scd_orders.sql": """
+{{ config(materialized='scd2', unique_key='id') }}
+{{ change_events(ref('raw_orders'), columns={'id': 'cast(id as bigint)'}) }}
+""",
+    "models/dim_orders.sql": """
+{{ scd2_join('id', [{'history': ref('scd_orders'), 'columns': []}]) }}
+""",
+    "models/past_orders.sql": "{{ scd2_from_changes(ref('stg_orders'), 'id', ['as_of']) }}",
+    "models/fct_orders.sql": """
+select orders.id, {{ scd2_version('orders.id', 'valid_from') }} as version
+from {{ ref('stg_orders') }} as orders
+left join {{ ref('scd_orders') }} as history
+    on orders.id = history.id and {{ scd2_valid_at('orders.as_of', 'history') }}
+""",
+    "models/models.yml": """
+models:
+  - name: raw_orders
+    data_tests: [quarantine_below, files_add_up, full_load_drop: {arguments: {max_drop: 0.1}}]
+  - name: quarantine_orders
+    data_tests:
+      - rows_add_up: {arguments: {raw: ref('raw_orders'), state: ref('cdc_orders')}}
+  - name: stg_orders
+    data_tests: [not_empty, row_count_drop: {arguments: {max_drop: 0.1}}]
+    columns:
+      - name: id
+        data_tests: [at_least: {arguments: {minimum: 0}}]
+      - name: as_of
+        data_tests: [not_older_than: {arguments: {days: 1}}]
+  - name: scd_orders
+    data_tests:
+      - scd2_one_current: {arguments: {key: id}}
+      - scd2_no_overlap: {arguments: {key: id}}
+      - scd2_no_gap: {arguments: {key: id}}
+      - scd2_in_order
+  - name: fct_orders
+    data_tests:
+      - scd2_exactly_one_version:
+          arguments: {history: ref('scd_orders'), key: id, moment: as_of}
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The nodes of a bare project that calls all there is, and has one test of its own."""
+    folder = tmp_path_factory.mktemp("bare")
+    own = "{% test at_least(model, column_name, minimum) %}select 1 limit 0{% endtest %}"
+    for name, text in (FILES | {"macros/own.sql": own}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    place = ["--project-dir", folder, "--profiles-dir", folder, "--log-path", folder / "logs"]
+    ended = dbtRunner().invoke(["--quiet", "parse", *map(str, place)])
+    reset_adapters()
+    assert ended.success, ended.exception
+    found: dict[str, Any] = json.loads((folder / "target/manifest.json").read_text())["nodes"]
+    return found
+
+
+def test_a_bare_project_calls_what_comes_with_the_adapter(nodes: dict[str, Any]) -> None:
+    called = {key for node in nodes.values() for key in node["depends_on"].get("macros", ())}
+    names = {
+        f"test_{name}" if kind == "test" else name
+        for folder in ("audits", "cdc", "landing", "scd2")
+        for path in (MACROS / folder).glob("*.sql")
+        for kind, name in PUBLIC.findall(path.read_text())
+    }
+    assert {"change_events", "quarantine", "test_not_empty", "test_scd2_no_gap"} <= names
+    missed = {name for name in names if f"macro.dbt_sparkwap.{name}" not in called}
+    assert missed == {"test_at_least"}, "the project has its own"
+
+
+def test_a_test_of_the_project_takes_the_place_of_ours(nodes: dict[str, Any]) -> None:
+    (node,) = (n for key, n in nodes.items() if ".at_least_" in key)
+    assert "macro.shop.test_at_least" in node["depends_on"]["macros"]

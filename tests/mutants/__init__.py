@@ -1,1 +1,0 @@
-"""The guards of the gate, each with a patch that takes it away, and what runs tests without it."""

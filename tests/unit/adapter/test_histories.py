@@ -1,0 +1,120 @@
+"""What macros of histories get from the adapter, and what they make of it, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import agate
+import jinja2
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.histories import Histories
+from sparkwap.cdc import history
+
+EXTEND = Path(__file__).parents[3] / "macros" / "wap" / "write" / "wap_extend_history.sql"
+TYPES = {
+    "id": "int", "name": "string", "_op": "string", "_sequence": "string",
+    "_event_time": "timestamp", "_file_path": "string", "_row": "bigint", "_part": "int",
+    "_batch": "bigint",
+}  # fmt: skip
+
+
+class Adapter(Histories):
+    """Histories over connections that have their answers."""
+
+    def __init__(self, *answers: list[Any]) -> None:
+        connections: Any = self
+        super().__init__(connections, connections, self.columns)
+        self.sent: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self._answers = list(answers)
+
+    def execute(self, sql: str, fetch: bool) -> tuple[None, agate.Table]:
+        assert fetch
+        self.sent.append(sql)
+        if sql.startswith(("cache", "drop")):
+            return None, agate.Table([], [])
+        row = self._answers.pop(0)
+        return None, agate.Table([row], [f"c{n}" for n in range(len(row))])
+
+    def query_types(self, sql: str) -> list[tuple[str, str]]:
+        return list(TYPES.items())
+
+    def columns(self, relation: Any) -> list[Any]:
+        return [SimpleNamespace(name="size", dtype="int")]
+
+    def tell(self, node: str, notice: str) -> None:
+        self.told.append((node, notice))
+
+
+def model(**config: Any) -> dict[str, Any]:
+    return {"name": "dim", "unique_id": "model.shop.dim", "config": {"unique_key": "id", **config}}
+
+
+def build(adapter: Any, **config: Any) -> history.Build:
+    found: history.Build = adapter.history(model(**config), "select log", None)
+    return found
+
+
+def extended(built: history.Build) -> tuple[list[str], list[str]]:
+    """Render the macro that extends a history.
+
+    Returns:
+        The main statements, and the results that the macro has stored itself.
+    """
+    main: list[str] = []
+    stored: list[str] = []
+    environment = jinja2.Environment(extensions=["jinja2.ext.do"])
+    environment.globals |= {
+        "wap_temporary_view": lambda relation, sql: "shape",
+        "wap_place_increment": lambda relation, shape, change, widen: built.history.columns,
+        "invocation_id": "0123456789",
+        "statement": lambda name, caller: main.append(caller()) or "",
+        "store_raw_result": lambda name, **result: stored.append(name),
+    }
+    macro: Any = environment.from_string(EXTEND.read_text()).module
+    relation = SimpleNamespace(identifier="dim", __str__=lambda: "s.dim")
+    macro.wap_extend_history(relation, built, "ignore")
+    return main, stored
+
+
+def test_a_history_with_changes_is_merged_and_leaves_nothing_staged() -> None:
+    adapter = Adapter([7, 0], [2, 8, None, 0], [0, None, None, 0, None, None], [1])
+    main, stored = extended(build(adapter))
+    assert (len(main), stored) == (1, [])
+    assert "using dim_01234567_changes as DBT_INTERNAL_SOURCE" in main[0]
+    staged = [sql.split()[3] for sql in adapter.sent if sql.startswith("cache")]
+    dropped = [sql.split()[-1] for sql in adapter.sent if sql.startswith("drop")]
+    assert staged == [f"dim_01234567_{name}" for name in ("increment", "keys", "changes")]
+    assert set(staged) < set(dropped)
+
+
+def test_a_history_without_changes_has_a_result_of_its_own() -> None:
+    adapter = Adapter([7, 0], [0, None, None, 0])
+    assert extended(build(adapter)) == ([], ["main"])
+
+
+def test_faults_are_errors_of_dbt() -> None:
+    adapter: Any = Adapter()
+    with pytest.raises(DbtRuntimeError, match="cannot be built; nothing was written"):
+        build(adapter, grain="week")
+    with pytest.raises(DbtRuntimeError, match="scd2_restate"):
+        adapter.history(model(), "select log", "dim")
+
+
+def test_columns_of_events_and_of_states_get_wider_by_their_values() -> None:
+    events, states = Adapter([7, 0], [3]), Adapter([4])
+    columns = {"size": "cast(size as int)", "name": "name"}
+    any_events: Any = events
+    found = any_events.widened_events(model(), columns, "s.dim", "log", None)
+    assert found == {"size": "cast(size as bigint)", "name": "name"}
+    assert events.sent[-1].endswith("from log where _kind = 'row' and _batch > 7")
+    any_states: Any = states
+    found = any_states.widened_types(model(), {"n": "int as size", "name": "string"}, None, "s")
+    assert found == {"n": "bigint as size", "name": "string"}
+    told = "values are no int; its type is now bigint"
+    assert events.told == [("model.shop.dim", f"column size: 3 {told}")]
+    assert states.told == [("model.shop.dim", f"column n: 4 {told}")]

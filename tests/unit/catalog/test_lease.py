@@ -1,0 +1,179 @@
+"""Leases: who lives, by the catalog's clock and by the machine's processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease
+from sparkwap.publish.lake import Lake
+
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+LEASE = Lease(RUN, "dev", "build", 123, 500.0, "x", "far away", 1000.0, 2000.0)
+CLOCK = "by the catalog's clock"
+EXPIRED = 2000.0 + TTL_SECONDS + 1
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    yield lake
+    lake.close()
+
+
+@pytest.mark.parametrize(
+    ("now", "machine", "started", "lives"),
+    [
+        (2000.0 + TTL_SECONDS, "here", None, True),
+        (EXPIRED, "here", None, False),
+        (2001.0, "far away", 500.0, True),
+        (2001.0, "far away", 530.0, True),
+        (2001.0, "far away", 5000.0, False),
+        (2001.0, "far away", None, False),
+        (2001.0, "far away", float("nan"), True),
+        (EXPIRED, "far away", 500.0, False),
+    ],
+    ids=[
+        "heard of",
+        "not heard of",
+        "its process is there",
+        "the clock was put right",
+        "its process id belongs to another one",
+        "its process is gone",
+        "its process may not be looked at",
+        "its process is there and silent",
+    ],
+)
+def test_who_lives(now: float, machine: str, started: float | None, lives: bool) -> None:
+    found = leasing.alive(LEASE, now, machine=machine, started=lambda pid: started)
+    assert found is lives
+
+
+def test_a_run_elsewhere_is_not_looked_for_among_the_processes_here() -> None:
+    here = replace(LEASE, pid=os.getpid(), machine="another container of the same name")
+    assert leasing.alive(here, 2001.0)
+
+
+@pytest.fixture(params=[CLOCK, "by clocks of their own"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both kinds of leases."""
+    if request.param == "by clocks of their own":
+        without = cached_property(lambda lake: CatalogLeases(lambda: lake.catalog))
+        without.__set_name__(Lake, "leases")
+        monkeypatch.setattr(Lake, "leases", without)
+    return str(request.param)
+
+
+def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake, kind: str) -> None:
+    elsewhere = Lake("lake", lake.properties)
+    assert elsewhere.leases.all() == []
+    elsewhere.leases.release(RUN)
+    holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
+    (first,) = elsewhere.leases.all()
+    # Machines that disagree by hours agree on who lives.
+    assert leasing.alive(first, elsewhere.leases.now() + 5 * 3600) is (kind != CLOCK)
+    assert (first.run_id, first.branch, first.pid) == (RUN, "dev", os.getpid())
+    assert abs(first.since - time.time()) < 60
+    deadline = time.monotonic() + 5
+    while elsewhere.leases.all()[0].renewed == first.renewed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (later,) = elsewhere.leases.all()
+    assert later.renewed > first.renewed
+    assert later.since == first.since
+    assert leasing.alive(later, elsewhere.leases.now())
+    holding.release()
+    holding.release()
+    assert elsewhere.leases.all() == []
+    elsewhere.close()
+
+
+def test_a_lease_that_was_taken_away_does_not_come_back(lake: Lake, kind: str) -> None:
+    taken = lake.leases.take(LEASE)
+    lake.leases.release(RUN)
+    assert lake.leases.renew(taken) is None
+    assert lake.leases.all() == []
+
+
+def test_a_catalog_that_fails_for_a_while_does_not_end_the_renewals(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, fails = lake.leases.renew, [3]
+
+    def renew(lease: Lease) -> Lease | None:
+        if fails[0]:
+            fails[0] -= 1
+            raise OSError("no route to the catalog")
+        return whole(lease)
+
+    monkeypatch.setattr(lake.leases, "renew", renew)
+    holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
+    (first,) = lake.leases.all()
+    deadline = time.monotonic() + 5
+    while lake.leases.all()[0].renewed == first.renewed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert lake.leases.all()[0].renewed > first.renewed
+    holding.release()
+
+
+def test_what_another_version_wrote_is_no_error(lake: Lake) -> None:
+    lake.ensure_schema("wap_ledger")
+    with lake.store.backend.transaction() as connection:
+        lake.store.backend.put_property(connection, "wap_ledger", "wap.lease.x", '{"novel": 1}')
+    assert lake.leases.all() == []
+
+
+def test_a_process_of_somebody_else_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(pid: int) -> None:
+        raise psutil.AccessDenied(pid)
+
+    monkeypatch.setattr(psutil, "Process", hidden)
+    mine = replace(LEASE, machine=leasing.this_machine())
+    assert leasing.alive(mine, 2001.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_containers_are_told_apart() -> None:
+    here = leasing.this_machine()
+    assert os.readlink("/proc/self/ns/pid") in here  # noqa: PTH115
+    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
+
+
+def test_machines_whose_clocks_differ_agree_on_who_lives(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database's clock is five days ahead of this machine's."""
+    clock = lake.store.backend.clock
+    ahead = 5 * 86_400
+    monkeypatch.setattr(lake.store.backend, "clock", lambda connection: clock(connection) + ahead)
+    taken = lake.leases.take(LEASE)
+    assert leasing.alive(taken, lake.leases.now())
+    renewed = lake.leases.renew(taken)
+    assert renewed is not None and leasing.alive(renewed, lake.leases.now())
+    assert lake.leases.all() == [renewed]
+
+
+def test_a_check_sees_who_holds_a_lease(lake: Lake, kind: str) -> None:
+    taken = lake.leases.take(LEASE)
+    seen: list[tuple[list[Lease], bool]] = []
+    look = lake.leases.guard(lambda leases, now: seen.append((leases, leasing.alive(taken, now))))
+    look(None)
+    assert seen == [([taken], True)]
+
+
+def test_a_lease_in_words() -> None:
+    assert leasing.told(LEASE, lives=True) == (
+        "in use by run 1a2b3c4d, process 123 on host x, since 1970-01-01 00:16:40 UTC"
+    )
+    assert "is dead; it was last heard of at 1970-01-01 00:33:20 UTC" in leasing.told(
+        LEASE, lives=False
+    )

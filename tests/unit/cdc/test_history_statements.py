@@ -1,0 +1,277 @@
+"""The statements that build histories: which ones are sent, and what they read and write.
+
+What they compute is tested on Spark, against the oracle: see tests/functional/scd2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sparkwap.cdc import history
+from sparkwap.cdc.history import Extension, History, Marks, steps
+from sparkwap.cdc.history.versions import versions
+from sparkwap.cdc.sql import copy_number
+from sparkwap.core.errors import ConfigError
+
+LOG = {
+    "_op": "string", "_sequence": "string", "_event_time": "timestamp", "_file_path": "string",
+    "_row": "bigint", "_part": "int", "_batch": "bigint",
+}  # fmt: skip
+TYPES = {"id": "int", "name": "string", "city": "string", **LOG}
+FULL = {"_absent": "array<string>", "_load": "string", "_load_date": "date"}
+
+
+def settings(types: dict[str, str] = TYPES, **config: Any) -> History:
+    return history.read_settings("dim", {"unique_key": "id", **config}, "select log", types)
+
+
+class Spark:
+    """Records statements, and answers those that ask.
+
+    Args:
+        increment: rows, last batch, first reset, rows that leave columns out.
+        older: whether the log has rows for which a reset is late.
+        late: how many keys of the increment are late.
+        unknown: how many keys of it have no current version.
+        found: how many of all these are late in the end.
+        changes: how many rows change.
+    """
+
+    def __init__(
+        self,
+        increment: Sequence[Any] = (3, 8, None, 0),
+        older: int = 0,
+        late: int = 0,
+        unknown: int = 0,
+        found: int = 0,
+        changes: int = 1,
+    ) -> None:
+        self.sent: list[str] = []
+        self._answers: dict[str, Sequence[Any]] = {
+            r"select count\(\*\), max\(_batch\)": increment,
+            r"select count\(\*\) from \(select 1": [older],
+            r"select count_if": [0, 0],
+            r"from t_keys$": [late, "1", "9", unknown, "2", "5"],
+            r"from t_late$": [found, "1", "5"],
+            r"select count\(\*\) from t_changes": [changes],
+        }
+
+    def __call__(self, sql: str) -> Sequence[Any]:
+        self.sent.append(sql)
+        found = (a for asks, a in self._answers.items() if re.search(asks, sql))
+        return [] if sql.startswith(("cache", "drop")) else next(found)
+
+    def staged(self, name: str) -> str | None:
+        head = f"cache lazy table t_{name} as\n"
+        return next((sql for sql in self.sent if sql.startswith(head)), None)
+
+
+def extend(spark: Spark, of: History | None = None, **more: Any) -> str | None:
+    given = {"marks": Marks(7, 40), "restate": None, **more}
+    return Extension(of or settings(), "s.t", stage="t_", run=spark, **given).merge_sql()
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as told:
+        history.read_settings(
+            "dim",
+            {"expire": "day_before", "deletes": "x", "open_end": "2999-01-01",
+             "tracked_columns": "town", "surrogate_key": "name"},
+            "select log",
+            {c: kind for c, kind in TYPES.items() if c != "_row"},
+        )  # fmt: skip
+    for fault in (
+        "deletes is 'x'; legal values: close, record",
+        "expire 'day_before' needs grain 'date': days have a day before",
+        "open_end is '2999-01-01'; legal values: null, '9999-12-31'",
+        "unique_key is missing",
+        "the query has no column town",
+        "the query has no column _row",
+        "the query's column name has the name of one that is made",
+    ):
+        assert fault in str(told.value)
+
+
+def test_the_columns_say_what_events_there_can_be() -> None:
+    plain, full = settings(), settings(TYPES | FULL, surrogate_key=True, open_end="9999-12-31")
+    assert (plain.partial, plain.loads, plain.surrogate_key) == (False, False, None)
+    assert (full.partial, full.loads, full.surrogate_key) == (True, True, "version_key")
+    assert full.columns[:4] == ["version_key", "id", "name", "city"]
+
+
+def test_a_restatement_is_of_one_model() -> None:
+    asked = [{"model": "dim", "where": "id = 1"}, {"model": "fct", "where": "id = 2"},
+             {"model": "dim", "where": "id > 8"}]  # fmt: skip
+    assert history.restated("dim", asked) == "(id = 1) or (id > 8)"
+    assert history.restated("dim", asked[0]) == "(id = 1)"
+    assert history.restated("dim", asked[1]) is None
+    assert history.restated("dim", None) is None
+
+
+@pytest.mark.parametrize("asked", ["dim", [{"model": "dim"}], {"where": "id = 1"}])
+def test_a_restatement_names_model_and_rows(asked: Any) -> None:
+    with pytest.raises(ConfigError, match="it takes model and where"):
+        history.restated("dim", asked)
+
+
+def test_nothing_is_written_without_news() -> None:
+    spark = Spark(increment=(0, None, None, 0))
+    assert extend(spark) is None
+    assert [sql.split()[0] for sql in spark.sent] == ["cache", "select"]
+
+
+def test_events_that_change_nothing_write_nothing() -> None:
+    spark = Spark(changes=0)
+    assert extend(spark) is None
+    assert spark.staged("changes")
+
+
+def test_keys_that_go_on_leave_closed_versions_and_the_log_alone() -> None:
+    spark = Spark()
+    merge = extend(spark)
+    assert merge is not None
+    assert "and (DBT_INTERNAL_DEST.is_current)" in merge
+    assert spark.staged("late") is None
+    changes = spark.staged("changes") or ""
+    assert "select log" not in changes
+    assert changes.count("head.is_current") == 2
+    assert "cast(8 as bigint) as _batch" in changes
+
+
+def test_a_late_key_is_built_from_the_log_within_the_bounds_of_all_late_keys() -> None:
+    spark = Spark(late=2, unknown=3, found=4)
+    merge = extend(spark) or ""
+    bounds = "between cast('{}' as int) and cast('{}' as int)"
+    late, changes = spark.staged("late") or "", spark.staged("changes") or ""
+    assert "_path = 'late'" in late
+    assert f"logged._batch <= 7 and logged.`id` {bounds.format(2, 5)}" in late
+    assert f"or (DBT_INTERNAL_DEST.`id` {bounds.format(1, 5)})" in merge
+    assert changes.count(f"known.`id` {bounds.format(1, 5)}") == 2
+    assert changes.count("left anti join t_late") == 3
+
+
+def test_the_first_batch_has_no_older_log_to_look_through() -> None:
+    spark = Spark(unknown=3)
+    assert extend(spark, marks=Marks(-1, 0))
+    assert spark.staged("late") is None
+
+
+def test_a_restatement_makes_keys_late() -> None:
+    spark = Spark(increment=(0, None, None, 0), found=1)
+    assert extend(spark, restate="(id = 1)")
+    late = spark.staged("late") or ""
+    assert "select `id` from s.t where (id = 1)" in late
+    assert late.count("(id = 1)") == 2
+    assert "cast(7 as bigint) as _batch" in (spark.staged("changes") or "")
+
+
+def test_a_reset_that_is_late_builds_every_key_again() -> None:
+    spark = Spark(increment=(3, 8, "0005", 0), older=1)
+    merge = extend(spark, settings(TYPES | FULL)) or ""
+    (asked,) = (sql for sql in spark.sent if "select 1" in sql)
+    assert "_sequence >= '0005' or (_op = 'full_load' and _load_date in" in asked
+    assert "is_current" not in merge.split("when matched")[0]
+    assert spark.staged("keys") is None
+
+
+def test_a_reset_in_time_touches_all_current_versions() -> None:
+    spark = Spark(increment=(3, 8, "0005", 0))
+    assert extend(spark)
+    keys = spark.staged("keys") or ""
+    assert "full outer join heads" in keys
+    assert "least(touched._first_sequence, resets._sequence) > heads._sequence" in keys
+
+
+@pytest.mark.parametrize(
+    ("tracked", "rule"),
+    [
+        (None, "not (coalesce(touched._is_partial, false) and heads.change_flag = 'D')"),
+        ("name", "and not coalesce(touched._is_partial, false)"),
+    ],
+)
+def test_a_partial_event_follows_where_the_version_has_all_columns(
+    tracked: str | None, rule: str
+) -> None:
+    spark = Spark()
+    extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
+    assert rule in (spark.staged("keys") or "")
+
+
+def test_a_key_whose_order_as_text_may_differ_skips_no_files() -> None:
+    spark = Spark(late=2, found=2)
+    merge = extend(spark, settings({**TYPES, "id": "double"}))
+    assert merge is not None
+    assert "between cast(" not in "".join(spark.sent) + merge
+
+
+def test_a_run_drops_what_it_has_staged() -> None:
+    spark = Spark()
+    Extension(settings(), "s.t", Marks(7, 0), "t_", None, spark).drop()
+    names = ("changes", "late", "keys", "increment")
+    assert spark.sent == [f"drop view if exists t_{name}" for name in names]
+
+
+def test_numbers_go_on_from_the_highest() -> None:
+    spark = Spark()
+    extend(spark, settings(surrogate_key=True))
+    assert "coalesce(_number, 40 + row_number()" in (spark.staged("changes") or "")
+
+
+def test_a_version_that_is_published_keeps_its_number() -> None:
+    of, kept = settings(surrogate_key="nr"), "left join s.t as known"
+    build = history.Build(of, None, Spark())
+    assert kept in build.whole("s.t", ["nr", "id"])
+    assert kept not in build.whole("s.t", ["id"])
+    assert kept not in build.whole(None, [])
+
+
+def test_marks_come_from_bounds_if_all_files_have_them() -> None:
+    sent: list[str] = []
+
+    def run(sql: str) -> Sequence[Any]:
+        sent.append(sql)
+        return answers.pop(0)
+
+    answers: list[Sequence[Any]] = [(7, 40, 0)]
+    assert history.marks("s.t", "nr", run) == Marks(7, 40)
+    answers = [(7, 40, 1), (8, 41)]
+    assert history.marks("s.t", "nr", run) == Marks(8, 41)
+    answers = [(None, 0), (None,)]
+    assert history.marks("s.t", None, run) == Marks(-1, 0)
+    assert [".files" in sql for sql in sent] == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("resets", [None, "select resets"])
+def test_each_step_reads_the_one_before(resets: str | None, partial: bool) -> None:
+    of = settings(TYPES | FULL if partial else TYPES)
+    sql = versions(of, steps.events(of, "select log"), resets)
+    assert ("cross join (select resets)" in sql) == (resets is not None)
+    assert ("_life" in sql) == partial
+    parts = re.findall(r"(?:with|\),\n?)\s*(\w+) as \(", sql)
+    reads = [re.search(rf"from \(?(?:[^()]* from )?{part}\b", sql) for part in parts]
+    assert all(reads)
+
+
+def test_copies_are_told_apart_by_one_rule() -> None:
+    of = settings()
+    assert copy_number("_sequence") in of.resets("select log")
+    assert copy_number("`id`, _at._sequence, _op, _said", "_at.") in versions(of, "select steps")
+
+
+def test_a_history_by_day_has_the_days_of_utc() -> None:
+    of = settings(grain="date", expire="day_before", open_end="9999-12-31")
+    sql = versions(of, steps.events(of, "select log"))
+    assert "cast(to_utc_timestamp(_event_time, current_timezone()) as date) as _time" in sql
+    assert "coalesce(date_sub(_until, 1), cast('9999-12-31' as date)) as valid_to" in sql
+
+
+def test_a_recorded_deletion_has_the_last_values() -> None:
+    close, record = (versions(settings(deletes=how), "select steps") for how in ("close", "record"))
+    assert close.rstrip().endswith("where not _gone")
+    assert "_image.`name` as `name`" in record
+    assert "where not _gone" not in record

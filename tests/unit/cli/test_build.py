@@ -1,0 +1,457 @@
+"""``sparkwap build``: which drops are built, in which order, and where it stops."""
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkwap import cli
+from sparkwap.catalog.model import PublishedEntry
+from sparkwap.cli import build, main
+from sparkwap.core import dbt_cli
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.landing import LandingError, list_files, raw_models
+from sparkwap.landing.entry import UNTIL
+from sparkwap.landing.raw_models import RawModel
+from sparkwap.ledger.ledger import LedgerPublish
+from sparkwap.ledger.manifests import pack
+
+JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
+
+
+def entry(entity: str) -> dict[str, Any]:
+    return {
+        "entity": entity,
+        "kind": "extract",
+        "key": ["id"],
+        "columns": {"id": "bigint"},
+        "files": [{"match": "*.csv"}],
+    }
+
+
+def manifest(root: Path, *entities: str) -> dict[str, Any]:
+    nodes = {
+        f"model.demo.raw_{e}": {
+            "resource_type": "model",
+            "name": f"raw_{e}",
+            "schema": "demo",
+            "alias": f"raw_{e}",
+            "config": {"meta": {"landing": entry(e), "drop": {"root": str(root), "until": ""}}},
+        }
+        for e in entities
+    }
+    other = {"resource_type": "model", "name": "dim", "config": {"meta": {}}}
+    return {"nodes": {"model.demo.dim": other, "test.demo.x": {"resource_type": "test"}, **nodes}}
+
+
+def deliver(root: Path, entity: str, *days: date) -> None:
+    for day in days:
+        path = root / entity / f"load_date={day}" / "all.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text("id\n1\n")
+
+
+class Lake:
+    """Stands for dbt and the lake: a build of a drop publishes its files, or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
+        self.root, self.published, self.builds = root, set[date](), list[date | None]()
+        self.bad: dict[date | None, int] = {}
+        self.lines: list[str] = []
+        self.why: str | None = None
+        lake = self
+
+        def run(_: DbtCall, *command: str, **environment: str) -> int:
+            day = environment.get(UNTIL)
+            until = date.fromisoformat(day) if day else None
+            lake.builds.append(until)
+            if until in lake.bad:
+                return lake.bad[until]
+            if until:
+                lake.published.add(until)
+            return 0
+
+        monkeypatch.setattr(DbtCall, "run", run)
+        monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
+        monkeypatch.setattr(DbtCall, "lake", lambda _: dbt_cli.LakePlace("lake", {}))
+        monkeypatch.setattr(build, "known_files", self.known)
+        monkeypatch.setattr(build, "_why_build", lambda *_: self.why)
+
+    def known(
+        self, _: object, models: Sequence[RawModel], names: Sequence[str] | None = None
+    ) -> Mapping[str, str]:
+        files = [f for m in models for f in list_files(m.root, m.entry)] if self.published else []
+        known = {f.name: f.sha256 for f in files if f.load_date in self.published}
+        return known if names is None else {n: d for n, d in known.items() if n in names}
+
+    def build(self, *arguments: str) -> int:
+        return build.build(["--project-dir", str(self.root), *arguments], self.lines.append)
+
+
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lake:
+    deliver(tmp_path, "a", MARCH, JANUARY, FEBRUARY)
+    deliver(tmp_path, "b", FEBRUARY)
+    return Lake(monkeypatch, tmp_path, "a", "b")
+
+
+def test_drops_are_built_oldest_first_one_by_one(lake: Lake) -> None:
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY, FEBRUARY, MARCH]
+    assert lake.lines == [
+        "drop 2024-01-31 (1 of 3): 1 file",
+        "drop 2024-02-29 (2 of 3): 2 files",
+        "drop 2024-03-31 (3 of 3): 1 file",
+        "3 drops published, up to 2024-03-31",
+    ]
+
+
+def test_nothing_new_and_nothing_changed_builds_nothing(lake: Lake) -> None:
+    lake.build()
+    lake.builds.clear()
+    assert lake.build() == 0
+    assert lake.builds == []
+    assert "nothing to build (all the same: sparkwap build --again)" in lake.lines[-1]
+
+
+def test_nothing_new_is_one_plain_build_where_something_has_changed(lake: Lake) -> None:
+    lake.build()
+    lake.builds.clear()
+    lake.why = "the code is not that of the last publish"
+    assert lake.build() == 0
+    assert lake.builds == [None]
+    assert lake.lines[-1].endswith(f"one build of what is there: {lake.why}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--again"], None),
+        (["--select", "x"], None),
+        (["--full-refresh"], None),
+        (["--vars", "{x: 1}"], None),
+        ([], "SPARKWAP_PUBLISH"),
+        ([], "SPARKWAP_LANDING_REPLAY"),
+        ([], "DBT_FULL_REFRESH"),
+        ([], "DBT_ENGINE_EMPTY"),
+    ],
+)
+def test_what_is_asked_for_is_built(
+    arguments: list[str], environment: str | None, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    if environment:
+        monkeypatch.setenv(environment, "true")
+    assert lake.build(*arguments) == 0
+    assert lake.builds == [None]
+    assert lake.lines == ["no unread landing files; one build of what is there: as asked"]
+
+
+def test_files_that_cannot_be_used_are_left_to_the_build(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "unread_files", lambda *_: ([], ["not as it was"]))
+    lake.bad = {None: 1}
+    assert lake.build() == 1
+    assert lake.builds == [None]
+
+
+# ---------------------------------------------------------------- what a build would publish
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PROJECT: dict[str, Any] = {
+    "metadata": {"project_name": "shop"},
+    "nodes": {
+        "model.shop.a": {
+            "resource_type": "model", "name": "a", "schema": "shop", "alias": "a",
+            "raw_code": "select 1", "config": {"materialized": "table"},
+            "checksum": {"name": "sha256", "checksum": "1"}, "depends_on": {"nodes": []},
+        },
+        "model.shop.inlined": {
+            "resource_type": "model", "name": "inlined", "schema": "shop", "alias": "inlined",
+            "raw_code": "select 1", "config": {"materialized": "ephemeral"},
+        },
+        "analysis.shop.look": {
+            "resource_type": "analysis", "name": "look", "raw_code": "{{ var('x') }}", "config": {},
+        },
+    },
+    "macros": {
+        "macro.dbt_sparkwap.own": {
+            "name": "own", "package_name": "dbt_sparkwap", "macro_sql": "{{ var('wap_publish') }}",
+        }
+    },
+    "unit_tests": {},
+}  # fmt: skip
+PARTS = {
+    "project": PROJECT,
+    "entry": PublishedEntry(("shop", "a"), "branch", 1, "m1", 2, "m2"),
+    "undone": False,
+    "run": {"publish_id": "p"},
+    "main": 2,
+    "files": {"dbt_project.yml": AT - timedelta(hours=1)},
+    "now": AT + timedelta(hours=1),
+}
+
+
+def reason(**other: Any) -> str | None:
+    given = {**PARTS, **other}
+    entry = given["entry"]
+    entries = (entry,)
+    publish = LedgerPublish(
+        "p", "r", "wap_1", AT, entries, () if given["undone"] else entries, pack(PROJECT).hash
+    )
+    state = SimpleNamespace(main=given["main"], metadata_location="m2")
+    return build.reason_to_build(
+        given["project"], [publish], given["run"], {("shop", "a"): state},  # type: ignore[dict-item]
+        given["files"], given["now"],
+    )  # fmt: skip
+
+
+def changed(node: str = "model.shop.a", **more: Any) -> dict[str, Any]:
+    nodes = PROJECT["nodes"]
+    return {**PROJECT, "nodes": {**nodes, node: {**nodes["model.shop.a"], **more}}}
+
+
+def test_what_was_published_by_the_same_code_is_not_built_again() -> None:
+    assert reason() is None
+    view = PublishedEntry(("shop", "a"), "view", None, None, None, "m2")
+    assert reason(entry=view, main=None) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"project": changed(raw_code="select 2")}, "the code is not that of the last publish"),
+        ({"project": changed("model.shop.b", alias="b")}, "has not all tables of the project"),
+        ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
+        ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
+        ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
+        ({"project": changed(checksum={"name": "path"})}, "a is too large"),
+        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "has not all"),
+        ({"undone": True}, "was rolled back"),
+        ({"run": {"publish_id": None}}, "a run has ended otherwise"),
+        ({"run": None}, "a run has ended otherwise"),
+        ({"main": 3}, "shop.a has changed since"),
+        ({"files": {"dbt_project.yml": AT + timedelta(minutes=1)}}, "dbt_project.yml is newer"),
+        ({"now": AT + timedelta(days=1)}, "not today"),
+    ],
+)
+def test_what_may_differ_is_built_again(other: dict[str, Any], message: str) -> None:
+    assert message in str(reason(**other))
+
+
+def test_a_macro_that_uses_variables_is_a_reason_to_build() -> None:
+    macro = {"name": "m", "package_name": "shop", "macro_sql": "{% set x = var.has_var('y') %}"}
+    assert reason(project={**PROJECT, "macros": {"macro.shop.m": macro}}) == (
+        "the macro m uses variables"
+    )
+
+
+# ---------------------------------------------------------------- drops
+
+
+def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
+    lake.bad = {FEBRUARY: 1}
+    assert lake.build() == 1
+    assert lake.builds == [JANUARY, FEBRUARY]
+    last = lake.lines[-1]
+    assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
+    assert "Waiting behind it: 2024-03-31." in last
+    assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
+    # dbt's summary, right above, has the commands that go on with the drop.
+    assert "go on by: sparkwap build" in last
+    assert "dbt run-operation" not in last
+    lake.bad = {}
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY, FEBRUARY, FEBRUARY, MARCH]
+
+
+def test_a_held_drop_stops_it_although_dbt_is_content(lake: Lake) -> None:
+    lake.bad = {JANUARY: 0}
+    assert lake.build() == 0
+    assert lake.builds == [JANUARY]
+    assert "dbt ended well, but the gate held it" in lake.lines[-1]
+
+
+def test_landing_until_is_the_last_drop(lake: Lake) -> None:
+    assert lake.build("--vars", "{landing_until: 2024-02-29, other: 1}") == 0
+    assert lake.builds == [JANUARY, FEBRUARY]
+
+
+def test_a_drop_that_comes_late_is_built(lake: Lake) -> None:
+    lake.published = {JANUARY, MARCH}
+    assert lake.build() == 0
+    assert lake.builds == [FEBRUARY]
+
+
+def test_many_waiting_drops_are_counted() -> None:
+    later = [build.Drop(date(2024, 1, day), ()) for day in range(2, 8)]
+    text = build.stopped(build.Drop(date(2024, 1, 1), ()), later, 2)
+    assert "Waiting behind it: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
+
+
+def test_a_missing_landing_folder_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(monkeypatch, tmp_path / "nowhere", "a", "b")
+    with pytest.raises(LandingError, match="There is no landing folder"):
+        lake.build()
+    assert lake.builds == []
+    assert main(["build", "--select", "x"]) == 1
+    assert capsys.readouterr().err.count("There is no landing folder") == 1
+
+
+def test_arguments_are_parted() -> None:
+    call = dbt_cli.parse_call(
+        ["--select", "a+", "--target", "pr", "--vars", "{x: 1}", "--full-refresh", "-d"]
+    )
+    assert call.build == ("--select", "a+", "--full-refresh", "-d")
+    assert (call.target, call.variables) == ("pr", {"x": 1})
+
+
+@pytest.mark.parametrize(("text", "message"), [("[1]", "is a YAML mapping"), ("{", "is not YAML")])
+def test_vars_must_be_a_mapping(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        dbt_cli.parse_call(["--vars", text])
+
+
+def test_dbt_gets_the_project_and_the_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[Sequence[str], Mapping[str, str]]] = []
+
+    monkeypatch.setattr(dbt_cli, "_patiently", lambda *given: calls.append(given) or 0)
+    call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
+    assert call.run("build", **{UNTIL: "2024-01-31"}) == 0
+    command, environment = list(calls[0][0]), calls[0][1]
+    assert command[3:5] == ["build", "--project-dir"]
+    assert command[command.index("--target") + 1] == "pr"
+    # The same vars in each call, or dbt would parse the whole project again.
+    assert command[-1] == '{"x": 1}'
+    assert environment[UNTIL] == "2024-01-31"
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_a_project_that_dbt_cannot_parse_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DbtCall, "run", lambda *_, **__: 2)
+    with pytest.raises(SparkwapError, match=r"cannot parse the project \(code 2"):
+        dbt_cli.parse_call([]).manifest()
+
+
+def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--help"]) == 0
+    assert "one gated dbt build per drop" in capsys.readouterr().out
+
+
+def test_a_lake_that_is_not_there_yet_holds_no_files(tmp_path: Path) -> None:
+    lake = dbt_cli.LakePlace("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
+    assert raw_models.known_files(lake, []) == {}
+    assert not (tmp_path / "catalog.db").exists()
+
+
+def test_all_sources_switched_off_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nodes = manifest(tmp_path, "a")["nodes"]
+    off = {**nodes["model.demo.raw_a"], "fqn": ["demo", "raw", "shop", "raw_a"]}
+    found = {"nodes": {}, "disabled": {"model.demo.raw_a": [off]}}
+    monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
+    monkeypatch.setattr(DbtCall, "lake", lambda _: None)
+    with pytest.raises(ConfigError, match=r"Switched off are the models of: shop"):
+        build.build([])
+
+
+@pytest.mark.parametrize("meta", [{}, {"drop": None}, {"drop": {"until": ""}}])
+def test_a_raw_model_without_a_landing_folder_is_told_so(
+    meta: dict[str, Any], lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = manifest(tmp_path, "a")
+    found["nodes"]["model.demo.raw_a"]["config"]["meta"] = {"landing": entry("a"), **meta}
+    monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
+    with pytest.raises(ConfigError, match="model raw_a has a landing entry, but no landing folder"):
+        lake.build()
+    assert lake.builds == [], "nothing was built"
+
+
+# ---------------------------------------------------------------- project and profile
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with models below it, a home, and an environment that names neither."""
+    for name in ("project/models", "home/.dbt", "named", "given"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "project/dbt_project.yml").write_text("{name: shop, profile: shop}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("DBT_PROFILES_DIR", "DBT_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path / "project/models")
+    return tmp_path
+
+
+PROFILE = """
+shop:
+  target: "{{ env_var('WHICH') }}"
+  outputs:
+    one: {type: sparkwap, lake: .lake, schema: s}
+    two: {type: other, schema: s}
+"""
+
+
+def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
+    from dbt.cli.resolvers import default_profiles_dir, default_project_dir
+
+    assert dbt_cli.find_project() == default_project_dir() == folders / "project"
+    (folders / "project/profiles.yml").write_text(PROFILE)
+    # Where dbt finds none, the project's own.
+    assert dbt_cli.find_profiles(None, dbt_cli.find_project()) == folders / "project"
+    for place in ("home/.dbt", "project/models"):
+        (folders / place / "profiles.yml").write_text(PROFILE)
+        found = dbt_cli.find_profiles(None, dbt_cli.find_project())
+        assert found == default_profiles_dir() == folders / place
+
+
+def test_the_option_stands_above_the_variable(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBT_PROFILES_DIR", str(folders / "named"))
+    monkeypatch.setenv("DBT_PROJECT_DIR", str(folders / "project"))
+    monkeypatch.chdir(folders)
+    call = dbt_cli.parse_call([])
+    assert (call.project_dir, call.profiles_dir) == (folders / "project", folders / "named")
+    assert dbt_cli.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
+
+
+def test_a_profile_with_variables_of_the_environment_is_read(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "home/.dbt/profiles.yml").write_text(PROFILE)
+    monkeypatch.setenv("WHICH", "one")
+    assert dbt_cli.parse_call([]).lake().target == "one"
+    monkeypatch.setenv("WHICH", "two")
+    with pytest.raises(ConfigError, match=r"cannot be read|has type"):
+        dbt_cli.parse_call([]).lake()
+    monkeypatch.delenv("WHICH")
+    with pytest.raises(ConfigError, match=rf"(?s)provided: 'WHICH'.*looked for in {folders}/home"):
+        dbt_cli.parse_call([]).lake()
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for one in below:
+        for each in one.choices.values():
+            yield from _leaves(each)
+    if not below:
+        yield parser
+
+
+def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
+    """A command with some of dbt's options has all of them, by `add_dbt_options`."""
+    for parser in _leaves(cli._parser()):
+        given = {o for action in parser._actions for o in action.option_strings}
+        if "--profiles-dir" in given or "--target" in given:
+            assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog

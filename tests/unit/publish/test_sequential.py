@@ -1,0 +1,607 @@
+"""A publish table by table, on a catalog without Java: where others come in between.
+
+`test_rest.py` has the same on a server; here a SQL catalog plays one that changes one thing at a
+time, so that each change can be told of before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
+from sparkwap.catalog import journal as jn
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.model import Identifier, Item, Mismatch
+from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
+from sparkwap.catalog.store import Store
+from sparkwap.gate.settings import GateSettings, Limits
+from sparkwap.maintenance import branches
+from sparkwap.maintenance.decision import decide
+from sparkwap.publish import sequential_moves
+from sparkwap.publish.planner import Publisher
+from sparkwap.runs.operations import Operations
+
+pytestmark = pytest.mark.long
+
+BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
+OLD = {"a": [1], "b": [1], "c": [1], "r": [1]}
+NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "r": [5]}
+Bench = Any
+
+
+class OneByOne(RestBackend):
+    """A SQL catalog that behaves as a REST catalog does, without its transactions.
+
+    Attributes:
+        before: Called with the name before each change of it.
+        read: Called with the name after each look at it.
+    """
+
+    def __init__(self, rows: SqlBackend) -> None:
+        self._sql = rows
+        self.name, self.properties, self.multi_table = rows.name, rows.properties, False
+        self.before: Callable[[Identifier], None] = lambda identifier: None
+        self.read: Callable[[Identifier], None] = lambda identifier: None
+        for method in ("members", "kinds", "all", "others", "schemas"):
+            setattr(self, method, getattr(rows, method))
+        for method in ("side_schemas", "ensure_schema", "pyiceberg", "close"):
+            setattr(self, method, getattr(rows, method))
+        self._store = Store(rows)
+
+    def get(self, identifier: Identifier) -> Pointer | None:
+        row = self._sql.get(identifier)
+        self.read(identifier)
+        return row
+
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
+        # One after the other, and the live name before the one beside it.
+        found = [self.get(identifier) for identifier in sorted(identifiers)]
+        return {row.identifier: row for row in found if row is not None}
+
+    def document(self, location: str) -> md.Document | None:
+        return None
+
+    def apply(
+        self,
+        swaps: Sequence[PointerUpdate],
+        *,
+        documents: Mapping[str, md.Document],
+        requires: Mapping[Identifier, Pointer | None] | None = None,
+        drop_if_empty: Collection[str] = (),
+        drop_schemas: Collection[str] = (),
+        at: Callable[[Any], None] = lambda part: None,
+        guard: Any = None,
+    ) -> None:
+        at("begun")
+        if guard is not None:
+            guard(None)
+        self._store.write(documents)
+        for swap in sorted(swaps, key=lambda swap: swap.after is None):
+            self._swap(swap)
+        self._sql.apply([], drop_if_empty=drop_if_empty, drop_schemas=drop_schemas)
+        at("rows_changed")
+
+    def register(self, row: Pointer) -> None:
+        self._swap(PointerUpdate(None, row))
+
+    def rename(self, before: Identifier, after: Identifier, kind: Any) -> None:
+        row = self.get(before)
+        if row is None:
+            raise Conflict(None, f"{before} is gone")
+        self._swap(PointerUpdate(row, Pointer(after, kind, row.location)))
+
+    def evolve(
+        self,
+        changes: Sequence[tuple[Pointer, MetadataChange]],
+        changed: Callable[[Identifier], None] = lambda identifier: None,
+    ) -> None:
+        # What is held needs no look, as each change is a swap of the whole file.
+        for row, change in changes:
+            if change.refusal is None and change.posted:
+                after = change.document(row.location)
+                location = md.next_location(after, row.location)
+                self._store.write({location: after})
+                self._swap(PointerUpdate(row, Pointer(row.identifier, "table", location)))
+                changed(row.identifier)
+
+    def _swap(self, swap: PointerUpdate) -> None:
+        row = swap.after or swap.before
+        assert row is not None
+        self.before(row.identifier)
+        self._sql.apply([swap])
+
+
+@pytest.fixture
+def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A bench whose catalog changes one thing at a time."""
+    bench.lake._store = Store(OneByOne(bench.lake.store.backend))
+    # Nobody is waited for.
+    monkeypatch.setattr(sequential_moves, "pause", lambda attempt: None)
+    return bench
+
+
+def everything(bench: Bench) -> list[Item]:
+    for name in "abcr":
+        bench.table(name, 1)
+    items = [bench.candidate(name, 2) for name in "ab"]
+    items += [bench.changed("c", 3), bench.new("n", 4)]
+    bench.new("r", 5)
+    return [*items, bench.side("r", bench.state(("s", "r")).metadata_location)]
+
+
+def seen(bench: Bench) -> dict[str, list[int]]:
+    return {name: bench.read(name) for name in bench.lake.relations("s")}
+
+
+def once(bench: Bench, name: str, action: Callable[[], Any], change: int = 1) -> None:
+    """Act as soon as a name in the live schema is about to change for the so manieth time; once."""
+    left = [lambda: None] * (change - 1) + [action]
+
+    def before(identifier: Identifier) -> None:
+        if identifier == ("s", name) and left:
+            left.pop(0)()
+
+    bench.lake.store.backend.before = before
+
+
+def append(bench: Bench, name: str, number: int = 9) -> Callable[[], Any]:
+    return lambda: bench.write(("s", name), number, branch="main")
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def die() -> None:
+    raise Died
+
+
+def after_death(bench: Bench) -> Any:
+    """The lake as the next command opens it."""
+    lake = type(bench.lake)("lake", bench.properties)
+    lake._store = Store(OneByOne(lake.store.backend))  # type: ignore[arg-type]
+    return lake
+
+
+def assert_behind_the_gate(bench: Bench) -> None:
+    """What is new has its receipt, and runs will write to branches of it."""
+    state = bench.state(("s", "n"))
+    assert state.properties["write.wap.enabled"] == "true"
+    assert state.refs[TAG].snapshot_id == state.main
+
+
+def test_publish_and_rollback(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    assert seen(slow) == NEW
+    assert slow.lake.branches.all() == []
+    assert_behind_the_gate(slow)
+    slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert seen(slow) == OLD
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("a", 1), ("b", 1), ("c", 1), ("n", 1), ("n", 2), ("r", 1), ("r", 2)]
+)
+def test_what_dies_on_its_way_is_completed_by_the_next_command(
+    slow: Bench, name: str, change: int
+) -> None:
+    items = everything(slow)
+    once(slow, name, die, change)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "all its tables are published" in told
+    assert seen(slow) == NEW
+    assert_behind_the_gate(slow)
+    assert lake.publishing.recover() == []
+    lake.close()
+
+
+def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
+    items = everything(slow)
+    journals: list[Any] = []
+    once(slow, "a", lambda: journals.extend(slow.lake.publishing.on_their_way()))
+    slow.publish(*items)
+    assert [row["state"] for row in journals] == ["intended"]
+    assert slow.lake.publishing.on_their_way() == []
+
+
+@pytest.mark.parametrize("name", ["b", "c", "r"])
+def test_where_others_move_main_meanwhile_all_goes_back(slow: Bench, name: str) -> None:
+    items = everything(slow)
+    once(slow, name, append(slow, name))
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    assert seen(slow) == {**OLD, name: [1, 9]}
+    # What was on the audit branch is on it still.
+    assert slow.read("a", BRANCH) == [1, 2]
+    assert slow.read("n", schema=SIDE) == [4]
+
+
+def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
+    items = everything(slow)
+
+    def others() -> None:
+        append(slow, "a", 8)()
+        append(slow, "b")()
+
+    once(slow, "b", others)
+    with pytest.raises(PublishTorn) as torn:
+        slow.publish(*items)
+    assert "s.a" in str(torn.value)
+    assert seen(slow) == {**OLD, "a": [1, 2, 8], "b": [1, 9]}
+
+
+def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackTorn) as torn:
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert [one.identifier for one in torn.value.mismatches] == [("s", "b")]
+    assert torn.value.back == (("s", "a"), ("s", "c"), ("s", "n"), ("s", "r"))
+    assert seen(slow) == {**OLD, "b": [1, 2, 9]}
+    assert slow.lake.publishing.on_their_way() == []
+    (publish,) = slow.lake.ledger.publishes()
+    assert [entry.identifier for entry in publish.left] == [("s", "b")]
+
+
+def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
+    slow.table("b", 1)
+    receipt = slow.publish(slow.candidate("b", 2))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackRefused):
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert seen(slow) == {"b": [1, 2, 9]}
+
+
+ROLLBACK = "2b3c4d5e-0000-4000-8000-000000000000"
+
+
+def rolling_back(lake: Any, **arguments: str) -> list[str]:
+    work = Operations(
+        lake,
+        run_id=ROLLBACK,
+        settings=GateSettings(),
+        project="shop",
+        target_name="dev",
+        tests=list,
+        known=frozenset,
+    )
+    return work.call("wap_rollback", arguments)
+
+
+def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackTorn) as torn:
+        rolling_back(slow.lake, run=receipt.publish_id)
+    for text in (
+        "Rolled back in part",
+        "\n  s.a\n",
+        "s.b: main: expected snapshot",
+        "append, written past the gate",
+        f"wap_rollback --args '{{run: {receipt.publish_id}, force: true}}'",
+    ):
+        assert text in str(torn.value)
+    # A later writer of a table that is back already is none of its business.
+    append(slow, "a", 7)()
+    with pytest.raises(RollbackRefused, match="Nothing was rolled back"):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    told = rolling_back(slow.lake, run=receipt.publish_id, force="true")
+    assert [line.split()[0] for line in told if line.startswith("  s.")] == ["s.b"]
+    assert seen(slow) == {**OLD, "a": [1, 7]}
+    assert [one.rolled_back for one in slow.lake.ledger.publishes()] == [True]
+
+
+def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", die)
+    with pytest.raises(Died):
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
+    append(slow, "b")()
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "Completed" not in told
+    assert "s.b: main: expected snapshot" in told
+    assert "s.a, s.c, s.n, s.r are as before it" in told
+    assert seen(slow) == {**OLD, "b": [1, 2, 9]}
+    rolling_back(lake, run=receipt.publish_id, force="true")
+    assert seen(slow) == OLD
+    lake.close()
+
+
+def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(RollbackTorn):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    slow.lake.catalog.load_table(("s", "b")).manage_snapshots().set_current_snapshot(
+        snapshot_id=next(e.candidate for e in receipt.entries if e.identifier == ("s", "b"))
+    ).commit()
+    once(slow, "b", die)
+    with pytest.raises(Died):
+        rolling_back(slow.lake, run=receipt.publish_id)
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "all its tables are back" in told
+    assert seen(slow) == OLD
+    lake.close()
+
+
+def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
+    receipt = slow.publish(*everything(slow))
+    append(slow, "b")()
+    before = slow.pointers()
+    with pytest.raises(RollbackRefused):
+        slow.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    assert slow.pointers() == before
+
+
+# -- two at once ---------------------------------------------------------------------------------
+
+
+def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
+    """Act once, as soon as a lake reads what a name is."""
+    left = [act]
+
+    def read(identifier: Identifier) -> None:
+        if identifier == ("s", name) and left:
+            left.pop()()
+
+    lake.store.backend.read = read
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
+def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, name: str) -> None:
+    items = everything(slow)
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    one, other = after_death(slow), after_death(slow)
+    told: list[str] = []
+    when_read(one, name, lambda: told.extend(other.publishing.recover()))
+    one.publishing.recover()
+    assert "all its tables are published" in told[0]
+    assert seen(slow) == NEW
+    assert_ended(slow, "completing", "completed")
+    assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [False]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
+def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
+    one, other = after_death(slow), after_death(slow)
+    told: list[str] = []
+    when_read(one, name, lambda: told.extend(other.publishing.recover()))
+    assert all("are back" in text for text in [*one.publishing.recover(), *told])
+    assert seen(slow) == OLD
+    assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
+    one.close()
+    other.close()
+
+
+def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> None:
+    """It sees a table that somebody has replaced, and another has seen all of them moved before."""
+    items = everything(slow)
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    one, other = after_death(slow), after_death(slow)
+
+    def complete_and_drop() -> None:
+        other.publishing.recover()
+        slow.lake.catalog.drop_table(("s", "r"))
+
+    # The positions of all are looked at, and this one last.
+    when_read(one, "r", complete_and_drop)
+    one.publishing.recover()
+    assert seen(slow) == {name: rows for name, rows in NEW.items() if name != "r"}
+    assert_ended(slow, "completing", "completed")
+    one.close()
+    other.close()
+
+
+def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
+    """Also if main of the table that stopped it is back where it was."""
+    items = everything(slow)
+    base = slow.state(("s", "b")).main
+
+    def others() -> None:
+        append(slow, "b")()
+        # The next change of a is that it goes back.
+        once(slow, "a", die)
+
+    once(slow, "b", others)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    back = slow.lake.catalog.load_table(("s", "b")).manage_snapshots()
+    back.set_current_snapshot(snapshot_id=base).commit()
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert told.startswith("Undid")
+    assert seen(slow) == OLD
+    assert_ended(slow, "undoing", "undone")
+    lake.close()
+
+
+@pytest.mark.parametrize(("late", "moved"), [("a", "b"), ("c", "r")])
+def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
+    """A server does not answer, and comes to its end with it after the publish is undone."""
+    items = everything(slow)
+    rows = slow.lake.store.backend
+    plain, on_its_way = rows._swap, []
+
+    def swap(one: PointerUpdate) -> None:
+        if one.after is not None and one.after.identifier == ("s", late) and not on_its_way:
+            on_its_way.append(one)
+            append(slow, moved)()
+            raise Unanswered("504", lost=True)
+        plain(one)
+
+    rows._swap = swap
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    with pytest.raises(Conflict):
+        plain(on_its_way[0])
+    expected = {**OLD, moved: [1, 9]}
+    assert seen(slow) == expected
+    # A process that has stood still meanwhile plans anew, on what the table is now.
+    journal = sequential_moves.journal_of(
+        next(r for r in journals(slow) if r["state"] == "intended")
+    )
+    port = sequential_moves.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
+    with pytest.raises(jn.Moved, match="the publish is undone"):
+        port.forward([move])
+    assert seen(slow) == expected
+    # The next publish is another one.
+    slow.publish(slow.candidate("a", 3), tag="wap_pub_2")
+    assert slow.read("a") == [1, 2, 3]
+
+
+def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None:
+    items = everything(slow)
+    once(slow, "r", append(slow, "r"))
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    found = branches.survey(slow.lake)
+    aborted = [tag for tag in found.tags if tag.aborted]
+    assert {tag.table for tag in aborted} == {"s.a", "s.b", "s.c"}
+    closed = journals(slow)[-1]["at"]
+    for hours, going in ((23, set()), (25, {"s.a", "s.b", "s.c"})):
+        plan = decide([], aborted, Limits(), closed + timedelta(hours=hours))
+        assert {tag.table for tag in plan.tags} == going
+
+
+def journals(bench: Bench) -> list[dict[str, Any]]:
+    return sorted(bench.lake.ledger.rows("journal"), key=lambda row: row["at"])
+
+
+def assert_ended(bench: Bench, *states: str) -> None:
+    assert [row["state"] for row in journals(bench)] == ["intended", *states]
+
+
+def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
+    """A server has no swap of whole files: what must be as it was has to be named."""
+    slow.table("a", 1)
+    port, move = port_of(slow, slow.candidate("a", 2))
+    absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
+    asked: list[MetadataChange] = []
+    plain = slow.lake.store.backend.evolve
+
+    def evolve(changes: Any, *more: Any) -> None:
+        asked.extend(change for _, change in changes)
+        plain(changes, *more)
+
+    slow.lake.store.backend.evolve = evolve
+    port.forward([move])
+    port.back(move)
+    # It has the abort tag now, and gets no second one.
+    port.back(move)
+    slow.table("b", 1)
+    port, move = port_of(slow, slow.candidate("b", 2))
+    port.back(move)
+    assert [set(change.held) for change in asked] == [{"wap_undone_p"}, set(), {TAG}]
+    assert absent in asked[0].requirements
+    assert (slow.read("a"), slow.read("b")) == ([1], [1])
+
+
+# -- one step, and others between the look and the deed ------------------------------------------
+
+
+def port_of(bench: Bench, item: Item) -> tuple[sequential_moves.PublishPort, jn.Move]:
+    """The publish of one item, as its journal has it."""
+    store = bench.lake.store
+    rows = store.backend.find(sequential_moves.names_of([item]))
+    schemas = {SIDE: "s"}
+    plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
+    (move,) = sequential_moves.moves_of([plan], [item], store.load)
+    journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
+    return sequential_moves.PublishPort(store, journal, schemas), move
+
+
+def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
+    slow.table("a", 1)
+    port, move = port_of(slow, slow.candidate("a", 2))
+    port.forward([move])
+    assert port.position(move) == "after"
+    append(slow, "a")()
+    with pytest.raises(jn.Moved):
+        port.back(move)
+    assert slow.read("a") == [1, 2, 9]
+    assert port.position(move) == "passed"
+
+
+@pytest.mark.parametrize("how", ["branch", "new", "replace"])
+def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None:
+    if how != "new":
+        slow.table("t", 1)
+    item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
+    if how == "replace":
+        item = slow.side("t", slow.state(("s", "t")).metadata_location)
+    port, move = port_of(slow, item)
+    moved: list[str] = []
+
+    def read(identifier: Identifier) -> None:
+        # Its live name is read, and not yet the one beside it.
+        if identifier == ("s", "t") and not moved:
+            moved.append("t")
+            port.forward([move])
+
+    slow.lake.store.backend.read = read
+    assert port.position(move) in ("before", "after")
+    assert port.position(move) == "after"
+
+
+@pytest.mark.parametrize("how", ["branch", "new"])
+def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> None:
+    if how == "branch":
+        slow.table("t", 1)
+    item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
+    port, move = port_of(slow, item)
+    port.forward([move])
+    slow.lake.catalog.rename_table(("s", "t"), ("s", "away"))
+    location = f"{slow.folder}/warehouse/s/another"
+    slow.lake.catalog.create_table(
+        ("s", "t"), slow.lake.catalog.load_table(("s", "away")).schema(), location=location
+    )
+    port.back(move)
+    assert slow.state(("s", "t")).location == location
+
+
+def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
+    slow.table("r", 1)
+    slow.new("r", 5)
+    port, move = port_of(slow, slow.side("r", slow.state(("s", "r")).metadata_location))
+    append(slow, "r")()
+    with pytest.raises(jn.Moved):
+        port.forward([move])
+    assert slow.read("r") == [1, 9]
+    assert slow.read("r", schema=SIDE) == [5]
+
+
+def test_what_came_of_it_is_told() -> None:
+    journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
+    name = ("s", "a")
+    reasons = {name: Mismatch(name, "main", "1", "2", "main")}
+    sequential_moves.outcome_or_raise(journal, jn.Outcome("completed"), {})
+    with pytest.raises(PublishRefused):
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
+    with pytest.raises(PublishTorn):
+        sequential_moves.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)

@@ -1,0 +1,1137 @@
+"""A run's story without Spark: PyIceberg writes what the macros would write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from sparkwap.catalog import CommitUnknown, Identifier
+from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.store import Staged
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.sqllex import relation_names
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.summary import lines
+from sparkwap.gate.verdicts import STALE
+from sparkwap.publish.lake import Lake
+from sparkwap.publish.publishing import Publishing
+from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.replay import Moment, Outside, Replay
+from sparkwap.runs.rows import run_row
+from sparkwap.runs.run import Run
+from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.watched import Caught
+
+FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
+SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
+THIRD = "3c4d5e6f-0000-4000-8000-000000000000"
+KEPT = Desired()
+ORDERS = ("shop", "orders")
+NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
+TEST = TestFact("test.ids", "ids", "data", frozenset({"model.orders"}), "error")
+PASSED = TestSeen("test.ids", "pass", 0, None)
+FAILED = TestSeen("test.ids", "fail", 1, None)
+OTHER = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
+STANDS = {node.node_id: node.identifier for node in (NODE, OTHER)}.get
+KNOWN = frozenset({NODE.node_id, OTHER.node_id})
+"""What the project has: a command of it knows the tests of what earlier ones have built."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = Lake("lake", {"type": "sql", "uri": uri, "warehouse": f"{tmp_path}/warehouse"})
+    lake.ensure_schema("shop")
+    table = lake.catalog.create_table(ORDERS, rows(1).schema)
+    table.append(rows(1))
+    return lake
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def a_run(
+    lake: Lake,
+    run_id: str = FIRST,
+    branch: str = "dev",
+    part: Literal["empty", "sample"] | None = None,
+    replay: Replay | None = None,
+    **settings: object,
+) -> Run:
+    run = Run(
+        lake,
+        Invocation(
+            run_id=run_id,
+            branch=branch,
+            settings=GateSettings(**settings),  # type: ignore[arg-type]
+            command="build",
+            project="shop",
+            target_name="dev",
+            part=part,
+            replay=replay,
+        ),
+        stands=STANDS,
+    )
+    run.candidates.load_side_schemas()
+    run.candidates.find_candidates()
+    return run
+
+
+def build(run: Run, *ids: int) -> None:
+    run.begin(NODE.node_id, ORDERS)
+    run.candidates.place_table(ORDERS, KEPT)
+    run.lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def another_table(run: Run, *ids: int) -> None:
+    run.lake.catalog.create_table(OTHER.identifier, rows(1).schema).append(rows(1))
+    run.begin(OTHER.node_id, OTHER.identifier)
+    run.candidates.place_table(OTHER.identifier, KEPT)
+    run.lake.catalog.load_table(OTHER.identifier).append(rows(*ids), branch=run.branch)
+    run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+
+
+def live(lake: Lake, identifier: Identifier = ORDERS) -> list[int]:
+    table = lake.catalog.load_table(identifier)
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def operations(lake: Lake, last: LastRun | None = None) -> Operations:
+    return Operations(
+        lake,
+        run_id=SECOND,
+        settings=GateSettings(),
+        project="shop",
+        target_name="dev",
+        tests=lambda: [TEST],
+        known=lambda: KNOWN,
+        unfinished=last,
+    )
+
+
+def test_what_a_hook_has_dropped_leaves_nothing_to_publish(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    new = ("shop", "new")
+    run.begin("model.new", new)
+    side = run.candidates.place_table(new, KEPT)
+    beside = (str(side.side_schema), "new")
+    with pytest.raises(SparkwapError, match="left nothing in the side schema"):
+        run.built("model.new", new, must_write=True)
+    run.candidates.dropped(beside)
+    run.built("model.new", new, must_write=True)
+    closing = run.close(
+        [NODE, replace(OTHER, node_id="model.new", identifier=new)], [TEST], [PASSED]
+    )
+    assert (closing.published, live(lake)) == (1, [1, 2])
+    assert "shop.new: dropped by a hook" in str(run.left_nothing())
+
+
+def test_names_of_the_lake_that_differ_in_case_only_are_found(lake: Lake) -> None:
+    lake.ensure_schema("Shop")
+    for name in (("Shop", "orders"), ("shop", "Orders"), ("shop", "other")):
+        lake.catalog.create_table(name, rows(1).schema)
+    assert lake.alike([ORDERS, ("shop", "new")]) == {("Shop", "orders"), ("shop", "Orders")}
+    assert lake.alike([ORDERS, ("shop", "Orders"), ("Shop", "orders")]) == set()
+    assert lake.alike([("shop", "OTHER")]) == {("shop", "other")}
+
+
+def test_a_run_publishes_what_its_tests_passed(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    assert live(lake) == [1]
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (closing.published, closing.refused) == (1, None)
+    assert live(lake) == [1, 2]
+
+
+def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    assert run.close([NODE], [TEST], []).published == 0
+    assert live(lake) == [1]
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
+    assert live(lake) == [1, 2]
+
+
+def accept(lake: Lake, **more: str) -> str:
+    arguments = {"branch": "dev", "test": TEST.name, "reason": "two shops, one number", **more}
+    return "\n".join(operations(lake).call("wap_accept", {"by": "ada", **arguments}))
+
+
+def reject(lake: Lake, run_id: str, *ids: int, failures: int = 1) -> None:
+    run = a_run(lake, run_id)
+    build(run, *ids)
+    run.close([NODE], [TEST], [TestSeen("test.ids", "fail", failures, None)])
+
+
+def test_what_is_accepted_is_published_with_the_name_of_who_did(lake: Lake) -> None:
+    reject(lake, FIRST, 2)
+    with pytest.raises(NotPublished):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    told = accept(lake)
+    assert "Accepted by ada: up to 1 failing row of test ids, on dev" in told
+    assert "wap_publish --args '{branch: dev}'" in told
+    assert live(lake) == [1]
+    told = "\n".join(operations(lake).call("wap_publish", {"branch": "dev"}))
+    assert "test ids failed (1 row), accepted by ada: two shops, one number" in told
+    assert live(lake) == [1, 2]
+
+
+def test_a_build_after_it_only_warns_up_to_what_was_accepted(lake: Lake) -> None:
+    reject(lake, FIRST, 2, failures=7)
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
+    accept(lake)
+    again = a_run(lake, SECOND)
+    assert again.rules.error_if("test.ids", "error") == "> 7"
+    assert again.rules.error_if("test.ids", "error, error_if > 3") is None
+    assert again.rules.error_if("test.others", "error") is None
+    build(again, 3)
+    closing = again.close([NODE], [TEST], [TestSeen("test.ids", "warn", 6, None)])
+    assert (closing.published, live(lake)) == (1, [1, 3])
+
+
+def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
+    reject(lake, FIRST, 2)
+    accept(lake)
+    operations(lake).call("wap_discard", {"branch": "dev"})
+    reject(lake, THIRD, 2)
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
+    accept(lake, until="2999-12-31")
+    assert a_run(lake, SECOND, "other").rules.error_if("test.ids", "error") == "> 1"
+    closing = a_run(lake, SECOND).close([], [TEST], [FAILED], KNOWN)
+    assert closing.published == 1
+    (notice,) = closing.decision.verdicts[NODE.node_id].notices
+    assert "accepted by ada until 2999-12-31: two shops" in notice
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
+        ({"reason": " "}, "reason is missing"),
+        ({"until": "soon"}, "until is 'soon', and no YYYY-MM-DD"),
+        ({"until": "2020-01-31"}, "until is 2020-01-31, which is over"),
+        ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_accepted_changes_nothing(
+    lake: Lake, arguments: dict[str, str], told: str
+) -> None:
+    reject(lake, FIRST, 2)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        accept(lake, **arguments)
+    assert lake.ledger.rows("acceptances") == []
+
+
+def test_a_result_on_an_older_candidate_does_not_count(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    second = a_run(lake, SECOND)
+    build(second, 3)
+    closing = second.close([NODE], [TEST], [])
+    assert closing.decision.verdicts[NODE.node_id].outcome == "held"
+    assert live(lake) == [1]
+
+
+def test_building_again_starts_from_main(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [TestSeen("test.ids", "fail", 1, None)])
+    second = a_run(lake, SECOND)
+    build(second, 3)
+    second.close([NODE], [TEST], [PASSED])
+    assert live(lake) == [1, 3]
+
+
+def test_a_test_does_not_vouch_for_what_another_run_has_built_since(lake: Lake) -> None:
+    build(first := a_run(lake), 2)
+    first.close([NODE], [TEST], [])
+    tests = a_run(lake, SECOND)
+    # Its test reads these rows; meanwhile another run puts others in their place.
+    build(other := a_run(lake, THIRD), 666)
+    other.close([NODE], [TEST], [])
+    closing = tests.close([], [TEST], [PASSED], KNOWN)
+    reason = "test ids audited an older candidate of shop.orders"
+    assert closing.decision.verdicts[NODE.node_id].reasons == (reason,)
+    # Nor does the ledger say that it did.
+    with pytest.raises(NotPublished, match=reason):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
+    assert live(lake) == [1, 666]
+
+
+def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began(
+    lake: Lake,
+) -> None:
+    run = a_run(lake, SECOND)
+    another_table(run, 5)
+    build(other := a_run(lake, FIRST), 666)
+    other.close([NODE], [TEST], [], KNOWN)
+    both = replace(TEST, reads=frozenset({NODE.node_id, OTHER.node_id}))
+    closing = run.close([OTHER], [both], [PASSED], KNOWN)
+    for verdict in closing.decision.verdicts.values():
+        (reason,) = verdict.reasons
+        assert "as it stands on the branch" in reason
+    assert live(lake) == [1]
+
+
+@pytest.mark.parametrize("publish", ["run", "lineage"])
+@pytest.mark.parametrize("seen", [[], [FAILED]])
+def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
+    lake: Lake, seen: list[TestSeen], publish: str
+) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], seen)
+    run = a_run(lake, SECOND, publish=publish)
+    another_table(run, 5)
+    closing = run.close([OTHER], [], [], {OTHER.node_id})
+    verdicts = closing.decision.verdicts
+    assert verdicts[NODE.node_id].outcome == ("rejected" if seen else "held")
+    assert verdicts[OTHER.node_id].reasons[0].startswith("waits for the run: 1 of 2 tables")
+    assert (live(lake), live(lake, OTHER.identifier)) == ([1], [1])
+    told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
+    again = "build" if seen else "test"
+    assert f"in the project that has it   SPARKWAP_BRANCH=dev dbt {again}" in told
+    # Its own project finds it as it has left it.
+    (row,) = (r for r in lake.ledger.branch_history("dev").nodes if r["node_id"] == NODE.node_id)
+    assert (row["run_id"], row["problem"]) == (FIRST, None)
+    build(third := a_run(lake, THIRD), 2)
+    assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2
+    assert (live(lake), live(lake, OTHER.identifier)) == ([1, 2], [1, 5])
+
+
+def test_what_another_project_could_not_build_stays_what_it_is(lake: Lake) -> None:
+    broken = replace(OTHER, status="error", message="no such column")
+    a_run(lake).close([broken], [], [])
+    build(run := a_run(lake, SECOND), 2)
+    assert run.close([NODE], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1]
+    (row,) = lake.ledger.of_run("nodes", SECOND)
+    assert row["node_id"] == NODE.node_id
+
+
+@pytest.mark.parametrize("seen", [[], [FAILED]])
+def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[TestSeen]) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], seen)
+    copies = a_run(lake, SECOND)
+    copies.begin("model.copy", ("shop", "copy"))
+    copies.candidates.place_copy(("shop", "copy"), ORDERS)
+    copies.built("model.copy", ("shop", "copy"), must_write=True)
+    closing = copies.close_copies()
+    assert closing.decision.verdicts[NODE.node_id].outcome == ("rejected" if seen else "held")
+    assert closing.decision.verdicts["model.copy"].outcome == "held"
+    assert set(lake.relations("shop")) == {"orders"}
+    assert live(lake) == [1]
+
+
+def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: Lake) -> None:
+    build(first := a_run(lake), 666)
+    first.close([NODE], [TEST], [FAILED])
+    reason = "test ids failed (1 row) in an earlier run, and is not among the tests of this one"
+    off = replace(TEST, disabled=True)
+    moved = replace(TEST, reads=frozenset({OTHER.node_id}))
+    for tests in ([], [off], [moved]):
+        later = a_run(lake, SECOND, disabled_tests="publish").close([], tests, [], KNOWN)
+        assert later.decision.verdicts[NODE.node_id].reasons == (reason,)
+    told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
+    assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select orders+" in told
+    assert live(lake) == [1]
+    # Deleted on purpose, and built again: it has said nothing of these rows.
+    build(again := a_run(lake, THIRD, publish="never"), 2)
+    again.close([NODE], [], [], KNOWN)
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
+    assert live(lake) == [1, 2]
+
+
+def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
+    def build_nothing(run_id: str) -> Run:
+        run = a_run(lake, run_id)
+        run.begin(NODE.node_id, ORDERS)
+        run.candidates.place_table(ORDERS, KEPT)
+        run.built(NODE.node_id, ORDERS, must_write=False)
+        return run
+
+    build_nothing(FIRST).close([NODE], [TEST], [FAILED])
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 0
+    assert build_nothing(THIRD).close([NODE], [], [], KNOWN).published == 1
+    assert lake.branches.all() == []
+
+
+def test_a_test_that_is_deleted_after_it_did_not_run_is_no_reason(lake: Lake) -> None:
+    build(first := a_run(lake), 2)
+    first.close([NODE], [TEST], [replace(FAILED, status="skipped")])
+    assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
+    assert live(lake) == [1, 2]
+
+
+def test_main_that_moves_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    with pytest.raises(SparkwapError, match="main moved"):
+        run.built(NODE.node_id, ORDERS, must_write=False)
+    assert run.close([NODE], [], []).published == 0
+
+
+def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    with pytest.raises(SparkwapError, match="wrote nothing to the audit branch"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_build_that_left_nothing_beside_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_beside(("shop", "new"))
+    with pytest.raises(SparkwapError, match="left nothing in the side schema"):
+        run.built("model.new", ("shop", "new"), must_write=True)
+
+
+def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    lake.catalog.drop_table(ORDERS)
+    with pytest.raises(SparkwapError, match="was dropped while the run was on"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_branch_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).manage_snapshots().remove_branch(run.branch).commit()
+    with pytest.raises(SparkwapError, match="its audit branch dev is gone"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    for writer in (SECOND, FIRST):
+        table = lake.catalog.load_table(ORDERS)
+        table.append(rows(2), branch=run.branch, snapshot_properties={"wap_run": writer})
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_statement_of_another_run_that_writes_beside_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_beside(("shop", "new"))
+    table = lake.catalog.create_table(("shop__dev", "new"), rows(1).schema)
+    table.append(rows(2), snapshot_properties={"wap_run": SECOND})
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+        run.built("model.new", ("shop", "new"), must_write=True)
+
+
+def test_a_schema_that_changes_after_the_first_write_is_refused(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    with pytest.raises(SparkwapError, match="was already written on its branch"):
+        run.candidates.place_clone(ORDERS, ["column extra added"])
+
+
+def a_replay(lake: Lake) -> Replay:
+    return Replay(Moment(datetime.now(UTC)), lake.histories, {})
+
+
+def test_a_replay_reads_as_of_then_what_it_does_not_build(lake: Lake) -> None:
+    replay = a_replay(lake)
+    run = a_run(lake, replay=replay)
+    then = lake.catalog.load_table(ORDERS).current_snapshot()
+    assert then is not None
+    lake.catalog.load_table(ORDERS).append(rows(2))
+    # Earlier than the append, as its log says.
+    replay.moment = Moment(datetime.fromtimestamp(then.timestamp_ms / 1000, UTC))
+    run.pin([Outside(ORDERS, "orders", "totals")])
+    assert run.candidates.overlay.pinned(ORDERS) == then.snapshot_id
+    run.read("model.totals", [ORDERS])
+    row = run_row(run.invocation, "held")
+    assert row["pins"] == {"shop.orders": str(then.snapshot_id)}
+    assert row["as_of"] == str(replay.moment)
+    # Whatever becomes of main, it is what was read.
+    assert not run.trail.reads
+
+
+def test_a_replay_reads_on_its_branch_what_it_has_built_there(lake: Lake) -> None:
+    build(a_run(lake), 2)
+    again = a_run(lake, SECOND, replay=a_replay(lake))
+    again.pin([Outside(ORDERS, "orders", "totals")])
+    assert again.candidates.overlay.pinned(ORDERS) is None
+
+
+def test_a_run_of_the_present_pins_nothing(lake: Lake) -> None:
+    run = a_run(lake)
+    run.pin([Outside(ORDERS, "orders", "totals")])
+    assert run.candidates.overlay.pinned(ORDERS) is None
+    row = run_row(run.invocation, "held")
+    assert (row["as_of"], row["pins"]) == (None, {})
+
+
+def test_a_node_that_was_not_placed_is_not_published(lake: Lake) -> None:
+    run = a_run(lake)
+    with pytest.raises(SparkwapError, match="outside the gate"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+    closing = run.close([NODE], [], [])
+    assert closing.rejected()[NODE.node_id].endswith("does not go through the gate")
+
+
+def test_main_that_moves_before_the_publish_refuses_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.refused is not None
+    assert closing.published == 0
+    assert set(closing.rejected()) == {NODE.node_id}
+    assert live(lake) == [1, 9]
+
+
+def test_a_branch_that_somebody_else_wrote_to_is_rejected(lake: Lake) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    lake.catalog.load_table(ORDERS).append(rows(66), branch="dev")
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
+    assert "somebody else wrote to it" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_a_changed_column_goes_to_a_clone(lake: Lake) -> None:
+    run = a_run(lake)
+    wanted = Desired(columns=(("id", "bigint", None, None), ("extra", "string", None, None)))
+    target = run.candidates.place_table(ORDERS, wanted)
+    assert (target.how, target.changes) == ("side", ("column extra added",))
+    assert run.candidates.overlay.schema_of("shop", "orders") == "shop__dev"
+    assert [c.name for c in lake.states([ORDERS])[ORDERS].columns] == ["id"]
+
+
+def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
+    for name, arguments, told in (
+        ("wap_discard", {"branc": "x"}, "unknown argument: branc"),
+        ("wap_discard", {"branch": "x"}, "no open branch 'x'"),
+        ("wap_publish", {"branch": "x", "mode": "all"}, "mode is 'all'"),
+        ("wap_rollback", {}, "run is missing"),
+        ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
+        ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
+        ("wap_sweep", {"files_older_than": 0}, "a job that is at work would lose its files"),
+        ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps', and neither true nor false"),
+    ):
+        with pytest.raises(ConfigError, match=told) as error:
+            operations(lake).call(name, arguments)
+        assert "Nothing has changed. Arguments (--args '{key: value}'):" in str(error.value)
+
+
+def test_what_an_earlier_run_could_not_build_holds_up_the_branch(lake: Lake) -> None:
+    other = replace(OTHER, status="error", message="no such column")
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE, other], [TEST], [])
+    again = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
+    assert again.decision.verdicts[other.node_id].reasons == ("build failed: no such column",)
+    assert again.decision.verdicts[NODE.node_id].outcome == "held"
+    assert live(lake) == [1]
+    # An operation says so by its exit code.
+    with pytest.raises(NotPublished, match="build failed: no such column"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
+def test_what_is_gone_from_a_branch_holds_it_up(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    # As a second build does that then dies.
+    a_run(lake, SECOND).begin(NODE.node_id, ORDERS)
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
+    assert "no longer on the branch" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_operations_want_the_name_of_a_branch(lake: Lake) -> None:
+    build(a_run(lake), 2)
+    for name in ("wap_discard", "wap_publish"):
+        with pytest.raises(ConfigError, match="branch is missing") as error:
+            operations(lake).call(name, {})
+        assert "Open branches: dev" in str(error.value)
+
+
+def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    status = "\n".join(operations(lake).call("wap_status", {}))
+    assert "1 audit branch is open" in status
+    assert "shop.orders   held: publishing is off" in status
+    operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1, 2]
+    operations(lake).call("wap_rollback", {"run": SECOND[:8]})
+    assert live(lake) == [1]
+    build(a_run(lake, FIRST, "other"), 5)
+    assert "Discarded other" in operations(lake).call("wap_discard", {"branch": "other"})[0]
+    assert "No audit branch is open" in operations(lake).call("wap_status", {})[0]
+
+
+def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
+    dead, again = a_run(lake, FIRST), a_run(lake, SECOND)
+    build(dead, 2)
+    again.begin(NODE.node_id, ORDERS)
+    again.candidates.place_table(ORDERS, KEPT)
+    # The server has gone on with what it was told by the run that was killed.
+    for run, row in ((dead, 2), (again, 3)):
+        stamp = {"wap_run": run.run_id}
+        lake.catalog.load_table(ORDERS).append(rows(row), branch="dev", snapshot_properties=stamp)
+    with pytest.raises(SparkwapError, match=r"statement of run 1a2b3c4d, which was still on"):
+        again.built(NODE.node_id, ORDERS, must_write=True)
+    assert again.close([NODE], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1]
+
+
+def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
+    # It built one table and died; the next run builds another one, and has read the first.
+    other = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
+    lake.catalog.create_table(other.identifier, rows(1).schema).append(rows(1))
+    build(a_run(lake, FIRST), 2)
+    for publish in ("run", "lineage"):
+        run = a_run(lake, SECOND, publish=publish)
+        run.begin(other.node_id, other.identifier)
+        run.candidates.place_table(other.identifier, KEPT)
+        lake.catalog.load_table(other.identifier).append(rows(2), branch="dev")
+        run.built(other.node_id, other.identifier, must_write=True)
+        closing = run.close([other], [], [], KNOWN)
+        assert closing.published == 0
+        (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
+        assert "left on the branch by an earlier run" in reason[0]
+        # By the name of its table dbt would select nothing.
+        told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
+        assert "dbt build" in told and "--select" not in told
+    # Built again, it holds up nothing.
+    build(third := a_run(lake, THIRD), 2)
+    assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2
+    assert live(lake) == [1, 2]
+
+
+def test_an_unknown_commit_leaves_the_ledger_alone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(lake)
+    build(run, 2)
+
+    def publish(*_args: object, **_options: object) -> None:
+        raise CommitUnknown("nobody knows")
+
+    monkeypatch.setattr(Publishing, "publish", publish)
+    with pytest.raises(CommitUnknown):
+        run.close([NODE], [TEST], [PASSED])
+    assert lake.ledger.runs() == []
+
+
+def test_a_run_that_has_published_is_not_retried(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    last = LastRun(FIRST, "dev", "open")
+    require_unpublished(lake.ledger, last)
+    run.close([NODE], [TEST], [PASSED])
+    with pytest.raises(SparkwapError, match=r"Run 1a2b3c4d.* has published 1 table on dev"):
+        require_unpublished(lake.ledger, last)
+
+
+def test_status_tells_what_became_of_the_last_run(lake: Lake) -> None:
+    last = LastRun(FIRST, "dev", "open")
+    run = a_run(lake)
+    build(run, 2)
+    told = operations(lake, last).call("wap_status", {})
+    assert told[0].startswith("Run 1a2b3c4d on dev, the last one here, has not come to its end")
+    run.close([NODE], [TEST], [PASSED])
+    told = operations(lake, last).call("wap_status", {})
+    assert told[0].startswith("Run 1a2b3c4d, the last one here, has published 1 table on dev")
+    assert "last one here" not in "".join(operations(lake).call("wap_status", {}))
+
+
+def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> None:
+    first = a_run(lake, publish="never")
+    build(first, 2)
+    first.close([NODE], [TEST], [PASSED])
+    build(a_run(lake, SECOND), 3)
+    told = "\n".join(operations(lake).call("wap_status", {}))
+    assert "written anew since its run, by one that did not come to its end" in told
+    # And it is not published by what the ledger says of the first.
+    with pytest.raises(NotPublished):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
+@pytest.mark.parametrize("part", ["empty", "sample"])
+def test_what_was_built_on_fewer_rows_is_never_published(
+    lake: Lake, part: Literal["empty", "sample"]
+) -> None:
+    run = a_run(lake, part=part)
+    build(run, 2)
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (
+        closing.decision.verdicts[NODE.node_id].reasons[0].startswith(f"it was built with --{part}")
+    )
+    assert not closing.decision.failed
+    # The ledger remembers it for whoever comes later.
+    assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 0
+    with pytest.raises(NotPublished, match=f"it was built with --{part}"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+    again = a_run(lake, SECOND)
+    build(again, 3)
+    again.close([NODE], [TEST], [PASSED])
+    assert live(lake) == [1, 3]
+
+
+def test_a_test_that_ran_on_fewer_rows_is_no_audit_of_what_was_built_whole(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    run.close([NODE], [TEST], [])
+    closing = a_run(lake, SECOND, part="empty").close([], [TEST], [PASSED], KNOWN)
+    assert closing.decision.verdicts[NODE.node_id].reasons == (
+        "test ids ran with --empty, on no rows",
+    )
+    with pytest.raises(NotPublished, match="ran with --empty"):
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == [1]
+
+
+def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> None:
+    for number in (5, 6):
+        run = a_run(lake, FIRST)
+        target = run.candidates.place_table(ORDERS, KEPT, {"commit.retry.num-retries": str(number)})
+        assert target.how == "branch"
+        state = lake.states([ORDERS])[ORDERS]
+        assert state.properties["commit.retry.num-retries"] == str(number)
+
+
+def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    look = run.candidates.watch(ORDERS)
+    assert look() == "not made"
+    table = lake.catalog.load_table(ORDERS)
+    table.append(rows(2), branch="dev", snapshot_properties={"wap_run": FIRST})
+    assert look() == "made"
+    lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
+    assert look() == "unknown"
+    assert run.candidates.watch(("shop", "nowhere"))() == "unknown"
+
+
+def test_a_unit_test_reads_rows_of_its_own(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    unit = replace(TEST, kind="unit")
+    run.close([NODE], [unit], [])
+    a_run(lake, SECOND, part="empty").close([], [unit], [PASSED], KNOWN)
+    assert live(lake) == [1, 2]
+
+
+def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    off = replace(TEST, disabled=True)
+    build(run := a_run(lake), 2)
+    closing = run.close([NODE], [off], [])
+    assert "test ids is disabled" in closing.decision.verdicts[NODE.node_id].reasons[0]
+    assert live(lake) == [1]
+    a_run(lake, SECOND, disabled_tests="publish").close([], [off], [], KNOWN)
+    assert live(lake) == [1, 2]
+
+
+def test_the_ledger_has_nothing_of_a_disabled_test_of_something_else(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    elsewhere = TestFact("test.far", "far", "data", frozenset({"model.far"}), "", disabled=True)
+    run.close([NODE], [TEST, elsewhere], [PASSED])
+    told = lake.catalog.load_table(("wap_ledger", "tests")).scan().to_arrow()
+    assert told["test_id"].to_pylist() == [TEST.test_id]
+
+
+def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    def close(run_id: str, ids: int, severity: str, **settings: object) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}", **settings), ids)
+        warned = TestSeen(TEST.test_id, "pass" if severity == "error" else "warn", 0, None)
+        run.close([NODE], [replace(TEST, severity=severity)], [warned])
+
+    close(FIRST, 2, "error")
+    close(SECOND, 3, "warn")
+    # A run that was held is no precedent.
+    close(THIRD, 4, "warn")
+    assert live(lake) == [1, 2]
+    close(THIRD, 5, "warn", warnings="publish")
+    close(SECOND, 6, "warn")
+    assert live(lake) == [1, 2, 5, 6]
+
+
+def test_thresholds_that_have_changed_hold_until_somebody_accepts_them(lake: Lake) -> None:
+    def close(run_id: str, ids: int, severity: str) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}"), ids)
+        run.close([NODE], [replace(TEST, severity=severity)], [PASSED])
+
+    close(FIRST, 2, "error")
+    close(SECOND, 3, "error, error_if > 1000")
+    assert live(lake) == [1, 2]
+    close(THIRD, 4, "warn")
+    assert live(lake) == [1, 2, 4]
+
+
+def test_a_var_that_a_test_uses_holds_until_somebody_accepts_it(lake: Lake) -> None:
+    def close(run_id: str, ids: int, inputs: dict[str, str], **settings: object) -> None:
+        build(run := a_run(lake, run_id, f"b{ids}", **settings), ids)
+        run.close([NODE], [replace(TEST, inputs=inputs)], [PASSED])
+
+    close(FIRST, 2, {})
+    close(SECOND, 3, {"var most": "1"})
+    assert live(lake) == [1, 2]
+    # Nor does the var count less where somebody publishes by hand, without it.
+    with pytest.raises(NotPublished, match="but var most was another"):
+        operations(lake).call("wap_publish", {"branch": "b3"})
+    close(THIRD, 4, {"var most": "1"}, warnings="publish")
+    close(SECOND, 5, {"var most": "1"})
+    close(SECOND, 6, {})
+    assert live(lake) == [1, 2, 4, 5, 6]
+
+
+def test_a_severity_that_was_lowered_counts_where_somebody_publishes_by_hand(lake: Lake) -> None:
+    build(run := a_run(lake, FIRST, "b2"), 2)
+    run.close([NODE], [TEST], [PASSED])
+    build(run := a_run(lake, SECOND, "b3"), 3)
+    run.close([NODE], [replace(TEST, severity="warn")], [TestSeen("test.ids", "warn", 3, None)])
+    with pytest.raises(NotPublished, match="its severity was 'error'"):
+        operations(lake).call("wap_publish", {"branch": "b3"})
+    assert live(lake) == [1, 2]
+
+
+def ungate(lake: Lake, value: str = "false") -> None:
+    table = lake.catalog.load_table(ORDERS)
+    table.transaction().set_properties({"write.wap.enabled": value}).commit_transaction()
+
+
+def test_the_property_that_gates_a_table_is_missed_during_the_build(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
+    ungate(lake)
+    with pytest.raises(SparkwapError, match=r"took the property write.wap.enabled off"):
+        run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_the_property_that_gates_a_table_is_missed_at_the_publish(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    ungate(lake)
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert "property write.wap.enabled: expected true, found false" in str(closing.refused)
+    assert live(lake) == [1]
+
+
+def test_the_property_that_gates_a_table_is_missed_by_a_later_run(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    run.close([NODE], [TEST], [])
+    ungate(lake)
+    closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
+    assert "took the property write.wap.enabled off" in closing.rejected()[NODE.node_id]
+    assert live(lake) == [1]
+
+
+def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> None:
+    build(run := a_run(lake), 2)
+    lake.catalog.drop_table(ORDERS)
+    lake.catalog.create_table(ORDERS, rows(1).schema).append(rows(7))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert "main: expected snapshot" in str(closing.refused)
+    assert live(lake) == [7]
+    later = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
+    assert "no longer on the branch" in later.rejected()[NODE.node_id]
+    assert live(lake) == [7]
+
+
+@pytest.mark.parametrize("node", [NODE.node_id, None])
+def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | None) -> None:
+    build(run := a_run(lake, publish="lineage"), 2)
+    run.caught_on_main = lambda: [Caught(("shop", "prey"), node, "was moved past the gate", True)]
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.published == 0
+    assert "was moved past the gate" in "; ".join(closing.rejected().values())
+
+
+def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:
+    """OTHER reads NODE's table by a name of which dbt knows nothing; NODE's test fails."""
+    run = a_run(lake, publish="lineage")
+    if reads_first:
+        run.begin(OTHER.node_id, OTHER.identifier)
+        run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    build(run, 2)
+    run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    another_table(run, 3)
+    return run
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["shop.orders", "lake.`SHOP`. /* */ Orders x", "identifier('shop.orders')", "identifier(?)"],
+)
+def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
+    closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
+    verdict = closing.decision.verdicts[OTHER.node_id]
+    assert (verdict.outcome, closing.published) == ("held", 0)
+    assert "upstream shop.orders" in verdict.reasons[0]
+    # A retry has to build both: the rows of the one are in the other.
+    assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
+    (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
+    assert row["parents"] == [NODE.node_id]
+
+
+def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
+    """A view, as Spark writes it."""
+    lake.ensure_schema(schema)
+    file = f"{lake.warehouse}/{schema}/{name}/metadata/00000-v.metadata.json"
+    text = {"type": "sql", "sql": sql, "dialect": "spark"}
+    version = {"version-id": 1, "default-namespace": [], "representations": [text]}
+    document = {"view-uuid": name, "current-version-id": 1, "versions": [version]}
+    swap = PointerUpdate(None, Pointer((schema, name), "view", file))
+    files = lake.store.write({file: document})
+    lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
+
+
+@pytest.mark.parametrize(("schema", "view"), [("shop", "Shown"), ("shop", "SHOWN"), ("SHOP", "v")])
+def test_what_is_read_by_a_view_with_a_twin_in_another_case_is_a_parent(
+    lake: Lake, schema: str, view: str
+) -> None:
+    for twin in ("shop.Shown", "shop.SHOWN", "SHOP.v", "shop.v"):
+        told = "select id from shop.orders" if twin == f"{schema}.{view}" else "select 1 as id"
+        a_view(lake, *twin.split("."), sql=told)
+    run = two_by_name(lake, where=f"{schema}.{view}")
+    closing = run.close([NODE, OTHER], [TEST], [FAILED])
+    assert (closing.decision.verdicts[OTHER.node_id].outcome, closing.published) == ("held", 0)
+
+
+def test_what_is_read_by_name_while_it_is_built_is_a_problem(lake: Lake) -> None:
+    closing = two_by_name(lake, reads_first=True).close([NODE, OTHER], [TEST], [PASSED])
+    assert "dbt does not know" in closing.rejected()[OTHER.node_id]
+
+
+def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) -> None:
+    run = a_run(lake, publish="lineage")
+    run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
+    another_table(run, 3)
+    build(run, 2)
+    closing = run.close([NODE, OTHER], [TEST], [FAILED])
+    assert closing.decision.publish == (OTHER.node_id,)
+
+
+def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.trail.named(TEST.test_id, relation_names("select * from shop.orders where id > 1"))
+    closing = run.close([NODE], [replace(TEST, reads=frozenset())], [FAILED])
+    assert set(closing.rejected()) == {NODE.node_id}
+
+
+@pytest.mark.parametrize(
+    ("where", "beside", "published"),
+    [
+        ("shop.orders", False, 1),
+        ("other.orders", False, 0),
+        ("shop.orders.files", False, 0),
+        ("shop.orders version as of 'main'", False, 0),
+        ("shop__dev.orders version as of 'main'", True, 0),
+        ("shop__dev.orders", True, 1),
+        ("SHOP__DEV.Orders", True, 1),
+        ("shop.orders", True, 0),
+        ("identifier(?)", True, 0),
+    ],
+)
+def test_a_test_counts_where_it_has_read_the_candidate(
+    lake: Lake, where: str, beside: bool, published: int
+) -> None:
+    run = a_run(lake)
+    run.begin(NODE.node_id, ORDERS)
+    place = ORDERS
+    if beside:
+        target = run.candidates.place_clone(ORDERS, ["a column"])
+        place = (str(target.side_schema), "orders")
+    else:
+        run.candidates.place_table(ORDERS, KEPT)
+    branch = "main" if beside else run.branch
+    lake.catalog.load_table(place).append(rows(2), branch=branch)
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    sql = f"select * from {where}"
+    run.trail.named(TEST.test_id, relation_names(sql), relation_names(sql, present=True))
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert closing.published == published
+    if not published:
+        (reason,) = closing.decision.verdicts[NODE.node_id].reasons
+        assert "did not read shop.orders as it stands on the branch" in reason
+
+
+def test_a_table_that_is_looked_at_by_its_metadata_is_read_where_it_stands(lake: Lake) -> None:
+    run = a_run(lake)
+    run.begin(NODE.node_id, ORDERS)
+    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    lake.catalog.load_table(beside).append(rows(2))
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    run.looked_at(TEST.test_id, ORDERS)
+    assert run.close([NODE], [TEST], [PASSED]).published == 1
+
+
+def test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it(
+    lake: Lake,
+) -> None:
+    run = a_run(lake, publish="lineage")
+    run.begin(NODE.node_id, ORDERS)
+    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    lake.catalog.load_table(beside).append(rows(2))
+    run.built(NODE.node_id, ORDERS, must_write=True)
+    run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
+    another_table(run, 3)
+    closing = run.close([NODE, OTHER], [TEST], [PASSED])
+    assert "it read shop.orders as readers of main have it" in closing.rejected()[OTHER.node_id]
+
+
+class TestCandidatesOfOthers:
+    """What was built on a candidate that is not there any more is not published."""
+
+    CHILD = replace(OTHER, parents=frozenset({NODE.node_id}))
+
+    def held(self, lake: Lake) -> None:
+        run = a_run(lake)
+        build(run, 9)
+        another_table(run, 9)
+        closing = run.close([NODE, self.CHILD], [TEST], [])
+        assert closing.published == 0
+
+    @pytest.mark.parametrize("mode", ["run", "lineage"])
+    def test_a_child_of_what_was_built_anew_is_held(self, lake: Lake, mode: str) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND, publish=mode)
+        build(run, 2)
+        closing = run.close([NODE], [TEST], [PASSED], {OTHER.node_id})
+        verdict = closing.decision.verdicts[OTHER.node_id]
+        assert (verdict.outcome, verdict.reasons[0]) == ("held", f"{STALE} shop.orders")
+        assert live(lake, OTHER.identifier) == [1]
+        assert live(lake) == ([1, 2] if mode == "lineage" else [1])
+        # The same for whoever comes later, also where its parent is published by then.
+        again = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN | {OTHER.node_id})
+        assert again.decision.verdicts[OTHER.node_id].reasons[0] == f"{STALE} shop.orders"
+        assert live(lake, OTHER.identifier) == [1]
+
+    def test_built_again_it_is_published(self, lake: Lake) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND)
+        build(run, 2)
+        run.begin(OTHER.node_id, OTHER.identifier)
+        run.candidates.place_table(OTHER.identifier, KEPT)
+        lake.catalog.load_table(OTHER.identifier).append(rows(2), branch=run.branch)
+        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+        closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
+        assert (closing.published, live(lake, OTHER.identifier)) == (2, [1, 2])
+
+    def test_nothing_is_added_to_what_was_made_of_rows_that_are_gone(self, lake: Lake) -> None:
+        self.held(lake)
+        run = a_run(lake, SECOND)
+        build(run, 2)
+        assert not run.goes_on(OTHER.node_id, OTHER.identifier)
+        assert OTHER.node_id in run.candidates.found
+
+    def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
+        first = a_run(lake)
+        build(first, 2)
+        first.close([NODE], [TEST], [])
+        second = a_run(lake, SECOND)
+        assert not second.candidates.has_added(NODE.node_id)
+        assert second.goes_on(NODE.node_id, ORDERS)
+        second.candidates.place_table(ORDERS, KEPT)
+        lake.catalog.load_table(ORDERS).append(rows(3), branch=second.branch)
+        second.built(NODE.node_id, ORDERS, must_write=True)
+        second.close([NODE], [TEST], [])
+        assert a_run(lake, THIRD).candidates.has_added(NODE.node_id)
+        published = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN)
+        assert (published.published, live(lake)) == (1, [1, 2, 3])
+
+
+def test_a_schema_of_the_users_is_no_side_schema(lake: Lake) -> None:
+    lake.ensure_schema("shop__dev")
+    lake.catalog.create_table(("shop__dev", "orders"), rows(1).schema).append(rows(7))
+    for refused in (a_run, lambda lake: lake.ensure_schema("shop__dev", "dev")):
+        with pytest.raises(ConfigError, match="no schema of sparkwap"):
+            refused(lake)
+    assert live(lake, ("shop__dev", "orders")) == [7]
+    assert lake.side_schemas() == {}
+
+
+def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lake) -> None:
+    def close(run_id: str, schema: str, now: list[TestFact], seen: list[TestSeen]) -> int:
+        key = (schema, "orders")
+        node = replace(NODE, identifier=key)
+        run = a_run(lake, run_id, branch=f"wap_{schema}_{run_id[:1]}")
+        run.begin(node.node_id, key)
+        place = run.candidates.place_table(key, KEPT)
+        if place.side_schema is not None:
+            lake.catalog.create_table((place.side_schema, "orders"), rows(1).schema).append(rows(2))
+        else:
+            lake.catalog.load_table(key).append(rows(2), branch=run.branch)
+        run.built(node.node_id, key, must_write=True)
+        return run.close([node], now, seen, varied=True).published
+
+    warned = [TestSeen(TEST.test_id, "warn", 3, None)]
+    assert close(FIRST, "shop", [TEST], [PASSED]) == 1
+    # A rule of `shop` is none of another target, where the table is new.
+    assert close(SECOND, "dev", [replace(TEST, severity="warn")], warned) == 1
+    assert close(SECOND, "other", [], []) == 1
+    assert close(SECOND, "shop", [], []) == 0
+    assert close(THIRD, "dev", [TEST], [FAILED]) == 0
+    accept(lake, branch=f"wap_dev_{THIRD[:1]}", until="2999-12-31")
+    assert close(THIRD, "shop", [TEST], [FAILED]) == 0
+    assert close(FIRST, "dev", [TEST], [FAILED]) == 1
+
+
+@pytest.mark.parametrize("varied", [True, False])
+def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> None:
+    run = a_run(lake, branch="wap_1")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    run = a_run(lake, SECOND, branch="wap_2")
+    build(run, 3)
+    closing = run.close([NODE], [], [], varied=varied)
+    assert closing.published == (0 if varied else 1)
+    assert ("is not there with the --vars" in str(closing.decision.verdicts)) == varied
+
+
+def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
+    run = a_run(lake, branch="wap_1")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    assert lake.ledger.published_tests([TEST.test_id], STANDS)
+    operations(lake).call("wap_rollback", {"run": run.run_id})
+    assert not lake.ledger.published_tests([TEST.test_id], STANDS)
+
+
+def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> None:
+    ours = replace(NODE, node_id="model.shop.orders")
+    test = replace(TEST, reads=frozenset({ours.node_id}))
+
+    def built_by(node: NodeFact, run_id: str, *ids: int, **settings: object) -> Run:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}", **settings)
+        run.begin(node.node_id, ORDERS)
+        run.candidates.place_table(ORDERS, KEPT)
+        lake.catalog.load_table(ORDERS).append(rows(*ids), branch=run.branch)
+        run.built(node.node_id, ORDERS, must_write=True)
+        return run
+
+    assert built_by(ours, FIRST, 2).close([ours], [test], [PASSED]).published == 1
+    theirs = replace(NODE, node_id="model.guest.orders")
+    closing = built_by(theirs, SECOND, 9).close([theirs], [], [])
+    assert closing.published == 0
+    assert "is of the project that built it last" in str(closing.decision.verdicts)
+    later = a_run(lake, THIRD, branch=f"wap_{SECOND[:8]}")
+    assert later.close([], [], [], {theirs.node_id}).published == 0
+    closing = built_by(theirs, THIRD, 9, warnings="publish").close([theirs], [], [])
+    assert (closing.published, live(lake)) == (1, [1, 2, 9])
