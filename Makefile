@@ -17,7 +17,7 @@ help: ## show this list
 .venv/.ready-dev: .venv/.ready requirements-dev.lock
 	@scripts/setup --dev
 
-# Elementary brings 35 packages along, of which one is another version than dbt's here.
+# Elementary needs another version of one package than dbt here.
 .venv-elementary/.ready: requirements-build.lock requirements-elementary.lock scripts/elementary scripts/install.sh
 	@scripts/elementary
 
