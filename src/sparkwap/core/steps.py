@@ -21,7 +21,7 @@ Side = Literal["before", "between", "gap", "after"]
 one of them is not there besides."""
 
 Where = Literal["catalog", "series", "run", "dbt"]
-"""What runs there: catalog code, that of the journalled series which publishes on catalogs without
+"""What runs there: catalog code, that of the sequential publish on catalogs without
 transactions, the story of a run, or the adapter inside dbt."""
 
 Listener = Callable[["Step", Mapping[str, Any]], None]

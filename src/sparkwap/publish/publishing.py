@@ -1,4 +1,4 @@
-"""Publish, rollback and reopening: in one transaction of the catalog, or by a journalled series."""
+"""Publish, rollback and reopening: one transaction of the catalog, or a sequential publish."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Publishing:
     ) -> PublishReceipt:
         """Publish tables and views, all in one transaction of the catalog or none.
 
-        A catalog without such transactions is published to by a journalled series: completed or
+        A catalog without such transactions is published to by a sequential publish: completed or
         undone, by this call or by the next command (see `journal`).
 
         Each item is checked against the catalog as it is in the transaction: ``main`` is the base,
@@ -100,7 +100,7 @@ class Publishing:
 
         Raises:
             PublishRefused: Something is not what was audited; nothing has changed.
-            PublishTorn: A journalled series was undone as far as others have left it to us.
+            PublishTorn: A sequential publish was undone as far as others have left it to us.
             PublishUnverified: It was committed, and is not what the catalog holds now.
             CommitUnknown: The database did not say whether it has committed.
             CatalogError: Other writers were faster each time, or the database failed; nothing has
@@ -168,7 +168,7 @@ class Publishing:
     ) -> RollbackReceipt:
         """Undo a publish, all of it in one transaction of the catalog or nothing.
 
-        On catalogs without such transactions it is a journalled series, which the next command
+        On catalogs without such transactions it is a sequential publish, which the next command
         completes if this one dies.
 
         ``main`` goes back to the base, the former definition or the former view comes back, and
@@ -188,7 +188,7 @@ class Publishing:
         Raises:
             RollbackRefused: Something moved on since the publish, and it is not forced, or what
                 was before is there no more; nothing has changed.
-            RollbackTorn: The same of a journalled series, after others were moved back.
+            RollbackTorn: The same of a sequential publish, after others were moved back.
             CatalogError: Other writers were faster each time, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
