@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core import names
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import Facts, answers, as_they_stand, ours, utc_now, with_disabled
+from sparkwap.report.answers import Facts, answers, as_built, as_they_stand, ours, utc_now
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -120,8 +120,8 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
     try:
         tables = ("runs", "nodes", "tests", "metrics")
         whole = {name: lake.ledger.rows(name) for name in tables}
-        manifest = with_disabled(manifest, whole, call.target)
-        rows = ours(manifest, whole)
+        manifest = as_built(manifest, whole, described.target)
+        rows = ours(manifest, whole, described.target)
         publishes = lake.ledger.publishes()
         undone = {
             (one.run_id, *entry.identifier)
