@@ -49,8 +49,8 @@ select
     _load_date,
     row_count,
     rows_before,
-    'dbt run-operation wap_accept, or for good by accepted: ["' || _load_date
-    || '"] of full_load_drop' as accept_with
+    'dbt run-operation wap_accept, or for good by accepted: ["'
+    || cast(_load_date as string) || '"] of full_load_drop' as accept_with
 from compared
 where _batch = newest
     and (row_count = 0 or row_count < rows_before * (1 - {{ max_drop }}))

@@ -47,7 +47,7 @@ select
     concat_ws(
         ', or for good by ',
         'dbt run-operation wap_accept',
-        'accepted: ["' || candidate.load_date || '"] of row_count_drop'
+        'accepted: ["' || cast(candidate.load_date as string) || '"] of row_count_drop'
     ) as accept_with
 from candidate
 cross join published
