@@ -48,7 +48,9 @@ compared as (
 select
     _load_date,
     row_count,
-    rows_before
+    rows_before,
+    'dbt run-operation wap_accept, or for good by accepted: ["'
+    || cast(_load_date as string) || '"] of full_load_drop' as accept_with
 from compared
 where _batch = newest
     and (row_count = 0 or row_count < rows_before * (1 - {{ max_drop }}))

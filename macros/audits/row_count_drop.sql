@@ -43,7 +43,12 @@ published as (
 select
     published.row_count as published_rows,
     candidate.row_count as candidate_rows,
-    candidate.load_date
+    candidate.load_date,
+    concat_ws(
+        ', or for good by ',
+        'dbt run-operation wap_accept',
+        'accepted: ["' || cast(candidate.load_date as string) || '"] of row_count_drop'
+    ) as accept_with
 from candidate
 cross join published
 where candidate.row_count < published.row_count * (1 - {{ max_drop }})

@@ -16,12 +16,23 @@ Kind = Literal["table", "view"]
 How = Literal["branch", "clone", "new", "view", "replace"]
 
 Difference = Literal[
-    "main", "table", "definition", "standing", "read", "branch", "side", "history", "tag", "other"
+    "main",
+    "table",
+    "definition",
+    "standing",
+    "read",
+    "alike",
+    "branch",
+    "side",
+    "history",
+    "tag",
+    "other",
 ]
 """What is not as it was. Of readers' side: ``main`` is elsewhere, the ``table`` is another one or
 none, its ``definition`` changed, something else is ``standing`` under the name, a table that was
-only ``read`` moved. Of the audit's side: the ``branch`` head, the ``side`` object, the ``history``
-of the branch, the ``tag`` of the receipt."""
+only ``read`` moved, a name that differs in case only stands in the lake (``alike``). Of the audit's
+side: the ``branch`` head, the ``side`` object, the ``history`` of the branch, the ``tag`` of the
+receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +339,18 @@ class PublishRefused(PublishError):
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
         self.mismatches = tuple(mismatches)
+        way_on = "build and audit it again, on main as it is now."
+        if any(mismatch.kind == "alike" for mismatch in mismatches):
+            way_on = (
+                "a reader could take one of these names for the other. Give one of them another "
+                "`alias` or schema, and build the branch again; or drop in Spark what nobody reads "
+                "any more, and publish the branch again: dbt run-operation wap_publish."
+            )
         super().__init__(
             _listed(
                 "Nothing was published: the catalog no longer holds what was audited.",
                 self.mismatches,
-                "The audit branch is untouched: build and audit it again, on main as it is now.",
+                f"The audit branch is untouched: {way_on}",
             )
         )
 

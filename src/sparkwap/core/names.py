@@ -123,12 +123,12 @@ def require_own(
             "own tables. Nothing was built, and readers of main see no change. Give each another "
             "`schema`."
         )
-    folded: dict[tuple[str, str], set[str]] = {}
+    same: dict[tuple[str, str], set[str]] = {}
     told_as = {name: ".".join(name) for name in tables}
     told_as |= {name: f"{'.'.join(name)} (which stands in the lake)" for name in standing}
-    for (schema, name), told in told_as.items():
-        folded.setdefault((schema.lower(), name.lower()), set()).add(told)
-    alike = [sorted(found) for found in folded.values() if len(found) > 1]
+    for name, told in told_as.items():
+        same.setdefault(folded(name), set()).add(told)
+    alike = [sorted(found) for found in same.values() if len(found) > 1]
     if alike:
         told = "; ".join(" and ".join(found) for found in sorted(alike))
         raise ConfigError(
@@ -136,6 +136,11 @@ def require_own(
             "was built, and readers of main see no change. Give one of them another `alias` or "
             "schema; what stands in the lake and nobody reads any more can be dropped, in Spark."
         )
+
+
+def folded(identifier: tuple[str, str]) -> tuple[str, str]:
+    """Return what readers that fold the case of names take a table or view for."""
+    return identifier[0].lower(), identifier[1].lower()
 
 
 def publish_tag(run_id: str) -> str:

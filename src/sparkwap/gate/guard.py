@@ -352,6 +352,12 @@ def _harm(target: Target, standing: Standing, scope: Scope) -> tuple[str, str]:
         return f"there is no table {name}", "Create it first, or correct its name."
     if target.action == "write" and standing in ("gated", "node", "placed"):
         return _stray(scope.phase), "Make the rows part of the table's own model."
+    if standing in ("gated", "node", "placed") and target.action in ("drop", "purge"):
+        return (
+            f"{name} is live, or will be by the gate, and its readers would lose it at once",
+            "Leave it out. To give the table up, disable or delete its model, then drop the table "
+            "outside of dbt.",
+        )
     if standing in ("gated", "node", "placed"):
         return (
             f"{name} is live, or will be by the gate: columns, properties, branches and the table "

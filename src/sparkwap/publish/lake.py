@@ -123,20 +123,7 @@ class Lake:
 
         None on a catalog that folds case, where the one is the other.
         """
-        wanted = {_folded(one): one for one in names}
-        schemas = {schema for schema, _ in wanted}
-        members = {
-            (schema, name)
-            for schema in self.schemas()
-            if schema.lower() in schemas
-            for name in self.relations(schema)
-        }
-        others = {one for one in members if _folded(one) in wanted} - set(names)
-        return {one for one in others if not self._is_same(one, wanted[_folded(one)])}
-
-    def _is_same(self, one: Identifier, other: Identifier) -> bool:
-        there, here = self._store.backend.get(one), self._store.backend.get(other)
-        return there is not None and here is not None and there.location == here.location
+        return self._staging.alike(names)
 
     def schemas(self) -> set[str]:
         """All schemas, side schemas included."""
@@ -368,7 +355,3 @@ def _pointers(name: str, properties: Mapping[str, str]) -> CatalogBackend:
     from sparkwap.catalog.rest_backend import RestBackend
 
     return RestBackend(name, properties)
-
-
-def _folded(identifier: Identifier) -> Identifier:
-    return identifier[0].lower(), identifier[1].lower()

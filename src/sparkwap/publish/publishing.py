@@ -141,10 +141,11 @@ class Publishing:
                 "publish", publish_id, run_id, branch, now, entries, manifest_hash
             )
             staged = self._at.staged(receipt, plans, [*appends, *recorded], drop_if_empty=schemas)
-            if not strict_reads:
-                return staged
+            held = read if strict_reads else ()
             return replace(
-                staged, requires={one.identifier: rows.get(one.identifier) for one in read}
+                staged,
+                requires={one.identifier: rows.get(one.identifier) for one in held},
+                guard=lambda _connection: self._require_distinct(items),
             )
 
         receipt = self._store.commit(
@@ -292,6 +293,16 @@ class Publishing:
     def on_their_way(self) -> list[dict[str, Any]]:
         """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
         return [] if self._store.backend.atomic else self._at.ledger().open_journals()
+
+    def _require_distinct(self, items: Sequence[Item]) -> None:
+        """Refuse new names that differ in case only from others.
+
+        In the transaction, and thus after the ledger's row was read: a publish that brings such a
+        name meanwhile has changed the row, so that this one is staged and checked again.
+        """
+        taken = self._at.taken(items)
+        if taken:
+            raise PublishRefused(taken)
 
     def _look_again(self, receipt: PublishReceipt) -> None:
         try:

@@ -98,7 +98,8 @@ class SequentialPublish:
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
-        plans = self._at.plan(publisher.plan, items, PublishRefused, differ if strict_reads else [])
+        more = [*(differ if strict_reads else ()), *self._at.taken(items)]
+        plans = self._at.plan(publisher.plan, items, PublishRefused, more)
         sequential_moves.require_expressible(plans)
         journal = replace(journal, moves=sequential_moves.moves_of(plans, items, self._store.load))
         # With the journal goes what the audits said: a later command could not know it.

@@ -26,7 +26,7 @@ from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import split_side_schema
+from sparkwap.core.names import folded, split_side_schema
 from sparkwap.core.steps import COMMIT_STEPS, Operation, reached
 
 if TYPE_CHECKING:
@@ -76,6 +76,38 @@ class Staging:
         """Those of what was read that are others now."""
         found = [reads.moved(one, rows.get(one.identifier), self.store.load) for one in read]
         return list(dict.fromkeys(one for one in found if one is not None))
+
+    def alike(self, identifiers: Collection[Identifier]) -> set[Identifier]:
+        """Tables and views that differ from some of these names in case only; see `Lake.alike`."""
+        wanted = {folded(one): one for one in identifiers}
+        schemas = {schema for schema, _ in wanted}
+        members = {
+            (schema, name)
+            for schema in (self.store.backend.schemas() if wanted else ())
+            if schema.lower() in schemas
+            for name in self.store.backend.kinds(schema)
+        }
+        others = {one for one in members if folded(one) in wanted} - set(identifiers)
+        return {one for one in others if not self._is_same(one, wanted[folded(one)])}
+
+    def _is_same(self, one: Identifier, other: Identifier) -> bool:
+        there, here = self.store.backend.get(one), self.store.backend.get(other)
+        return there is not None and here is not None and there.location == here.location
+
+    def taken(self, items: Iterable[Item]) -> list[Mismatch]:
+        """The new names that a reader could take for another one of the lake or of the publish."""
+        new = {
+            item.identifier
+            for item in items
+            if isinstance(item, SideItem) and item.expected is None
+        }
+        others = self.alike(new) | new
+        return [
+            Mismatch(one, "name", "none that differs in case only", ".".join(other), "alike")
+            for one in sorted(new)
+            for other in sorted(others - {one})
+            if folded(other) == folded(one)
+        ]
 
     def staged(
         self,

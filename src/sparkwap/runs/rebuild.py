@@ -36,7 +36,7 @@ class Rebuild:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not build again, for this reason; empty where there was nothing to follow."""
+    """Do not build again, for this reason; empty where the refusal says all."""
 
     reason: str = ""
 
@@ -67,6 +67,8 @@ def decide(
     names = {node.node_id: node.name for node in nodes}
     if not refusals.keys() <= names.keys():
         return GiveUp("the catalog refused what this run does not know")
+    if any("alike" in kinds for kinds in refusals.values()):
+        return GiveUp()
     touched = [
         names[n] for n, kinds in refusals.items() if not kinds or not FOLLOWED.issuperset(kinds)
     ]

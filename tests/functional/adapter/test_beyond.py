@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from dbt.tests.util import check_relations_equal, run_dbt
 from dbt_common.exceptions import DbtRuntimeError
@@ -54,6 +56,31 @@ class TestHookThatDropsWhatWasBuilt:
             found = project.run_sql(f"show tables in {project.test_schema}", fetch="all")
             assert {row[1] for row in found} <= {"kept"}
             assert project.run_sql("select id from {schema}.kept", fetch="one")[0] == 2
+
+
+class TestHookThatDropsWhatIsLive:
+    """Added when the model is live, the same hook would take the table from its readers."""
+
+    @pytest.fixture(scope="class")
+    def models(self):
+        hook = "['drop table ' ~ this] if var('drop', false) else []"
+        config = f"{{{{ config(materialized='table', post_hook={hook}) }}}}"
+        return {"live.sql": f"{config} select 1 as id"}
+
+    @pytest.fixture(scope="class")
+    def seeds(self):
+        hook = "{{ 'drop table ' ~ this if var('drop', false) else '' }}"
+        properties = {"seeds": [{"name": "live_too", "config": {"post_hook": hook}}]}
+        return {"live_too.csv": "id\n1\n", "seeds.yml": json.dumps(properties)}
+
+    def test_it_is_refused(self, project):
+        run_dbt(["build"])
+        results = run_dbt(["build", "--vars", "drop: true"], expect_pass=False)
+        told = {result.node.name: str(result.message) for result in results if result.node}
+        for name in ("live", "live_too"):
+            assert f"{name} is live, or will be by the gate" in told[name]
+            assert project.run_sql(f"select id from {{schema}}.{name}", fetch="one")[0] == 1
+        run_dbt(["build"])
 
 
 class TestFreshnessFromMetadata:

@@ -53,6 +53,21 @@ def test_a_name_that_stands_in_the_lake_in_another_case_is_refused(
     assert set(reader.look(other.schema)) == {"Twin", "twin_2"}
 
 
+def test_two_branches_whose_names_differ_in_case_only(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    """Neither build can know of the other; the second publish can."""
+    project = make_project("branches", {"models/twin.sql": GOOD})
+    project.dbt("build", wap_branch="lower", wap_publish="never").succeeded()
+    project.clear("models").write({"models/Twin.sql": GOOD})
+    project.dbt("build", wap_branch="upper", wap_publish="never").succeeded()
+    project.operation("wap_publish", branch="upper").succeeded()
+    project.clear("models").write({"models/twin.sql": GOOD})
+    done = project.operation("wap_publish", branch="lower").failed()
+    assert f"found {project.schema}.Twin" in done.text, done.text
+    assert set(reader.look(project.schema)) == {"Twin"}
+
+
 def test_a_name_with_capital_letters_is_gated_as_any_other(
     make_project: MakeProject, reader: Reader
 ) -> None:

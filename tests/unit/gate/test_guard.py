@@ -263,6 +263,12 @@ def test_the_messages_say_what_happened_and_what_to_do() -> None:
         "change. Change the model instead: a run builds what changed beside the table, and "
         "publishes it with the rows."
     )
+    assert refusal("drop table s.Big") == (
+        "The guard refused drop table s.Big: s.Big is live, or will be by the gate, and its "
+        "readers would lose it at once. It was not sent to Spark, and readers of main see no "
+        "change. Leave it out. To give the table up, disable or delete its model, then drop the "
+        "table outside of dbt."
+    )
     stray = str(refusal("insert into s.Big values (1)"))
     assert "has not begun" in stray
     assert "without an audit" in str(refusal("insert into s.Big values (1)", "closed"))

@@ -26,6 +26,7 @@ from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
+from sparkwap.publish.staging import Staging
 
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 Bench = Any
@@ -129,6 +130,46 @@ def test_a_change_after_the_audit_stops_the_whole_publish(
     assert [(m.identifier, m.what) for m in refused.value.mismatches] == [(("s", name), what)]
     assert "build and audit it again" in str(refused.value)
     assert (bench.pointers(), bench.files()) == (before, files)
+
+
+@pytest.mark.parametrize(("schema", "name"), [("s", "Twin"), ("S", "twin")])
+def test_a_new_name_that_differs_in_case_only_from_a_live_one(
+    bench: Bench, schema: str, name: str
+) -> None:
+    item = bench.new("twin", 1)
+    bench.lake.ensure_schema(schema)
+    bench.table(name, 2, schema=schema)
+    before, files = bench.pointers(), bench.files()
+    with pytest.raises(PublishRefused, match=rf"s\.twin: .* found {schema}\.{name}\n.*`alias`"):
+        bench.publish(item)
+    assert (bench.pointers(), bench.files()) == (before, files)
+    bench.lake.catalog.drop_table((schema, name))
+    bench.publish(item)
+    assert bench.read("twin") == [1]
+
+
+def test_two_new_names_of_one_publish_that_differ_in_case_only(bench: Bench) -> None:
+    with pytest.raises(PublishRefused) as refused:
+        bench.publish(bench.new("twin", 1), bench.new("Twin", 2))
+    assert [m.identifier[1] for m in refused.value.mismatches] == ["Twin", "twin"]
+    assert bench.lake.relations("s") == {}
+
+
+def test_a_name_in_another_case_that_comes_while_the_publish_is_staged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = bench.new("twin", 1)
+    staged = Staging.staged
+
+    def and_a_twin(self: Staging, *args: Any, **more: Any) -> Any:
+        found = staged(self, *args, **more)
+        bench.table("Twin", 2)
+        return found
+
+    monkeypatch.setattr(Staging, "staged", and_a_twin)
+    with pytest.raises(PublishRefused, match=r"found s\.Twin"):
+        bench.publish(item)
+    assert set(bench.lake.relations("s")) == {"Twin"}
 
 
 def test_all_mismatches_are_told_at_once(bench: Bench) -> None:

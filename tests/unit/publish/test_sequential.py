@@ -252,6 +252,14 @@ def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
     assert [entry.identifier for entry in publish.left] == [("s", "b")]
 
 
+def test_a_new_name_that_differs_in_case_only_from_a_live_one(slow: Bench) -> None:
+    item = slow.new("twin", 1)
+    slow.table("Twin", 2)
+    with pytest.raises(PublishRefused, match=r"found s\.Twin"):
+        slow.publish(item)
+    assert seen(slow) == {"Twin": [2]}
+
+
 def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
     slow.table("b", 1)
     receipt = slow.publish(slow.candidate("b", 2))

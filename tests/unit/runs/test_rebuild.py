@@ -53,6 +53,7 @@ def test_what_moved_and_all_downstream_is_built_again() -> None:
     ("refusals", "more", "reason"),
     [
         ({}, {}, ""),
+        ({"b": ["alike"], "c": ["main"]}, {}, ""),
         ({"b": ["branch"]}, {}, "what was audited of shop.b is no longer on the audit branch"),
         ({"b": ["main", "side"]}, {}, "what was audited of shop.b"),
         ({"b": []}, {}, "what was audited of shop.b"),

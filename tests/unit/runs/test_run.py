@@ -146,6 +146,25 @@ def test_names_of_the_lake_that_differ_in_case_only_are_found(lake: Lake) -> Non
     assert lake.alike([("shop", "OTHER")]) == {("shop", "other")}
 
 
+def test_two_branches_with_names_that_differ_in_case_only(lake: Lake) -> None:
+    """None of the two runs can know of the other; the second publish can."""
+    for run_id, branch, name in ((FIRST, "dev", "twin"), (THIRD, "pr_2", "Twin")):
+        run = a_run(lake, run_id, branch, publish="never")
+        run.begin(NODE.node_id, ("shop", name))
+        side = run.candidates.place_table(("shop", name), KEPT)
+        lake.catalog.create_table((str(side.side_schema), name), rows(1).schema).append(rows(1))
+        run.built(NODE.node_id, ("shop", name), must_write=True)
+        run.close([replace(NODE, identifier=("shop", name))], [TEST], [PASSED])
+    operations(lake).call("wap_publish", {"branch": "dev"})
+    with pytest.raises(NotPublished, match=r"(?s)found shop\.twin.*`alias`") as refused:
+        operations(lake).call("wap_publish", {"branch": "pr_2"})
+    assert "The catalog refused the publish, so nothing was published" in str(refused.value)
+    assert set(lake.relations("shop")) == {"orders", "twin"}
+    lake.catalog.drop_table(("shop", "twin"))
+    operations(lake).call("wap_publish", {"branch": "pr_2"})
+    assert set(lake.relations("shop")) == {"orders", "Twin"}
+
+
 def test_a_run_publishes_what_its_tests_passed(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
