@@ -332,20 +332,33 @@ class Ledger:
             _ex.EqualTo("branch", branch), _ex.In("outcome", {"published", "discarded"})
         )
         since = max((row["ended_at"] for row in self._read("runs", ended)), default=_time(None))
+        # A run that publishes some of its tables leaves the branch open for the others.
+        published = self._published_from(branch)
         now = datetime.now(UTC)
         holding = [
             row
             for row in rows
+            for tables in (dict(row["tables"] or ()),)
             if (
-                (row["branch"] == branch and row["accepted_at"] > since)
+                (
+                    row["branch"] == branch
+                    and row["accepted_at"] > since
+                    and all(row["accepted_at"] > _time(published.get(t)) for t in tables.values())
+                )
                 or (row["until"] is not None and row["until"] > now)
             )
-            and all(
-                ".".join(stands(node) or ()) == table
-                for node, table in dict(row["tables"] or ()).items()
-            )
+            and all(".".join(stands(node) or ()) == table for node, table in tables.items())
         ]
         return {row["test_id"]: row for row in _latest(holding, "test_id", "accepted_at")}
+
+    def _published_from(self, branch: str) -> dict[str, datetime]:
+        """The tables, as ``schema.name``, that were published from an audit branch -> when last."""
+        found: dict[str, datetime] = {}
+        condition = _ex.And(_ex.EqualTo("branch", branch), _ex.EqualTo("action", "publish"))
+        for row in self._read("publishes", condition):
+            table = f"{row['schema']}.{row['name']}"
+            found[table] = max(_time(found.get(table)), row["published_at"])
+        return found
 
     def builder(self, identifier: Identifier) -> tuple[str, str] | None:
         """The node that was last published under a name, and its project; None for none.

@@ -215,6 +215,21 @@ def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
     assert "accepted by ada until 2999-12-31: two shops" in notice
 
 
+def test_it_ends_with_the_publish_of_its_table_where_others_stay_on_the_branch(lake: Lake) -> None:
+    run = a_run(lake, publish="lineage")
+    build(run, 2)
+    another_table(run, 2)
+    other = replace(TEST, test_id="test.b", name="b", reads=frozenset({OTHER.node_id}))
+    tests, failed = [TEST, other], [FAILED, TestSeen("test.b", "fail", 1, None)]
+    assert run.close([NODE, OTHER], tests, failed).published == 0
+    accept(lake)
+    closing = a_run(lake, SECOND, publish="lineage").close([], tests, failed, KNOWN)
+    assert (closing.decision.outcome, live(lake)) == ("partial", [1, 2])
+    reject(lake, THIRD, 3)
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
+    assert live(lake) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
