@@ -315,6 +315,27 @@ class Ledger:
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
 
+    def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
+        """The rows of all builds of a node under a name, oldest first.
+
+        With each row, whether what it tells of was published and not rolled back.
+        """
+        schema, name = identifier
+        rows = self._read(
+            "nodes",
+            _ex.And(
+                _ex.EqualTo("node_id", node_id),
+                _ex.EqualTo("schema", schema),
+                _ex.EqualTo("name", name),
+            ),
+        )
+        live = self._published({node_id: identifier})
+        rows.sort(key=lambda row: _time(row["built_at"]))
+        return [
+            (row, row["verdict"] == "published" and (node_id, str(token_of(row))) in live)
+            for row in rows
+        ]
+
     def acceptances(
         self, branch: str, stands: Callable[[str], Identifier | None]
     ) -> dict[str, dict[str, Any]]:

@@ -1108,6 +1108,41 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
     assert close(FIRST, "dev", [TEST], [FAILED]) == 1
 
 
+def test_a_run_tells_of_the_batches_that_an_earlier_one_built_and_did_not_publish(
+    lake: Lake,
+) -> None:
+    days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+
+    def close(run_id: str, first: int, seen: TestSeen) -> tuple[str, ...]:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}")
+        build(run, int(run_id[0]) + 1)
+        node = replace(NODE, batches=((days[first], days[first + 1]),))
+        return run.close([node], [TEST], [seen]).notices.get(NODE.node_id, ())
+
+    assert close(FIRST, 0, PASSED) == ()
+    assert close(SECOND, 1, FAILED) == ()
+    (told,) = close(THIRD, 2, PASSED)
+    assert "--event-time-start 2026-03-02T00:00:00 --event-time-end 2026-03-03T00:00:00" in told
+    assert live(lake) == [1, 2, 4]
+
+
+def test_another_query_of_a_test_holds_where_the_caller_gave_something_else(lake: Lake) -> None:
+    def close(run_id: str, where: str, target: str) -> int:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}")
+        build(run, int(run_id[0]) + 1)
+        side = f"shop__{run.branch}"
+        sql = f"select '{run_id}' from `{side}`.orders where {where}"
+        test = replace(TEST, code="c", given={"the target": target})
+        return run.close([NODE], [test], [replace(PASSED, sql=sql)]).published
+
+    assert close(FIRST, "id < 1", "dev") == 1
+    assert close(SECOND, "id < 1", "weak") == 1
+    assert close(THIRD, "false", "weaker") == 0
+    assert live(lake) == [1, 2, 3]
+    (row,) = lake.ledger.of_run("tests", SECOND)
+    assert (row["code"], row["given"]) == ("c", {"the target": "weak"})
+
+
 @pytest.mark.parametrize("varied", [True, False])
 def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> None:
     run = a_run(lake, branch="wap_1")
