@@ -236,8 +236,10 @@ def test_another_query_of_the_same_code_holds_where_something_else_was_given(
 
     found = verdict(now)
     assert (found.outcome, told in str(found.reasons)) == ("held" if told else "published", True)
-    for same in ({"sql": "sql"}, {"sql": None}, {"code": "other"}, {"code": None}):
-        assert verdict(replace(now, **same)).outcome == "published"
+    for same in (replace(now, sql="sql"), replace(now, sql=None)):
+        assert verdict(same).outcome == "published"
+    for changed in (replace(now, code="other"), replace(now, code=None)):
+        assert verdict(changed).outcome == "published"
 
 
 def test_warnings_publish_with_a_notice_or_hold() -> None:

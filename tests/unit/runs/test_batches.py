@@ -31,8 +31,9 @@ FIRST = build(3, published=True, first=1)
     ("later", "expected"),
     [
         ([], []),
-        # The next run looks back on what was rejected.
-        ([build(4, published=False), build(5, published=True)], []),
+        # The next run looks back on what was rejected, but not on the rest of the day before.
+        ([build(4, published=False), build(5, published=True)], [(day(3) + NOON, day(4))]),
+        ([build(4, published=False), build(5, published=True, lookback=2)], []),
         ([build(4, published=False)] * 2 + [build(4, published=True)], []),
         # The second half of day 3 was built with day 4, and rejected with it.
         (
@@ -48,7 +49,7 @@ FIRST = build(3, published=True, first=1)
         ([build(7, published=True), build(8, published=True, first=4)], []),
         ([build(7, published=True), build(8, published=True, first=5)], [(day(4), day(5))]),
         # A rejected build of everything takes nothing from what is there.
-        ([build(4, published=False, first=1), build(5, published=True)], []),
+        ([build(4, published=False, first=1), build(5, published=True, lookback=2)], []),
         ([build(4, published=True), build(5, published=True)], []),
     ],
 )
