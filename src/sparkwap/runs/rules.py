@@ -71,7 +71,7 @@ class Rules:
                 or (one.rule.code and one.rule.given)
             )
         }
-        # Most runs have none, and read nothing here.
+        # A run without thresholds that was given nothing from outside reads nothing here.
         before = self.candidates.lake.ledger.published_tests(asked, self._stands) if asked else {}
         return {key: rule_of(row) for key, row in before.items()}
 
