@@ -99,6 +99,12 @@ def split_side_schema(name: str, branch: str) -> str | None:
     return schema if schema and schema != name else None
 
 
+def live_sql(sql: str, branch: str, run_id: str) -> str:
+    """Return a statement without the run id, side schemas of `branch` as the live ones."""
+    side = re.compile(rf"{SIDE_SEPARATOR}{re.escape(branch)}(?=[`\"]?\s*\.)")
+    return side.sub("", sql).replace(run_id, "")
+
+
 def require_own(
     tables: Iterable[tuple[str, str]], standing: Iterable[tuple[str, str]] = ()
 ) -> None:

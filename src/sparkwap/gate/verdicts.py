@@ -89,10 +89,17 @@ class Rule:
         severity: Its severity, with thresholds: `error`, `warn, error_if > 10`.
         inputs: What it uses that came from outside of the project: each variable, such as
             `var max_age` or `env_var MAX_AGE` -> a token of its value; None if not known.
+        code: A token of the code that makes its query; None if the same code may make another one
+            in each run, or if not known.
+        sql: A token of its query, without the names of the run; None if not known.
+        given: As `inputs`, all that its command was given, whether the test uses it or not.
     """
 
     severity: str
     inputs: Mapping[str, str] | None = None
+    code: str | None = None
+    sql: str | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,11 +467,21 @@ def _changed(former: Rule | None, result: TestResult) -> str:
         return f"its severity was '{former.severity}'"
     if now.inputs is None or former.inputs is None:
         return ""
-    # What nothing is given for is as the code of the project has it.
-    others = [name for name, token in now.inputs.items() if former.inputs.get(name) != token]
-    if not others:
+    others = _given_otherwise(now.inputs, former.inputs)
+    if others:
+        return f"{_some(others)} {'was another' if len(others) == 1 else 'were others'}"
+    # Another query of the same code: by something that was given, though the code does not say so.
+    same_code = now.code is not None and now.code == former.code
+    if not same_code or None in (now.sql, former.sql) or now.sql == former.sql:
         return ""
-    return f"{_some(sorted(others))} {'was another' if len(others) == 1 else 'were others'}"
+    others = _given_otherwise(now.given, former.given)
+    so = "so was" if len(others) == 1 else "so were"
+    return f"its query was another, and {so} {_some(others)}" if others else ""
+
+
+def _given_otherwise(now: Mapping[str, str], former: Mapping[str, str]) -> list[str]:
+    # What nothing is given for is as the code of the project has it.
+    return sorted(name for name, token in now.items() if former.get(name) != token)
 
 
 def _counted_as(test: AuditTest, result: TestResult) -> int:

@@ -315,6 +315,27 @@ class Ledger:
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
 
+    def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
+        """The rows of all builds of a node under a name, oldest first.
+
+        With each row, whether what it tells of was published and not rolled back.
+        """
+        schema, name = identifier
+        rows = self._read(
+            "nodes",
+            _ex.And(
+                _ex.EqualTo("node_id", node_id),
+                _ex.EqualTo("schema", schema),
+                _ex.EqualTo("name", name),
+            ),
+        )
+        live = self._published({node_id: identifier})
+        rows.sort(key=lambda row: _time(row["built_at"]))
+        return [
+            (row, row["verdict"] == "published" and (node_id, str(token_of(row))) in live)
+            for row in rows
+        ]
+
     def acceptances(
         self, branch: str, stands: Callable[[str], Identifier | None]
     ) -> dict[str, dict[str, Any]]:
@@ -332,20 +353,33 @@ class Ledger:
             _ex.EqualTo("branch", branch), _ex.In("outcome", {"published", "discarded"})
         )
         since = max((row["ended_at"] for row in self._read("runs", ended)), default=_time(None))
+        # A run that publishes some of its tables leaves the branch open for the others.
+        published = self._published_from(branch)
         now = datetime.now(UTC)
         holding = [
             row
             for row in rows
+            for tables in (dict(row["tables"] or ()),)
             if (
-                (row["branch"] == branch and row["accepted_at"] > since)
+                (
+                    row["branch"] == branch
+                    and row["accepted_at"] > since
+                    and all(row["accepted_at"] > _time(published.get(t)) for t in tables.values())
+                )
                 or (row["until"] is not None and row["until"] > now)
             )
-            and all(
-                ".".join(stands(node) or ()) == table
-                for node, table in dict(row["tables"] or ()).items()
-            )
+            and all(".".join(stands(node) or ()) == table for node, table in tables.items())
         ]
         return {row["test_id"]: row for row in _latest(holding, "test_id", "accepted_at")}
+
+    def _published_from(self, branch: str) -> dict[str, datetime]:
+        """The tables, as ``schema.name``, that were published from an audit branch -> when last."""
+        found: dict[str, datetime] = {}
+        condition = _ex.And(_ex.EqualTo("branch", branch), _ex.EqualTo("action", "publish"))
+        for row in self._read("publishes", condition):
+            table = f"{row['schema']}.{row['name']}"
+            found[table] = max(_time(found.get(table)), row["published_at"])
+        return found
 
     def builder(self, identifier: Identifier) -> tuple[str, str] | None:
         """The node that was last published under a name, and its project; None for none.

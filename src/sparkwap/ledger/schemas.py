@@ -55,6 +55,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "refusal": _TEXT,
             "reads": pa.map_(_TEXT, _TEXT),
             "seconds": pa.float64(),
+            "batches": pa.list_(_TEXT),
         }
     ),
     "tests": pa.schema(
@@ -73,6 +74,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "finding": _TEXT,
             "seconds": pa.float64(),
             "inputs": pa.map_(_TEXT, _TEXT),
+            "code": _TEXT,
+            "sql": _TEXT,
+            "given": pa.map_(_TEXT, _TEXT),
         }
     ),
     "acceptances": pa.schema(
@@ -190,6 +194,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
 the nodes it reads, ``nodes.built_on`` the candidates of the branch that it was built on, by
 node, itself where it has added to what was there;
+``batches`` are the ranges of time, ``start/end``, that a microbatch model was to build;
 ``refusal`` names, by kinds, what stood on main when the catalog refused the
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
@@ -203,8 +208,9 @@ undone, which is another one where a forced rollback takes later publishes with 
 is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
 are those of a table that went with a branch. ``tests.finding`` is what an audit
 says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
-of each variable of the command line or the environment that the test uses, ``seconds`` what a
-build or test took.
+of each variable of the command line or the environment that the test uses, ``tests.given`` of all
+that the command was given, ``code`` and ``sql`` are tokens of the test's code and of its query, and
+``seconds`` is what a build or test took.
 ``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
 rows: on any branch before ``until``, or on that branch until it is published or discarded, and only
 where the nodes of ``tables`` are these tables.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.core import names
@@ -12,6 +14,8 @@ from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import LEFTOVER, MOVED
 from sparkwap.gate.verdicts import AuditTest, BuiltNode, Rule, TestResult
 from sparkwap.ledger.ledger import LOADED, BranchHistory, token_of
+from sparkwap.runs import batches as batching
+from sparkwap.runs.batches import Range
 from sparkwap.runs.candidates import VIEW, Candidates, target_of
 from sparkwap.runs.checks import Checks
 from sparkwap.runs.rules import Rules, failed_before, rule_of
@@ -43,6 +47,7 @@ class Facts:
         earlier_reads: what nodes of earlier runs have read from `main`, by node.
         reads: what nodes and tests of this run and earlier ones have read, by node or test.
         seconds: what a build or test took, as far as known.
+        batches: the ranges of time that microbatch models were to build, by node.
     """
 
     nodes: tuple[BuiltNode, ...]
@@ -58,6 +63,7 @@ class Facts:
     earlier_reads: Mapping[str, Mapping[str, str]]
     reads: Mapping[str, Mapping[str, str]]
     seconds: Mapping[str, float | None]
+    batches: Mapping[str, tuple[Range, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,8 @@ class Gathering:
             for row in earlier.nodes
             if row["node_id"] not in now
         }
+        ranges = self._batches(nodes, earlier.nodes)
+        self._tell_lacking(nodes, ranges)
         tests_reads = {row["test_id"]: dict(row.get("reads") or {}) for row in earlier.tests}
         return Facts(
             nodes=(*built, *failures, *leftovers),
@@ -145,7 +153,31 @@ class Gathering:
             earlier_reads=earlier_reads,
             reads=tests_reads | earlier_reads | self.trail.reads,
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
+            batches=ranges,
         )
+
+    def _batches(
+        self, nodes: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
+    ) -> dict[str, tuple[Range, ...]]:
+        """The ranges of time that the candidates of microbatch models were to have, by node."""
+        found = {fact.node_id: fact.batches for fact in nodes}
+        for row in history:
+            node_id = row["node_id"]
+            if node_id not in found or node_id in self.trail.continued:
+                found[node_id] = batching.merged([*found.get(node_id, ()), *batching.read(row)])
+        return found
+
+    def _tell_lacking(
+        self, nodes: Sequence[NodeFact], ranges: Mapping[str, tuple[Range, ...]]
+    ) -> None:
+        """Tell of batches that `main` lacks and will lack when what this run has is published."""
+        for fact in nodes:
+            if fact.batches:
+                rows = self.candidates.lake.ledger.builds(fact.node_id, fact.identifier)
+                own = batching.Build(ranges[fact.node_id], datetime.now(UTC), published=True)
+                lacking = batching.lacking([*batching.builds(rows), own])
+                for notice in batching.notices(fact.node_id.split(".", 2)[-1], lacking):
+                    self.told.tell(fact.node_id, notice)
 
     def _expected(
         self, tests: Sequence[TestFact], results: Sequence[TestResult]
@@ -366,10 +398,18 @@ class Gathering:
                 one.message,
                 {n: tokens[n] for n in read(one) & tokens.keys()},
                 self.told.findings.get(one.test_id),
-                _rule_of(by_id.get(one.test_id)),
+                self._rule_of(by_id.get(one.test_id), one),
             )
             for one in seen
         ]
+
+    def _rule_of(self, test: TestFact | None, seen: TestSeen) -> Rule | None:
+        if test is None:
+            return None
+        run = self.invocation
+        sql = names.live_sql(seen.sql, run.branch, run.run_id) if seen.sql else None
+        token = hashlib.sha256(sql.encode()).hexdigest() if sql else None
+        return Rule(test.severity, test.inputs, test.code, token, test.given)
 
     def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
         """The status of a result; one that saw none or a part of the rows has passed nothing."""
@@ -443,7 +483,3 @@ def _result_of(row: Mapping[str, Any]) -> TestResult:
         row.get("finding"),
         rule_of(row),
     )
-
-
-def _rule_of(test: TestFact | None) -> Rule | None:
-    return Rule(test.severity, test.inputs) if test is not None else None

@@ -11,6 +11,7 @@ from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.gate.summary import LEFTOVER, MOVED
 from sparkwap.gate.verdicts import NOT_RUN, BuiltNode, Decision, TestResult
 from sparkwap.ledger.manifests import Packed
+from sparkwap.runs import batches
 from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.gathering import Facts
 from sparkwap.runs.trail import Trail
@@ -103,6 +104,9 @@ class Rows:
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
                 "inputs": one.rule.inputs if one.rule else None,
+                "code": one.rule.code if one.rule else None,
+                "sql": one.rule.sql if one.rule else None,
+                "given": one.rule.given if one.rule else None,
             }
             for one in self.facts.fresh
         ]
@@ -154,6 +158,7 @@ class Rows:
             "reads": self.trail.reads.get(node.node_id)
             or self.facts.earlier_reads.get(node.node_id, {}),
             "seconds": self.facts.seconds.get(node.node_id),
+            "batches": batches.written(self.facts.batches.get(node.node_id, ())),
         }
 
 

@@ -64,9 +64,14 @@ class Rules:
             one.test_id
             for one in results
             if one.rule is not None
-            and (one.status == "warn" or "_if " in one.rule.severity or one.rule.inputs)
+            and (
+                one.status == "warn"
+                or "_if " in one.rule.severity
+                or one.rule.inputs
+                or (one.rule.code and one.rule.given)
+            )
         }
-        # Most runs have none, and read nothing here.
+        # A run without thresholds that was given nothing from outside reads nothing here.
         before = self.candidates.lake.ledger.published_tests(asked, self._stands) if asked else {}
         return {key: rule_of(row) for key, row in before.items()}
 
@@ -118,4 +123,10 @@ def failed_before(
 def rule_of(row: Mapping[str, Any]) -> Rule:
     """The rule of a row of the ledger's ``tests``; one of an older version knows no inputs."""
     inputs = row.get("inputs")
-    return Rule(row["severity"], None if inputs is None else dict(inputs))
+    return Rule(
+        row["severity"],
+        None if inputs is None else dict(inputs),
+        row.get("code"),
+        row.get("sql"),
+        dict(row.get("given") or {}),
+    )

@@ -16,6 +16,7 @@ from sparkwap.core.steps import reached
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import BuiltNode, Decision, nearest_upstream
 from sparkwap.runs import rebuild
+from sparkwap.runs.batches import Range
 from sparkwap.runs.replay import Replay
 from sparkwap.runs.watched import Caught
 
@@ -99,7 +100,8 @@ class NodeFact:
 
     ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
     ``parents`` are the upstream nodes, ephemeral models replaced by theirs; ``seconds`` is what its
-    build took, as far as known.
+    build took, as far as known; ``batches`` are the ranges of time that a microbatch model was to
+    build.
     """
 
     node_id: str
@@ -109,6 +111,7 @@ class NodeFact:
     message: str | None
     parents: frozenset[str]
     seconds: float | None = None
+    batches: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ class TestFact:
     """A test of the manifest.
 
     ``reads`` are the nodes whose rows it sees, views looked through; ``severity`` is dbt's, with
-    the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it.
+    the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it;
+    ``inputs``, ``code`` and ``given`` are those of its `Rule`.
     """
 
     __test__ = False
@@ -128,13 +132,15 @@ class TestFact:
     severity: str
     disabled: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
+    code: str | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TestSeen:
     """A result of this invocation; ``status`` is dbt's, or one of `NOT_RUN` of the verdicts.
 
-    ``seconds`` is what the test took, as far as known.
+    ``seconds`` is what the test took, and ``sql`` its compiled query, as far as known.
     """
 
     __test__ = False
@@ -144,6 +150,7 @@ class TestSeen:
     failures: int | None
     message: str | None
     seconds: float | None = None
+    sql: str | None = None
 
 
 class Told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pprint import pformat
 from types import SimpleNamespace
@@ -81,6 +82,19 @@ def test_the_parents_of_a_node_are_those_behind_ephemeral_models_and_views_too()
     below = node("model", "below", "inline")
     facts = manifest(TABLE, VIEW, INLINE, below).nodes([result(below, "success")])
     assert facts[0].parents == {"model.p.newest", "model.p.orders"}
+
+
+def test_the_batches_of_a_node_are_those_that_it_was_to_build() -> None:
+    days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
+    done = result(TABLE, "partial success")
+    done.batch_results = SimpleNamespace(
+        successful=[(days[0], days[1])],
+        # As dbt reads them from a record.
+        failed=[(days[1].replace(tzinfo=None), days[2].replace(tzinfo=None))],
+    )
+    batched, plain = manifest(TABLE).nodes([done, result(TABLE, "success")])
+    assert batched.batches == ((days[0], days[2]),)
+    assert plain.batches == ()
 
 
 def test_what_a_node_reads_by_the_names_of_tables() -> None:
@@ -280,6 +294,86 @@ def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.Mon
     }
     assert inputs(True) == {**expected, "alike": both, "package": set()}
     assert inputs(False)["flag"] == set()
+
+
+def query_facts(
+    raw: str, config: Any = None, varying: tuple[str, ...] = (), **more: Any
+) -> tuple[str | None, dict[str, str]]:
+    test = node("test", "t", "inline")
+    test.raw_code, test.unrendered_config = raw, more.pop("unrendered", {})
+    test.depends_on.macros = ["macro.p.outer"]
+    inline = node("model", "inline", "newest", materialized="ephemeral")
+    inline.raw_code = more.pop("inline", "")
+    parsed = SimpleNamespace(
+        nodes={one.unique_id: one for one in (TABLE, VIEW, inline, test)},
+        unit_tests={},
+        macros={
+            "macro.p.outer": macro("{{ adapter.dispatch('inner')() }}", "macro.p.inner"),
+            "macro.p.inner": macro(more.pop("inner", "")),
+        },
+        env_vars={"DAY": "1"},
+    )
+    (fact,) = Manifest(parsed, more.pop("given", {}), varying, config).tests()
+    return fact.code, dict(fact.given)
+
+
+def test_the_code_of_a_test_is_all_that_makes_its_query() -> None:
+    same, _ = query_facts("select 1")
+    assert same is not None
+    assert same == query_facts("select 1", given={"x": 1})[0]
+    others = [
+        query_facts("select 2")[0],
+        query_facts("select 1", unrendered={"where": "a"})[0],
+        query_facts("select 1", inline="select 1")[0],
+        query_facts("select 1", inner="{{ 1 }}")[0],
+        query_facts("select 1", SimpleNamespace(vars=Vars({"x": 1}), args=None, cli_vars={}))[0],
+    ]
+    assert len({same, *others}) == len(others) + 1
+    assert None not in others
+
+
+class Vars(dict[str, Any]):
+    """The vars of a project, as dbt's configuration has them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ run_started_at.strftime('%H') }}",
+        "{{ invocation_id }}",
+        "{% for one in graph.nodes.values() %}",
+        "{% set found = run_query('select 1') %}",
+        "{% set columns = adapter.get_columns_in_relation(model) %}",
+        "{{ var('run_date') }}",
+        "{{ var('landing_until') }}",
+    ],
+)
+def test_a_query_that_is_another_one_in_each_run_is_not_compared(text: str) -> None:
+    assert query_facts(text, varying=("run_date",))[0] is None
+    assert query_facts("select 1", inner=text, varying=("run_date",))[0] is None
+    assert query_facts("select 1", inline=text, varying=("run_date",))[0] is None
+    assert query_facts("select invocation_id from graph")[0] is not None
+
+
+def test_what_a_command_was_given_counts_whether_a_test_uses_it_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("DAY", "DBT_ENV_CUSTOM_ENV_JOB"):
+        monkeypatch.setenv(name, "7")
+    config = SimpleNamespace(args=SimpleNamespace(target="ci", profile=None), cli_vars={})
+    given = {"strict": False, "wap_branch": "b", "day": 1}
+    _, found = query_facts("select 1", config, ("day",), given=given)
+    assert set(found) == {
+        "var strict",
+        "env_var DAY",
+        "env_var DBT_ENV_CUSTOM_ENV_JOB",
+        "the target",
+    }
+    _, other = query_facts("select 1", config, ("day",), given={**given, "strict": True})
+    assert {name for name in found if found[name] != other[name]} == {"var strict"}
 
 
 VARIED = {

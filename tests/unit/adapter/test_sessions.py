@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -11,9 +12,14 @@ from typing import Any
 import pytest
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from pyhive import hive
+from pyspark.sql.connect.client.reattach import (
+    ExecutePlanResponseReattachableIterator as ResponseIterator,
+)
+from pyspark.sql.connect.proto import ExecutePlanRequest
 from TCLIService import ttypes
 from TCLIService.ttypes import TOperationState as ThriftState
 
+from dbt.adapters.sparkwap.connect import GuardedSession
 from dbt.adapters.sparkwap.sessions import (
     LOST,
     PooledHandle,
@@ -245,6 +251,23 @@ def test_nothing_is_sent_again_where_nobody_can_look(
     with pytest.raises(DbtDatabaseError):
         handle.execute("insert into t values (1)")
     assert len(opened[0].sent) == 1
+
+
+def test_a_connect_session_ends_though_the_server_answers_no_release(
+    pool: SessionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbt.adapters.sparkwap.connect._RELEASE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        session = GuardedSession(f"sc://127.0.0.1:{silent.getsockname()[1]}")
+        results = ResponseIterator(
+            ExecutePlanRequest(), session.client._stub, session.client._retrying, []
+        )
+        results.close()
+        pool.give_back_connect(session, reusable=True)
+        closing = threading.Thread(target=pool.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert session.is_stopped
 
 
 class Wire:

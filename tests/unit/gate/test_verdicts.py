@@ -162,6 +162,7 @@ def test_no_test_audits_a_table_beside_one_that_was_built_empty() -> None:
 
 
 FORMER = Rule("error", {"var most": "1", "env_var DAY": "7"})
+QUERIED = Rule("error", {}, "code", "sql", {"the target": "dev", "var off": "1"})
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,33 @@ def test_a_rule_that_lets_no_more_through_holds_nothing(
     test = replace(test_of("a"), former=former)
     passed = replace(result(test, "pass", 0), rule=rule)
     assert decide([node("a")], [test], [passed], RUN).publish == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"the target": "prod"}, "its query was another, and so was the target when"),
+        ({"var x": "1", "var off": "2"}, "its query was another, and so were var off, var x when"),
+        ({}, ""),
+        (dict(QUERIED.given), ""),
+    ],
+)
+def test_another_query_of_the_same_code_holds_where_something_else_was_given(
+    change: dict[str, str], told: str
+) -> None:
+    test = replace(test_of("a"), former=QUERIED)
+    now = replace(QUERIED, sql="other", given=change)
+
+    def verdict(rule: Rule) -> Verdict:
+        passed = replace(result(test, "pass", 0), rule=rule)
+        return decide([node("a")], [test], [passed], RUN).verdicts["a"]
+
+    found = verdict(now)
+    assert (found.outcome, told in str(found.reasons)) == ("held" if told else "published", True)
+    for same in (replace(now, sql="sql"), replace(now, sql=None)):
+        assert verdict(same).outcome == "published"
+    for changed in (replace(now, code="other"), replace(now, code=None)):
+        assert verdict(changed).outcome == "published"
 
 
 def test_warnings_publish_with_a_notice_or_hold() -> None:

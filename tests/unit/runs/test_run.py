@@ -234,6 +234,21 @@ def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
     assert "accepted by ada until 2999-12-31: two shops" in notice
 
 
+def test_it_ends_with_the_publish_of_its_table_where_others_stay_on_the_branch(lake: Lake) -> None:
+    run = a_run(lake, publish="lineage")
+    build(run, 2)
+    another_table(run, 2)
+    other = replace(TEST, test_id="test.b", name="b", reads=frozenset({OTHER.node_id}))
+    tests, failed = [TEST, other], [FAILED, TestSeen("test.b", "fail", 1, None)]
+    assert run.close([NODE, OTHER], tests, failed).published == 0
+    accept(lake)
+    closing = a_run(lake, SECOND, publish="lineage").close([], tests, failed, KNOWN)
+    assert (closing.decision.outcome, live(lake)) == ("partial", [1, 2])
+    reject(lake, THIRD, 3)
+    assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
+    assert live(lake) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -1110,6 +1125,41 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
     accept(lake, branch=f"wap_dev_{THIRD[:1]}", until="2999-12-31")
     assert close(THIRD, "shop", [TEST], [FAILED]) == 0
     assert close(FIRST, "dev", [TEST], [FAILED]) == 1
+
+
+def test_a_run_tells_of_the_batches_that_an_earlier_one_built_and_did_not_publish(
+    lake: Lake,
+) -> None:
+    days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+
+    def close(run_id: str, first: int, seen: TestSeen) -> tuple[str, ...]:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}")
+        build(run, int(run_id[0]) + 1)
+        node = replace(NODE, batches=((days[first], days[first + 1]),))
+        return run.close([node], [TEST], [seen]).notices.get(NODE.node_id, ())
+
+    assert close(FIRST, 0, PASSED) == ()
+    assert close(SECOND, 1, FAILED) == ()
+    (told,) = close(THIRD, 2, PASSED)
+    assert "--event-time-start 2026-03-02T00:00:00 --event-time-end 2026-03-03T00:00:00" in told
+    assert live(lake) == [1, 2, 4]
+
+
+def test_another_query_of_a_test_holds_where_the_caller_gave_something_else(lake: Lake) -> None:
+    def close(run_id: str, where: str, target: str) -> int:
+        run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}")
+        build(run, int(run_id[0]) + 1)
+        side = f"shop__{run.branch}"
+        sql = f"select '{run_id}' from `{side}`.orders where {where}"
+        test = replace(TEST, code="c", given={"the target": target})
+        return run.close([NODE], [test], [replace(PASSED, sql=sql)]).published
+
+    assert close(FIRST, "id < 1", "dev") == 1
+    assert close(SECOND, "id < 1", "weak") == 1
+    assert close(THIRD, "false", "weaker") == 0
+    assert live(lake) == [1, 2, 3]
+    (row,) = lake.ledger.of_run("tests", SECOND)
+    assert (row["code"], row["given"]) == ("c", {"the target": "weak"})
 
 
 @pytest.mark.parametrize("varied", [True, False])

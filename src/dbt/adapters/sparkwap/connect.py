@@ -22,6 +22,10 @@ from sparkwap.gate import connect_guard
 
 Check = Callable[[connect_guard.Message], None]
 
+_RELEASE_SECONDS = 10.0
+_RELEASES = frozenset({"ReleaseExecuteRequest", "ReleaseSessionRequest"})
+_NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+
 
 class Gatekeeper(
     grpc.UnaryUnaryClientInterceptor,
@@ -39,6 +43,7 @@ class Gatekeeper(
         self.check: Check | None = None
         self.changes: list[str] = []
         self._trusted = threading.local()
+        self._unanswered = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gatekeeper:
         # PySpark copies the channel's builder for a clone of a session.
@@ -55,7 +60,25 @@ class Gatekeeper(
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         self._pass(request)
+        if request.DESCRIPTOR.name in _RELEASES:
+            return self._release(continuation, details, request)
         return continuation(details, request)
+
+    def _release(self, continuation: Any, details: Any, request: connect_guard.Message) -> Any:
+        """Ask the server to let go of results or of the session, within a limit.
+
+        PySpark asks in other threads, and waits for all of them when it stops a session: without a
+        limit for each request, and it asks again for ten minutes where the server is gone. What is
+        not released the server lets go of by itself, later.
+        """
+        if not self._unanswered or request.DESCRIPTOR.name == "ReleaseSessionRequest":
+            call = continuation(details._replace(timeout=_RELEASE_SECONDS), request)
+            error = call.exception()
+            if not isinstance(error, grpc.Call) or error.code() not in _NO_ANSWER:
+                return call
+            self._unanswered = True
+        # An error of gRPC's would be asked again.
+        raise GateError(f"Spark has not answered a {request.DESCRIPTOR.name}.")
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
         self._pass(request)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.gate.thresholds import cannot_fail
+from sparkwap.runs.batches import as_utc, merged
 from sparkwap.runs.replay import Outside
 
 if TYPE_CHECKING:
+    from sparkwap.runs.batches import Range
     from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
@@ -84,6 +86,7 @@ class Manifest:
             if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
         }
         self._reads = cache(self._reads_of)
+        self._code = cache(self._code_of)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""
@@ -157,6 +160,7 @@ class Manifest:
                 message=one_line(result.message),
                 parents=self._parents(result.node),
                 seconds=result.execution_time,
+                batches=_batches(result),
             )
             for result in results
             if str(result.node.resource_type) in BUILT_TYPES
@@ -182,6 +186,8 @@ class Manifest:
                 self._tested(node),
                 _severity(node),
                 inputs=self.inputs.of_test(node, self._tested(node)),
+                code=self._code(node.unique_id),
+                given=self.inputs.given,
             )
             for node in self._nodes.values()
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
@@ -219,6 +225,10 @@ class Manifest:
             if str(test.resource_type) in TEST_TYPES and self._has_owner(test)
         ]
 
+    def _code_of(self, test_id: str) -> str | None:
+        test = self._nodes[test_id]
+        return self.inputs.code_of_test(test, self._tested(test))
+
     def _named(self, disabled: Any) -> set[str]:
         """The nodes that a disabled test names; dbt has not looked them up."""
         names = {ref.name for ref in getattr(disabled, "refs", ())}
@@ -242,6 +252,7 @@ class Manifest:
                 r.failures,
                 one_line(r.message),
                 r.execution_time,
+                _query(r.node),
             )
             for r in ran
         ]
@@ -350,6 +361,23 @@ def _severity(test: Any) -> str:
     changed = [f"{name} {given[name]}" for name, usual in _THRESHOLDS.items()
                if given[name] != usual]  # fmt: skip
     return ", ".join([str(test.config.severity).lower(), *changed])
+
+
+def _batches(result: Any) -> tuple[Range, ...]:
+    """What a microbatch model was to build, whether it could or not; nothing for other nodes."""
+    found = getattr(result, "batch_results", None)
+    batches = [*found.successful, *found.failed] if found else []
+    # dbt counts in UTC, and reads a record of its own without saying so.
+    return merged((as_utc(start), as_utc(end)) for start, end in batches)
+
+
+def _query(test: Any) -> str | None:
+    """What a data test has asked the lake, with the limit that dbt puts behind it."""
+    compiled = getattr(test, "compiled_code", None)
+    if str(test.resource_type) != "test" or compiled is None:
+        return None
+    limit = getattr(test.config, "limit", None)
+    return str(compiled) if limit is None else f"{compiled}\nlimit {limit}"
 
 
 def _cannot_fail(config: Any) -> str | None:

@@ -37,6 +37,13 @@ _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay.VARIABLE})
 """The vars of the pipeline, beside those of the gate: they say what to build and to read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
+_METADATA = "DBT_ENV_CUSTOM_ENV_"
+"""What the names of environment variables begin with that dbt reads as metadata of the command."""
+_VOLATILE = re.compile(
+    r"\b(?:run_started_at|invocation_id|graph|selected_resources|modules|context|run_query|statement"
+    r"|load_result|adapter\s*\.\s*(?!dispatch\b|quote\b)\w+)\b"
+)
+"""What makes another query of the same test in another run: the time, the lake, other nodes."""
 
 
 class Inputs:
@@ -68,6 +75,9 @@ class Inputs:
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._used_by_macro = cache(self._used_in_macro)
+        self._called = cache(self._called_by)
+        self._text_of = cache(self._macro_text)
+        self._config = config
 
     @property
     def varied(self) -> bool:
@@ -91,17 +101,61 @@ class Inputs:
             test: dbt's node of the test.
             tested: Ids of what it reads.
         """
+        return self._tokens(self._used_by_test(test, tested))
+
+    def code_of_test(self, test: Any, tested: Collection[str]) -> str | None:
+        """A token of what a test's query is made of in the project.
+
+        Returns:
+            None where the query may be another one in each run: by the time, by what it asks the
+            lake, by a variable that may have any value.
+        """
+        exempt = {
+            one
+            for one in self._used_by_test(test, tested)
+            if one in self._varying
+            or one.startswith("var wap_")
+            or one.removeprefix("var ") in _OUR_VARS
+        }
+        above = [node for key in sorted(tested) if (node := self._nodes.get(key)) is not None]
+        inlined = [node for node in above if str(node.config.materialized) == "ephemeral"]
+        macros = frozenset(test.depends_on.macros) | self._overrides
+        text, volatile = self._text_of(macros.union(*(one.depends_on.macros for one in inlined)))
+        kwargs = getattr(getattr(test, "test_metadata", None), "kwargs", None)
+        own = [test.raw_code, test.unrendered_config, kwargs, *(one.raw_code for one in inlined)]
+        if exempt or volatile or _is_volatile(own):
+            return None
+        placed = [getattr(one, "unrendered_config", None) for one in above]
+        project = getattr(self._config, "vars", None)
+        given = project.to_dict() if project is not None else {}
+        return _token((version("dbt-core"), own, placed, text, given))
+
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """All that this command was given from outside of the project -> a token of its value."""
+        args = getattr(self._config, "args", None)
+        found = {
+            **self._outside,
+            **{f"the {name}": getattr(args, name, None) or None for name in ("target", "profile")},
+            "flags FULL_REFRESH": getattr(get_flags(), "FULL_REFRESH", None) or None,
+            "the vars of the manifest": self._parsed_with,
+        }
+        metadata = (name for name in os.environ if name.startswith(_METADATA))
+        found |= {f"env_var {name}": os.environ[name] for name in metadata}
+        return {name: _token(value) for name, value in sorted(found.items()) if value is not None}
+
+    def _used_by_test(self, test: Any, tested: Collection[str]) -> set[str]:
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
         macros = frozenset(test.depends_on.macros) | self._overrides
         used |= self._used_by_macros(macros, test.package_name)
         for key in tested:
             used |= self._used_by_parent(key)
-        return self._tokens(used)
+        return used
 
     def _tokens(self, used: set[str]) -> dict[str, str]:
         found = {
-            name: hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
+            name: _token(value)
             for name, value in sorted((self._at_run_time(used) | self._outside).items())
             # A name that is made at run time may be any.
             if name in used or name.split(" ")[0] in used
@@ -174,6 +228,15 @@ class Inputs:
         return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
 
     def _used_by_macros(self, macros: frozenset[str], package: str) -> set[str]:
+        return {
+            one
+            for key in self._called(macros)
+            for one in self._used_by_macro(key)
+            if self._macros[key].package_name == package or not self._is_at_run_time(one)
+        }
+
+    def _called_by(self, macros: frozenset[str]) -> frozenset[str]:
+        """Macros, and those that they call in turn."""
         seen: set[str] = set()
         todo = set(macros)
         while todo:
@@ -183,12 +246,12 @@ class Inputs:
                 for key in todo & self._macros.keys()
                 for one in self._macros[key].depends_on.macros
             } - seen
-        return {
-            one
-            for key in seen & self._macros.keys()
-            for one in self._used_by_macro(key)
-            if self._macros[key].package_name == package or not self._is_at_run_time(one)
-        }
+        return frozenset(seen & self._macros.keys())
+
+    def _macro_text(self, macros: frozenset[str]) -> tuple[str, bool]:
+        """A token of the text of macros and all that they call; whether it is volatile."""
+        texts = [self._macros[key].macro_sql for key in sorted(self._called(macros))]
+        return _token(texts), _is_volatile(texts)
 
     def _is_at_run_time(self, used: str) -> bool:
         return used not in self._outside and used.startswith(("flags ", "env_var "))
@@ -199,6 +262,14 @@ class Inputs:
             # Macros of dbt and the adapter use the context for other things than variables.
             return _named(macro.macro_sql)
         return _used(macro.macro_sql)
+
+
+def _token(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:_TOKEN]
+
+
+def _is_volatile(written: Any) -> bool:
+    return any(_VOLATILE.search(jinja) for jinja in _JINJA.findall(repr(written)))
 
 
 def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""Which batches of a microbatch model `main` lacks, by the builds that the ledger knows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sparkwap.gate.verdicts import PUBLISHING_OFF
+from sparkwap.runs.batches import Build, Range, builds, lacking, merged, notices, read, written
+
+DAY = timedelta(days=1)
+NOON = timedelta(hours=12)
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 3, number, tzinfo=UTC)
+
+
+def build(at: int, *, published: bool, lookback: int = 1, first: int | None = None) -> Build:
+    """A run at noon of a day, which builds that day and those that dbt looks back on."""
+    start = day(at) - lookback * DAY if first is None else day(first)
+    return Build(((start, day(at) + DAY),), day(at) + NOON, published)
+
+
+FIRST = build(3, published=True, first=1)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([], []),
+        # The next run looks back on what was rejected, but not on the rest of the day before.
+        ([build(4, published=False), build(5, published=True)], [(day(3) + NOON, day(4))]),
+        ([build(4, published=False), build(5, published=True, lookback=2)], []),
+        ([build(4, published=False)] * 2 + [build(4, published=True)], []),
+        # The second half of day 3 was built with day 4, and rejected with it.
+        (
+            [build(4, published=False), build(5, published=False), build(6, published=True)],
+            [(day(3) + NOON, day(5))],
+        ),
+        (
+            [build(4, published=False, lookback=0), build(5, published=True, lookback=0)],
+            [(day(4), day(5))],
+        ),
+        # Skipped for days, as its parent was rejected: no run has built anything.
+        ([build(7, published=True)], [(day(4), day(6))]),
+        ([build(7, published=True), build(8, published=True, first=4)], []),
+        ([build(7, published=True), build(8, published=True, first=5)], [(day(4), day(5))]),
+        # A rejected build of everything takes nothing from what is there.
+        ([build(4, published=False, first=1), build(5, published=True, lookback=2)], []),
+        ([build(4, published=True), build(5, published=True)], []),
+    ],
+)
+def test_what_no_publish_has_is_lacking_until_one_has_it(
+    later: list[Build], expected: list[Range]
+) -> None:
+    assert list(lacking([FIRST, *later])) == expected
+
+
+def row(of: Build, verdict: str = "published", **more: Any) -> tuple[dict[str, Any], bool]:
+    told = {"batches": written(of.ranges), "built_at": of.at, "reason": None, **more}
+    return told, verdict == "published"
+
+
+def test_the_ledger_tells_of_the_builds_since_the_last_one_as_a_whole() -> None:
+    rejected = row(build(4, published=False), "rejected")
+    audit = row(build(5, published=False), "held", reason=PUBLISHING_OFF)
+    whole = row(FIRST, batches=None)
+    assert builds([rejected, whole, row(FIRST), rejected, audit]) == [
+        FIRST,
+        build(4, published=False),
+    ]
+    assert builds([rejected, ({"batches": None, "reason": None}, False)]) == [
+        build(4, published=False)
+    ]
+    # A row of an older version does not have the column.
+    assert read({}) == ()
+    assert written(()) is None
+
+
+def test_ranges_that_touch_are_one() -> None:
+    days = [(day(n), day(n + 1)) for n in (3, 1, 2, 5)]
+    assert merged(days) == ((day(1), day(4)), (day(5), day(6)))
+
+
+def test_the_notice_has_the_command_that_builds_them() -> None:
+    (told,) = notices("orders", [(day(4), day(6))])
+    assert told.endswith(
+        "dbt build --select orders --event-time-start 2026-03-04T00:00:00 "
+        "--event-time-end 2026-03-06T00:00:00"
+    )
