@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.audits.anomaly import Judgement, Sample
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal
-from sparkwap.ledger.undo import undone_entries, undone_key
+from sparkwap.ledger.rollback_plan import undone_entries, undone_key
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier

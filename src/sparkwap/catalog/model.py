@@ -253,7 +253,7 @@ class Read:
 
     Attributes:
         identifier: The name that it was read by.
-        token: What stood there, see `sparkwap.catalog.reads.token`.
+        token: What stood there, see `sparkwap.catalog.read_dependencies.token`.
     """
 
     identifier: Identifier

@@ -40,7 +40,7 @@ class Node:
         meta_of: gives the ``config.meta`` of any node by its unique id; empty if unknown.
         published: gives SQL for a from clause, the published state of the node's own table: in a
             replay as of then; None where there is none.
-        replay: whether the run is a replay, see `sparkwap.runs.replay`.
+        replay: whether the run is a replay, see `sparkwap.runs.time_travel`.
         project: the project's folder.
         target_folder: dbt's target folder; None where nothing is kept.
         tell: takes a notice, one line, for the summary at the end of the run.

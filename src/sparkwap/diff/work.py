@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from sparkwap.catalog import content_equality
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog import sameness
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.sparksql import partitioning
 from sparkwap.core.errors import CatalogError, ConfigError, SparkwapError
@@ -500,7 +500,7 @@ def _same_rows(before: State, after: State) -> bool:
     if old == new:
         return True
     return any(
-        sameness.same_rows(document, one, other)
+        content_equality.same_rows(document, one, other)
         for document in (before.document, after.document)
         for one, other in ((old, new), (new, old))
     )

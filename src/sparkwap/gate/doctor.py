@@ -40,7 +40,7 @@ class Facts:
         overwrite_mode: ``spark.sql.sources.partitionOverwriteMode`` in a session of ours.
         server_overwrite_mode: The same in a session that asks for nothing.
         cache: ``cache-enabled`` of Spark's catalog, as Spark has it; empty if it is not set.
-        probe: What `sparkwap.gate.probe` found wrong; empty for nothing.
+        probe: What `sparkwap.gate.isolation_check` found wrong; empty for nothing.
         stamped: Whether the run's id arrived in the summary of the snapshot it wrote.
         connect_url: Whether the profile has a Spark Connect endpoint.
         connect_error: Why it could not be used; None if it could.

@@ -34,8 +34,8 @@ from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.ledger.manifests import Packed
+from sparkwap.ledger.rollback_plan import Undone, undone_entries
 from sparkwap.ledger.schemas import SCHEMAS
-from sparkwap.ledger.undo import Undone, undone_entries
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -197,10 +197,10 @@ node, itself where it has added to what was there;
 ``batches`` are the ranges of time, ``start/end``, that a microbatch model was to build;
 ``refusal`` names, by kinds, what stood on main when the catalog refused the
 node's publish; ``reads`` maps tables that were only read to what they were then (see
-`sparkwap.catalog.reads`); ``runs.tries`` is how often the run built anew what main moved away
-under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that a replay read
-as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's id to
-the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
+`sparkwap.catalog.read_dependencies`); ``runs.tries`` is how often the run built anew what main
+moved away under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that
+a replay read as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's
+id to the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
 ``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
 undone, which is another one where a forced rollback takes later publishes with it;
 ``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which

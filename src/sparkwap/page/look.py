@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.catalog import Identifier, OpenBranch, TableState, sameness
+from sparkwap.catalog import Identifier, OpenBranch, TableState, content_equality
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.core import names
@@ -146,7 +146,9 @@ def _compared(name: Identifier, after: State | None, before: State | None) -> Co
     )
     written = after.document if after else {}
     commits = (
-        sameness.between(written, before.snapshot if before and one_table else None, after.snapshot)
+        content_equality.between(
+            written, before.snapshot if before and one_table else None, after.snapshot
+        )
         if after and after.snapshot is not None
         else []
     )

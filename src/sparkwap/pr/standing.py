@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sparkwap.catalog.model import Difference
 from sparkwap.gate.verdicts import PUBLISHING_OFF
-from sparkwap.runs.rebuild import FOLLOWED
+from sparkwap.runs.rebase import FOLLOWED
 
 Row = Mapping[str, Any]
 Outcome = Literal[

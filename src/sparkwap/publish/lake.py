@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sparkwap.catalog import branches, reads, sameness, sparksql, views
+from sparkwap.catalog import branches, content_equality, read_dependencies, sparksql, views
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.history import TableHistory, history_of, schema_at
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
@@ -174,7 +174,7 @@ class Lake:
             CatalogError: There is no such table.
         """
         row = branches.table_row(self._store, identifier)
-        return sameness.between(self._store.load(row.location), old, new)
+        return content_equality.between(self._store.load(row.location), old, new)
 
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
         """The pasts of those tables and views that exist, their rows read in one statement."""
@@ -217,7 +217,9 @@ class Lake:
         """
         wanted = sorted(set(identifiers))
         rows = self._store.backend.find(wanted) if wanted else {}
-        return [Read(name, reads.token(rows.get(name), self._store.load)) for name in wanted]
+        return [
+            Read(name, read_dependencies.token(rows.get(name), self._store.load)) for name in wanted
+        ]
 
     def head(self, identifier: Identifier, branch: str) -> Head | None:
         """The head of a table's branch, from the catalog; None where there is none.

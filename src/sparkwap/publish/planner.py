@@ -13,6 +13,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
 from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.content_equality import follows_compaction, same_rows
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
 from sparkwap.catalog.planning import (
@@ -24,7 +25,6 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.sameness import follows_compaction, same_rows
 from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag

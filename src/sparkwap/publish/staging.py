@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparkwap.catalog import branches, reads, sparksql
+from sparkwap.catalog import branches, read_dependencies, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
@@ -74,7 +74,9 @@ class Staging:
 
     def moved(self, read: Collection[Read], rows: Mapping[Identifier, Pointer]) -> list[Mismatch]:
         """Those of what was read that are others now."""
-        found = [reads.moved(one, rows.get(one.identifier), self.store.load) for one in read]
+        found = [
+            read_dependencies.moved(one, rows.get(one.identifier), self.store.load) for one in read
+        ]
         return list(dict.fromkeys(one for one in found if one is not None))
 
     def alike(self, identifiers: Collection[Identifier]) -> set[Identifier]:

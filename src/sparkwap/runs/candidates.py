@@ -14,16 +14,16 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.publish.lake import Lake
-from sparkwap.runs import overlay
+from sparkwap.runs import relation_overlay
 from sparkwap.runs.types import Invocation, Target
 
 VIEW = "view "
 """With what the mark of a view begins."""
 
 
-def overlay_of(lake: Lake, branch: str) -> overlay.Overlay:
+def overlay_of(lake: Lake, branch: str) -> relation_overlay.Overlay:
     """The names that stand in the side schemas of an audit branch now."""
-    found = overlay.Overlay()
+    found = relation_overlay.Overlay()
     for side, owner in lake.side_schemas().items():
         schema = names.split_side_schema(side, branch) if owner == branch else None
         if schema is not None:
@@ -65,7 +65,7 @@ class Candidates:
         self.lake = lake
         self.branch = invocation.branch
         self._invocation = invocation
-        self.overlay = overlay.Overlay()
+        self.overlay = relation_overlay.Overlay()
         self.targets: dict[Identifier, Target] = {}
         self.built: dict[str, Identifier] = {}
         self.gone: dict[str, str] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.core import names
 from sparkwap.publish.lake import Lake
-from sparkwap.runs import rebuild
+from sparkwap.runs import rebase
 from sparkwap.runs.types import Target
 
 UNGATED = (
@@ -80,7 +80,7 @@ class Checks:
             written = self.lake.snapshot_summary(target.identifier, head.snapshot_id)
             wrote = written.get("wap_run") == self.run_id
         summaries = self.lake.summaries(target.identifier, target.base, state.main)
-        return rebuild.moved_by_others(summaries, self.run_id, wrote_to_branch=wrote)
+        return rebase.moved_by_others(summaries, self.run_id, wrote_to_branch=wrote)
 
     def still_there(self, target: Target, is_beside: bool) -> Target | None:
         """A target of an earlier run as it is now; None if it was discarded meanwhile."""

@@ -23,7 +23,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.core.steps import reached
 from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.ledger.manifests import Packed
-from sparkwap.runs import rebuild
+from sparkwap.runs import rebase
 from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.gathering import Facts
 from sparkwap.runs.rows import Rows, refused_rows
@@ -69,7 +69,7 @@ class Closer:
         plan = self._plan(facts, decision)
         refused: str | None = None
         refusals: dict[str, tuple[Difference, ...]] = {}
-        again: rebuild.Rebuild | rebuild.GiveUp = rebuild.GiveUp()
+        again: rebase.Rebase | rebase.GiveUp = rebase.GiveUp()
         if plan.items:
             try:
                 self._publish(plan)
@@ -81,7 +81,7 @@ class Closer:
                     refusals = self._stopped(error.mismatches, plan.reads)
                     again = self._plan_rebuild(refusals, facts)
                 # The run goes on with a rebuild, and its own row waits for the end of that.
-                goes_on = isinstance(again, rebuild.Rebuild)
+                goes_on = isinstance(again, rebase.Rebase)
                 told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
                 refused = self._record_refusal(told, refused)
         elif facts.nodes:
@@ -95,8 +95,8 @@ class Closer:
             earlier=facts.earlier,
             notices={node_id: tuple(told) for node_id, told in self.told.notices.items()},
             refusals=refusals,
-            rebuild=again if isinstance(again, rebuild.Rebuild) else None,
-            gave_up=again.reason if isinstance(again, rebuild.GiveUp) else "",
+            rebuild=again if isinstance(again, rebase.Rebase) else None,
+            gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
             in_series=not self.candidates.lake.store.backend.atomic,
             watched=watched,
             caught=facts.caught,
@@ -164,16 +164,16 @@ class Closer:
 
     def _plan_rebuild(
         self, refusals: Mapping[str, Collection[Difference]], facts: Facts
-    ) -> rebuild.Rebuild | rebuild.GiveUp:
+    ) -> rebase.Rebase | rebase.GiveUp:
         run = self.invocation
         if run.rebuild_of is not None or run.command not in REBUILDING:
             # A rebuild is tried again by the run that it is of; an operation builds nothing.
-            return rebuild.GiveUp()
+            return rebase.GiveUp()
         buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
         # Built in several runs: another build of it would build a part.
         buildable = buildable - self.trail.continued
         tries = run.settings.rebuilds
-        return rebuild.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)
+        return rebase.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)
 
     def _stopped(
         self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]

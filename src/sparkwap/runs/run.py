@@ -22,8 +22,8 @@ from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.checks import Checks
 from sparkwap.runs.closing import Closer
 from sparkwap.runs.gathering import Gathering
-from sparkwap.runs.replay import Outside
 from sparkwap.runs.rules import Rules
+from sparkwap.runs.time_travel import Outside
 from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import Closing, Invocation, NodeFact, Target, TestFact, TestSeen, Told
 from sparkwap.runs.watched import Caught, MainWatch

@@ -19,7 +19,7 @@ from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import is_run_branch, short_run_id
 from sparkwap.gate.verdicts import PARTIAL
-from sparkwap.runs.rebuild import downstream
+from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:
     from sparkwap.gate.settings import PublishMode

@@ -15,9 +15,9 @@ from sparkwap.core import names, steps
 from sparkwap.core.steps import reached
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import BuiltNode, Decision, nearest_upstream
-from sparkwap.runs import rebuild
+from sparkwap.runs import rebase
 from sparkwap.runs.batches import Range
-from sparkwap.runs.replay import Replay
+from sparkwap.runs.time_travel import Replay
 from sparkwap.runs.watched import Caught
 
 DAY = timedelta(days=1)
@@ -224,7 +224,7 @@ class Closing:
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refusals: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
-    rebuild: rebuild.Rebuild | None = None
+    rebuild: rebase.Rebase | None = None
     gave_up: str = ""
     tries: int = 0
     waited: float = 0.0

@@ -33,7 +33,7 @@ def test_the_adapter_needs_neither_spark_nor_what_comes_with_it() -> None:
         "from sparkwap.publish.lake import Lake\n"
         "from sparkwap.cli import _parser\n"
         "_parser()\n"
-        "from sparkwap.runs import operations, rebuilding, run\n"
+        "from sparkwap.runs import operations, rebase_loop, run\n"
         "from dbt.adapters.sparkwap import diffing, erasing, probing\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -9,7 +9,7 @@ import pytest
 
 from sparkwap.catalog import RefState, TableState
 from sparkwap.gate.doctor import Facts, examine, lines, safe
-from sparkwap.gate.probe import Probe, problem
+from sparkwap.gate.isolation_check import IsolationCheck, problem
 
 GOOD = Facts(
     embedded=False,
@@ -97,7 +97,7 @@ def test_nothing_seen_is_never_safe() -> None:
     assert not safe(examine(Facts(embedded=False, dbt="1.11.16")))
 
 
-PROBE = Probe("the server a:1", "1a2b3c4d-0000", "lake")
+PROBE = IsolationCheck("the server a:1", "1a2b3c4d-0000", "lake")
 
 
 def _state(main: int | None, branch: int | None) -> TableState:

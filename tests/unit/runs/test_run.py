@@ -23,10 +23,10 @@ from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
 from sparkwap.runs.operations import NotPublished, Operations
-from sparkwap.runs.replay import Moment, Outside, Replay
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.time_travel import Moment, Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 from sparkwap.runs.watched import Caught
 

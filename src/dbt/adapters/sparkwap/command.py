@@ -30,7 +30,7 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.settings import GateSettings, from_environment, of_one_call
 from sparkwap.ledger import manifests
-from sparkwap.runs import replay
+from sparkwap.runs import time_travel
 from sparkwap.runs.state import RESULTS, LastRun, run_of
 
 # What reaches the catalog (PyIceberg, PyArrow, SQLAlchemy) is imported where it is first used: it
@@ -139,7 +139,7 @@ class DbtCommand:
         own = variables.get(self.project_name, {})
         given = {**from_environment(self.environment), **self.given_vars}
         settings = GateSettings.from_vars({**scoped, **own, **given})
-        if given.get(replay.VARIABLE) and "wap_publish" not in given:
+        if given.get(time_travel.VARIABLE) and "wap_publish" not in given:
             # An earlier state must not come to readers because nobody thought of them.
             settings = replace(settings, publish="never")
         rebuilt = rebase.rebuilt_branch()
@@ -155,7 +155,7 @@ class DbtCommand:
         return {**before, **of_one_call(os.environ)}
 
     @property
-    def as_of(self) -> replay.Replay | None:
+    def as_of(self) -> time_travel.Replay | None:
         """The moment that this invocation reads as of; None for the present.
 
         Of the command line only: a project that has a var of that name means something else by it.
@@ -164,26 +164,27 @@ class DbtCommand:
             return self._as_of
 
     @cached_property
-    def _as_of(self) -> replay.Replay | None:
-        wanted = replay.asked(self.given_vars.get(replay.VARIABLE), datetime.now(UTC))
+    def _as_of(self) -> time_travel.Replay | None:
+        wanted = time_travel.asked(self.given_vars.get(time_travel.VARIABLE), datetime.now(UTC))
         if wanted is None:
             return None
         args = getattr(self.config, "args", None)
         if self.name == "clone" or getattr(args, "defer", False) or getattr(args, "DEFER", 0):
             raise ConfigError(
-                f"{replay.VARIABLE} cannot go with `dbt clone` or --defer, whose tables belong to "
-                "another state of the project. Nothing was run. Leave one of the two out."
+                f"{time_travel.VARIABLE} cannot go with `dbt clone` or --defer, whose tables "
+                "belong to another state of the project. Nothing was run. Leave one of the two out."
             )
         rows = self.lake.ledger.rows("publishes")
-        moment = replay.named(wanted, rows) if isinstance(wanted, str) else wanted
-        return replay.Replay(moment, self.lake.histories, replay.changes(rows))
+        moment = time_travel.named(wanted, rows) if isinstance(wanted, str) else wanted
+        return time_travel.Replay(moment, self.lake.histories, time_travel.changes(rows))
 
     def require_no_replay(self) -> None:
         """Refuse a replay of what only looks: it opens no run, and would read the present."""
-        if self.name in _LOOKING and self.given_vars.get(replay.VARIABLE):
+        if self.name in _LOOKING and self.given_vars.get(time_travel.VARIABLE):
             raise DbtRuntimeError(
-                f"`dbt {self.name}` reads the present, whatever {replay.VARIABLE} says, so "
-                f"nothing was run. To look at a replay: dbt build --vars '{replay.VARIABLE}: ...', "
+                f"`dbt {self.name}` reads the present, whatever {time_travel.VARIABLE} says, so "
+                "nothing was run. To look at a replay: "
+                f"dbt build --vars '{time_travel.VARIABLE}: ...', "
                 f"then {next_command.dbt(self.name, branch='<its branch>')}."
             )
 

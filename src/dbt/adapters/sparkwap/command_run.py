@@ -17,7 +17,7 @@ from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap.catalog import Identifier, TableState, lease
 from sparkwap.core import names, steplog, steps
 from sparkwap.core.steps import reached
-from sparkwap.runs import overlay, state
+from sparkwap.runs import relation_overlay, state
 from sparkwap.runs.state import RESULTS, GoingOn, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class CommandRun:
         self._end_listening: Callable[[], None] = lambda: None
         self._read_branch_known = False
         self._retry_record = None if command.opens_run else RetryRecord(command.target_path)
-        overlay.activate(None)
+        relation_overlay.activate(None)
 
     def current(self) -> Run | None:
         """The run of this command; None for commands that only read."""
@@ -99,15 +99,15 @@ class CommandRun:
                     f"There is no open audit branch '{branch}' (wap_branch), so nothing was read. "
                     f"Open: {', '.join(found) or 'none'}. Without wap_branch, main is read."
                 )
-            overlay.activate(overlay_of(lake, branch))
+            relation_overlay.activate(overlay_of(lake, branch))
             self._read_branch_known = True
         return branch
 
-    def overlay(self) -> overlay.Overlay:
+    def overlay(self) -> relation_overlay.Overlay:
         """Where the tables are that this command reads under their published names."""
         if self.current() is None:
             self.read_branch()
-        return overlay.active()
+        return relation_overlay.active()
 
     def state(self, identifier: Identifier) -> TableState | None:
         """The state of the table or view that a name means in this command."""
@@ -174,7 +174,7 @@ class CommandRun:
             same_clock=command.credentials is not None and command.credentials.embedded,
         )
         self._end_listening = steps.listen(self.on_step)
-        overlay.activate(run.candidates.overlay)
+        relation_overlay.activate(run.candidates.overlay)
         reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         self.record(run, "open", going_on.gone)
         if going_on.line is not None:
@@ -289,7 +289,7 @@ class CommandRun:
             self.active = None
             held, self._lease = self._lease, None
             self._end_listening()
-            overlay.activate(None)
+            relation_overlay.activate(None)
         if held is not None:
             held.release()
 

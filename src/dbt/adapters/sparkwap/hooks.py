@@ -18,11 +18,11 @@ from sparkwap.core import steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.steps import reached
 from sparkwap.gate import summary
-from sparkwap.runs import replay
+from sparkwap.runs import time_travel
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:
-    from sparkwap.runs.rebuilding import Ended
+    from sparkwap.runs.rebase_loop import Ended
     from sparkwap.runs.run import Run
     from sparkwap.runs.types import Closing, NodeFact
 
@@ -64,7 +64,7 @@ class RunHooks:
         manifest = self._command.manifest
         try:
             with as_dbt_error():
-                replay.require(manifest.not_replayable(selected))
+                time_travel.require(manifest.not_replayable(selected))
                 run.pin(manifest.outside(selected))
         except DbtRuntimeError:
             # There is nothing on its branch that a later command could go on with.
@@ -82,7 +82,7 @@ class RunHooks:
         """The present as SQL, in a replay its moment."""
         with as_dbt_error():
             moment = self._command.as_of
-        return "current_timestamp()" if moment is None else replay.literal(moment.moment.at)
+        return "current_timestamp()" if moment is None else time_travel.literal(moment.moment.at)
 
     # -- on-run-end ------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class RunHooks:
         Returns:
             ``lines`` to print and ``failed``, whether dbt has to be told that the run failed.
         """
-        from sparkwap.runs import rebuilding
+        from sparkwap.runs import rebase_loop
 
         run = self._runs.current()
         if run is None:
@@ -121,7 +121,7 @@ class RunHooks:
         reached(steps.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
         reached(steps.MARKED, **about)
-        remarks = [*(run.replay.remark() if run.replay else ()), *rebuilding.told(closing)]
+        remarks = [*(run.replay.remark() if run.replay else ()), *rebase_loop.told(closing)]
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
         lines = summary.lines(
@@ -147,7 +147,7 @@ class RunHooks:
 
     def _build_again(self, run: Run, closing: Closing, manifest: Manifest) -> Closing:
         """Follow main, which moved away under the run."""
-        from sparkwap.runs import rebuilding
+        from sparkwap.runs import rebase_loop
 
         def build(node_ids: tuple[str, ...], limit: float | None) -> Ended:
             return rebase.build(
@@ -161,7 +161,7 @@ class RunHooks:
             )
 
         with as_dbt_error():
-            return rebuilding.follow(run, closing, build, logger.info)
+            return rebase_loop.follow(run, closing, build, logger.info)
 
     def _log_verdicts(self, run: Run, closing: Closing) -> None:
         log = self._runs.log

@@ -11,7 +11,7 @@ from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.batches import as_utc, merged
-from sparkwap.runs.replay import Outside
+from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
     from sparkwap.runs.batches import Range

@@ -20,7 +20,7 @@ from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.gate.doctor import Atomicity, Facts
-from sparkwap.gate.probe import DAYS, Probe, problem, refusal
+from sparkwap.gate.isolation_check import DAYS, IsolationCheck, problem, refusal
 from sparkwap.publish.lake import Lake
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -42,7 +42,7 @@ def require_safe(
     :raises CatalogError: rows cannot be kept apart.
     """
     creds = connections.credentials
-    probe = Probe(_server(creds), run_id, creds.catalog_name)
+    probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
     since = datetime.now(UTC) - timedelta(days=DAYS)
     known = lake.ledger.runs(probe.branch, limit=1)
     if known and known[0]["outcome"] == "safe" and known[0]["started_at"] >= since:
@@ -66,7 +66,7 @@ def require_safe(
 
 def run_probe(
     lake: Lake,
-    probe: Probe,
+    probe: IsolationCheck,
     execute: Callable[[str], Any],
     while_it_stands: Callable[[], None] = lambda: None,
 ) -> str:
@@ -90,7 +90,7 @@ def look(profile: Any, project_dir: Path) -> Facts:
     facts = Facts(embedded=creds.embedded, dbt=version("dbt-core"))
     lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
     run_id = str(uuid.uuid4())
-    probe = Probe(_server(creds), run_id, creds.catalog_name)
+    probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
     settings = {
         **base_settings(creds.catalog_name, creds.server_side_parameters),
         BRANCH: probe.branch,
@@ -162,7 +162,7 @@ def _look_at_sql(
 def _look_at_gate(
     lake: Lake,
     connections: SparkWapConnectionManager,
-    probe: Probe,
+    probe: IsolationCheck,
     settings: Mapping[str, str],
     facts: Facts,
 ) -> Facts:
@@ -186,7 +186,7 @@ def _look_at_gate(
 
 def _look_at_connect(
     connections: SparkWapConnectionManager,
-    probe: Probe,
+    probe: IsolationCheck,
     settings: Mapping[str, str],
     facts: Facts,
 ) -> Facts:

@@ -23,7 +23,7 @@ from dbt.utils.utils import args_to_dict
 from sparkwap.runs.state import run_of
 
 if TYPE_CHECKING:
-    from sparkwap.runs.rebuilding import Ended
+    from sparkwap.runs.rebase_loop import Ended
 
 BRANCH_VARIABLE = "SPARKWAP_REBUILD_BRANCH"
 RUN_VARIABLE = "SPARKWAP_REBUILD_OF"
@@ -109,7 +109,7 @@ def build(
     ending = run_until(command, environment, folder / _OUTPUT, limit)
     words = f"{ending}: {_last_line(folder / _OUTPUT)} (see {folder})"
     # Here, as the adapter's start does not need what it brings along.
-    from sparkwap.runs.rebuilding import Ended
+    from sparkwap.runs.rebase_loop import Ended
 
     return Ended(run_of(folder / "run_results.json"), words)
 

@@ -21,7 +21,7 @@ from dbt.adapters.spark.relation import SparkRelation
 
 from sparkwap.catalog import Identifier
 from sparkwap.core.sqltext import quote
-from sparkwap.runs import overlay
+from sparkwap.runs import relation_overlay
 
 # Any other name (`seed.with.dots`) means something else without its quotes, or nothing.
 _PLAIN = re.compile(r"\w+|`(?:[^`]|``)+`", re.ASCII)
@@ -52,7 +52,7 @@ class SparkWapRelation(SparkRelation):
     def _render_iterator(self) -> Iterator[tuple[ComponentName | None, str | None]]:
         for key, part in super()._render_iterator():
             if key == ComponentName.Schema and part is not None and self.path.identifier:
-                part = overlay.active().schema_of(part, self.path.identifier)
+                part = relation_overlay.active().schema_of(part, self.path.identifier)
             if part is not None and not _PLAIN.fullmatch(part):
                 part = self.quoted(part)
             yield key, part
@@ -63,7 +63,7 @@ class SparkWapRelation(SparkRelation):
         shown = self.include_policy.schema and self.include_policy.identifier
         if not (shown and self.path.schema and self.path.identifier):
             return rendered
-        snapshot = overlay.active().pinned((self.path.schema, self.path.identifier))
+        snapshot = relation_overlay.active().pinned((self.path.schema, self.path.identifier))
         return rendered if snapshot is None else f"{rendered}{as_of(snapshot)}"
 
     def quoted(self, identifier: str) -> str:

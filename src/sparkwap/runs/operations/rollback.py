@@ -18,7 +18,7 @@ from sparkwap.catalog import (
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import ConfigError
-from sparkwap.ledger import undo
+from sparkwap.ledger import rollback_plan
 from sparkwap.runs import moved
 from sparkwap.runs.operations.context import Context, Operation
 
@@ -63,9 +63,9 @@ class Rollback(Operation):
             )
 
     def _undo(self, gate: Context, done: LedgerPublish) -> Iterable[str]:
-        later = undo.later_on_the_same(done, gate.lake.ledger.publishes())
+        later = rollback_plan.later_on_the_same(done, gate.lake.ledger.publishes())
         publishes = [done, *later] if self.force else [done]
-        entries = undo.entries_before(publishes)
+        entries = rollback_plan.entries_before(publishes)
         passed = _written_past(gate.lake, publishes) if self.force else []
         try:
             gate.lake.publishing.rollback(
@@ -214,7 +214,7 @@ def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
     """What was written past the gate to the tables of some publishes, since the first one."""
     return [
         f"{'.'.join(entry.identifier)}: {_step_told(step)}"
-        for entry in undo.entries_before(publishes)
+        for entry in rollback_plan.entries_before(publishes)
         for step in reversed(moved.steps_since(lake, entry))
         if step.run_id is None
     ]

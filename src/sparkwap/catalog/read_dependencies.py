@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import same_rows
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
-from sparkwap.catalog.sameness import same_rows
 from sparkwap.catalog.sql_backend import Pointer
 
 NOTHING = "nothing"

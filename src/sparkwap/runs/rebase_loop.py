@@ -16,8 +16,8 @@ from typing import Any, cast
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
 from sparkwap.gate.verdicts import BuiltNode, Decision, RunOutcome, Verdict
-from sparkwap.runs import rebuild
-from sparkwap.runs.rebuild import Rebuild
+from sparkwap.runs import rebase
+from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Closing
@@ -58,10 +58,10 @@ def follow(
     """
     tries = run.settings.rebuilds
     taken = (datetime.now(UTC) - run.invocation.started_at).total_seconds()
-    limit = rebuild.limit_seconds(run.settings.rebuild_timeout, taken)
+    limit = rebase.limit_seconds(run.settings.rebuild_timeout, taken)
     publish_id = None
     while closing.rebuild is not None:
-        wait = rebuild.wait_seconds(closing.tries, run.settings.rebuild_wait, draw())
+        wait = rebase.wait_seconds(closing.tries, run.settings.rebuild_wait, draw())
         tell(_announced(closing, closing.rebuild, wait, tries))
         sleep(wait)
         ended = build(closing.rebuild.nodes, limit)
@@ -87,7 +87,7 @@ def follow(
     return closing
 
 
-def _announced(closing: Closing, plan: Rebuild, wait: float, tries: int) -> str:
+def _announced(closing: Closing, plan: Rebase, wait: float, tries: int) -> str:
     moved, nodes = _names(closing, plan.moved), _names(closing, plan.nodes)
     return (
         f"sparkwap: main moved under {', '.join(moved[:3])}{' ...' if len(moved) > 3 else ''} "
@@ -131,7 +131,7 @@ def _taken_over(
         failed=any(verdict.outcome == "rejected" for verdict in verdicts.values()),
     )
     refusals = {one["node_id"]: _kinds(one) for one in rows if one.get("refusal")}
-    plan = rebuild.decide(
+    plan = rebase.decide(
         refusals,
         nodes,
         # It was built by this run, or would have stopped the first try.
@@ -147,8 +147,8 @@ def _taken_over(
         refused=refused,
         seconds=0.0,
         refusals=refusals,
-        rebuild=plan if isinstance(plan, Rebuild) else None,
-        gave_up=plan.reason if isinstance(plan, rebuild.GiveUp) else "",
+        rebuild=plan if isinstance(plan, Rebase) else None,
+        gave_up=plan.reason if isinstance(plan, rebase.GiveUp) else "",
     )
     return closing, row["publish_id"]
 

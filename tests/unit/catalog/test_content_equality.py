@@ -10,7 +10,7 @@ import pytest
 
 from sparkwap.catalog import BranchItem, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.sameness import between, same_rows, stands_alone
+from sparkwap.catalog.content_equality import between, same_rows, stands_alone
 from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend
 from sparkwap.publish.lake import Lake
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.catalog import PublishedEntry
-from sparkwap.ledger.undo import entries_before, later_on_the_same, undone_entries
+from sparkwap.ledger.rollback_plan import entries_before, later_on_the_same, undone_entries
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

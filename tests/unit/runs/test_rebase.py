@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sparkwap.catalog import Difference
 from sparkwap.gate.verdicts import BuiltNode
-from sparkwap.runs.rebuild import (
+from sparkwap.runs.rebase import (
     FOLLOWED,
     GiveUp,
-    Rebuild,
+    Rebase,
     decide,
     downstream,
     limit_seconds,
@@ -38,15 +38,15 @@ NODES = [
 ALL = {one.node_id for one in NODES}
 
 
-def decided(refusals: dict[str, Any], **more: Any) -> Rebuild | GiveUp:
+def decided(refusals: dict[str, Any], **more: Any) -> Rebase | GiveUp:
     given = {"buildable": ALL, "tried": 0, "tries": 2, **more}
     return decide(refusals, NODES, given.pop("buildable"), **given)
 
 
 def test_what_moved_and_all_downstream_is_built_again() -> None:
-    assert decided({"b": ["main"]}) == Rebuild(("b", "c"), ("b",))
+    assert decided({"b": ["main"]}) == Rebase(("b", "c"), ("b",))
     # The table of stored failures comes with its test.
-    assert decided({"a": ["standing"], "d": ["read"]}) == Rebuild(("a", "b", "c", "d"), ("a", "d"))
+    assert decided({"a": ["standing"], "d": ["read"]}) == Rebase(("a", "b", "c", "d"), ("a", "d"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ DAYS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class IsolationCheck:
     """A probe of one server and catalog.
 
     Attributes:
@@ -52,7 +52,7 @@ class Probe:
         )
 
 
-def problem(probe: Probe, found: TableState | None) -> str | None:
+def problem(probe: IsolationCheck, found: TableState | None) -> str | None:
     """What is wrong, in words; None if the row landed on the probe's branch alone.
 
     Args:
@@ -76,7 +76,7 @@ def problem(probe: Probe, found: TableState | None) -> str | None:
     return None
 
 
-def refusal(probe: Probe, what: str) -> str:
+def refusal(probe: IsolationCheck, what: str) -> str:
     """The message of a run that is refused."""
     return (
         f"{probe.server} cannot be protected: {what}. Nothing was built, and no table of yours was "

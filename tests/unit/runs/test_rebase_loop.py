@@ -15,7 +15,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs.rebuilding import Ended, follow, told
+from sparkwap.runs.rebase_loop import Ended, follow, told
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
 from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen

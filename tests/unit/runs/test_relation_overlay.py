@@ -1,8 +1,8 @@
-from sparkwap.runs import overlay
+from sparkwap.runs import relation_overlay
 
 
 def test_names_go_to_the_side_schema_to_the_letter() -> None:
-    names = overlay.Overlay()
+    names = relation_overlay.Overlay()
     names.add(("Shop", "Orders"), "Shop__dev")
     assert names.schema_of("Shop", "Orders") == "Shop__dev"
     assert names.schema_of("Shop", "orders") == "Shop"
@@ -14,7 +14,7 @@ def test_names_go_to_the_side_schema_to_the_letter() -> None:
 
 
 def test_a_pinned_name_is_read_at_its_snapshot_unless_the_run_has_built_it() -> None:
-    names = overlay.Overlay()
+    names = relation_overlay.Overlay()
     names.pin({("shop", "orders"): 7})
     assert names.pinned(("shop", "orders")) == 7
     assert names.pinned(("shop", "ORDERS")) is None
@@ -24,9 +24,9 @@ def test_a_pinned_name_is_read_at_its_snapshot_unless_the_run_has_built_it() -> 
 
 
 def test_outside_a_run_every_name_stands_at_its_own_place() -> None:
-    names = overlay.Overlay()
+    names = relation_overlay.Overlay()
     names.add(("shop", "orders"), "shop__dev")
-    overlay.activate(names)
-    assert overlay.active().schema_of("shop", "orders") == "shop__dev"
-    overlay.activate(None)
-    assert overlay.active().schema_of("shop", "orders") == "shop"
+    relation_overlay.activate(names)
+    assert relation_overlay.active().schema_of("shop", "orders") == "shop__dev"
+    relation_overlay.activate(None)
+    assert relation_overlay.active().schema_of("shop", "orders") == "shop"

@@ -22,7 +22,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuild:
+class Rebase:
     """Build these again.
 
     Attributes:
@@ -48,7 +48,7 @@ def decide(
     *,
     tried: int,
     tries: int,
-) -> Rebuild | GiveUp:
+) -> Rebase | GiveUp:
     """Decide what is built again after a refused publish.
 
     Args:
@@ -89,7 +89,7 @@ def decide(
             f"{_listed(others)} was built by an earlier run on the branch, "
             "and with which vars and flags only that one knows"
         )
-    return Rebuild(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
+    return Rebase(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
 
 
 def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:

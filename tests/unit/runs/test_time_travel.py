@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from sparkwap.catalog import Identifier
 from sparkwap.catalog.history import TableHistory
 from sparkwap.core.errors import ConfigError
-from sparkwap.runs import replay
-from sparkwap.runs.replay import Change, Moment, Outside, Replay, ReplayRefused, asked, snapshot_at
+from sparkwap.runs import time_travel
+from sparkwap.runs.time_travel import (
+    Change,
+    Moment,
+    Outside,
+    Replay,
+    ReplayRefused,
+    asked,
+    snapshot_at,
+)
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ORDERS: Identifier = ("shop", "orders")
@@ -95,19 +103,19 @@ def row(publish: str, run: str, minute: float, **more: Any) -> dict[str, Any]:
 def test_a_publish_is_found_by_its_own_id_and_by_its_runs() -> None:
     rows = [row("aaaaaaaa-1", "bbbbbbbb-1", 1), row("aaaaaaaa-1", "bbbbbbbb-1", 1, name="b")]
     for name in ("aaaaaaaa", "bbbbbbbb-1"):
-        assert replay.named(name, rows) == Moment(t(1), "aaaaaaaa-1")
+        assert time_travel.named(name, rows) == Moment(t(1), "aaaaaaaa-1")
 
 
 def test_a_rollback_is_no_publish_of_the_run_that_rolled_back() -> None:
     rows = [row("aaaaaaaa-1", "bbbbbbbb-1", 1), row("aaaaaaaa-1", "cccccccc", 2, action="rollback")]
     with pytest.raises(ConfigError, match="knows of no publish 'cccccccc'"):
-        replay.named("cccccccc", rows)
+        time_travel.named("cccccccc", rows)
 
 
 def test_a_name_for_two_publishes_is_refused() -> None:
     rows = [row("aaaaaaaa-1", "b", 1), row("aaaaaaaa-2", "c", 2)]
     with pytest.raises(ConfigError, match="names 2 publishes: aaaaaaaa-1 at"):
-        replay.named("aaaaaaaa", rows)
+        time_travel.named("aaaaaaaa", rows)
 
 
 # ---------------------------------------------------------------- which snapshot
@@ -272,4 +280,4 @@ def test_what_the_run_builds_itself_may_not_have_been_there() -> None:
 
 
 def test_the_moment_in_sql_is_the_same_in_every_time_zone() -> None:
-    assert replay.literal(t(3)) == "timestamp '2024-01-01 00:03:00.000000Z'"
+    assert time_travel.literal(t(3)) == "timestamp '2024-01-01 00:03:00.000000Z'"
