@@ -199,14 +199,15 @@ node, itself where it has added to what was there;
 node's publish; ``reads`` maps tables that were only read to what they were then (see
 `sparkwap.catalog.read_dependencies`); ``runs.tries`` is how often the run built anew what main
 moved away under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that
-a replay read as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps a node's
-id to the candidate that the test saw; ``publishes.action`` is ``publish`` or ``rollback``; of a rollback,
-``undone_metadata`` is what stood there until then, and ``undone_by`` the publish that was to be
-undone, which is another one where a forced rollback takes later publishes with it;
-``manifest_hash`` names the code of a publish, or of a run on a branch with a name, which
-``manifests`` has once: ``content`` is what `sparkwap.ledger.manifests` packs; ``sweeps.what``
-is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``, ``sweeps.folder`` and ``uuid``
-are those of a table that went with a branch. ``tests.finding`` is what an audit
+a replay read as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps
+a node's id to the candidate that the test saw; ``publishes.action`` is ``publish`` or
+``rollback``; of a rollback, ``undone_metadata`` is what stood there until then, and ``undone_by``
+the publish that was to be undone, which is another one where a forced rollback takes later
+publishes with it; ``manifest_hash`` names the code of a publish, or of a run on a branch with a
+name, which ``manifests`` has once: ``content`` is what `sparkwap.ledger.manifests` packs;
+``sweeps.what`` is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``,
+``sweeps.folder`` and ``uuid`` are those of a table that went with a branch. ``tests.finding`` is
+what an audit
 says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
 of each variable of the command line or the environment that the test uses, ``tests.given`` of all
 that the command was given, ``code`` and ``sql`` are tokens of the test's code and of its query, and
