@@ -270,7 +270,12 @@ def parse(value: object) -> AlertSettings:
         raise ValueError("; ".join(map(_problem, error.errors()))) from None
 
 
-_ROUTES = {"slack": Chat, "teams": Chat, "email": Mail, "webhook": Webhook}
+_ROUTES: Mapping[str, type[BaseModel]] = {
+    "slack": Chat,
+    "teams": Chat,
+    "email": Mail,
+    "webhook": Webhook,
+}
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
