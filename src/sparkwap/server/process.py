@@ -27,7 +27,8 @@ from sparkwap.server.watchdog import GRACE_SECONDS, Launch
 
 Progress = Callable[[str], None]
 
-START_TIMEOUT_SECONDS = 180
+# Where the host has no time for the machine, a start has taken more than three minutes.
+START_TIMEOUT_SECONDS = 600
 _PROGRESS_SECONDS = 5
 
 # Not `-m`: the package imports the module, which would then be there twice.
@@ -367,7 +368,7 @@ def _spawn(layout: Layout, launch: Launch, spark_home: Path) -> State:
             umask=0o077,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         state = states.read(layout)
         if state is not None and state.watchdog_pid == watchdog.pid:
