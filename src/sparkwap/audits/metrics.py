@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.audits.anomaly import Judgement, Sample
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import folded
 from sparkwap.core.sqltext import literal
 from sparkwap.ledger.rollback_plan import undone_entries, undone_key
 
@@ -174,7 +175,7 @@ class Baselines:
         as they have not expired: so a new audit of the volume knows what was published before it.
         """
         candidates, metrics = self._ledger()
-        name = (identifier[0].lower(), identifier[1].lower())
+        name = folded(identifier)
         known = candidates.get(name, [])
         found = samples(known, metrics.get(name, ()), metric, scope)
         if metric == ROW_COUNT and not scope:
@@ -235,4 +236,4 @@ def _double(value: float | None) -> str:
 
 
 def _key(row: Mapping[str, Any]) -> Identifier:
-    return row["schema"].lower(), row["name"].lower()
+    return folded((row["schema"], row["name"]))

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier
+from sparkwap.core.names import folded
 from sparkwap.core.sqllex import Token, dotted_names, identifier_clauses, relation_names, tokens
 from sparkwap.core.sqltext import quote
 
@@ -50,9 +51,9 @@ def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
         sql: The text of a view.
         sides: ``(schema, name)`` -> side schema. Names compare without regard to case.
     """
-    by_name = {(schema.lower(), name.lower()): side for (schema, name), side in sides.items()}
+    by_name = {folded(identifier): side for identifier, side in sides.items()}
     pairs = [pair for name in dotted_names(sql) for pair in pairwise(name)]
-    found = [(schema, by_name.get((schema.value.lower(), name.value.lower())))
+    found = [(schema, by_name.get(folded((schema.value, name.value))))
              for schema, name in pairs]  # fmt: skip
     return _replaced(sql, [(schema, quote(side)) for schema, side in found if side is not None])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.names import short_run_id
+from sparkwap.core.names import folded, short_run_id
 from sparkwap.ledger.manifests import Document, unpack
 from sparkwap.pr.code import BUILT
 
@@ -37,7 +37,7 @@ class Base:
 def tables_of(manifest: Document) -> set[Identifier]:
     """The names of all tables and views that a project builds, in lower case."""
     return {
-        (str(node["schema"]).lower(), str(node["alias"]).lower())
+        folded((str(node["schema"]), str(node["alias"])))
         for node in manifest["nodes"].values()
         if node["resource_type"] in BUILT
     }
@@ -79,7 +79,7 @@ def choose(
         tables: What it builds, in lower case.
     """
     for one in publishes:
-        names = {(schema.lower(), name.lower()) for schema, name in _names(one)}
+        names = {folded(name) for name in _names(one)}
         if projects.get(one.manifest_hash or "") == project and not names.isdisjoint(tables):
             return one
     return None

@@ -148,7 +148,7 @@ class ByName:
         self._trail = trail
         self._found = candidates.found
         self._beside = {
-            (side.lower(), name.lower()): (schema.lower(), name.lower())
+            names.folded((side, name)): names.folded((schema, name))
             for (schema, name), side in candidates.overlay.members().items()
         }
         self._of_name = {node.name.lower(): node.node_id for node in nodes}
