@@ -86,7 +86,7 @@ class Manifest:
             if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
         }
         self._reads = cache(self._reads_of)
-        self._code = cache(self._code_of)
+        self._data_test = cache(self._data_test_of)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
         """The ``config.meta`` of a node; empty if there is no such node."""
@@ -179,16 +179,7 @@ class Manifest:
         from sparkwap.runs.types import TestFact
 
         data = [
-            TestFact(
-                node.unique_id,
-                node.name,
-                "data",
-                self._tested(node),
-                _severity(node),
-                inputs=self.inputs.of_test(node, self._tested(node)),
-                code=self._code(node.unique_id),
-                given=self.inputs.given,
-            )
+            self._data_test(node.unique_id)
             for node in self._nodes.values()
             if str(node.resource_type) == "test" and (node.config.enabled or self._is_dropped(node))
         ]
@@ -225,9 +216,22 @@ class Manifest:
             if str(test.resource_type) in TEST_TYPES and self._has_owner(test)
         ]
 
-    def _code_of(self, test_id: str) -> str | None:
+    def _data_test_of(self, test_id: str) -> TestFact:
+        from sparkwap.runs.types import TestFact
+
         test = self._nodes[test_id]
-        return self.inputs.code_of_test(test, self._tested(test))
+        tested = self._tested(test)
+        inputs, code = self.inputs.of_test(test, tested)
+        return TestFact(
+            test_id,
+            test.name,
+            "data",
+            tested,
+            _severity(test),
+            inputs=inputs,
+            code=code,
+            given=self.inputs.given,
+        )
 
     def _named(self, disabled: Any) -> set[str]:
         """The nodes that a disabled test names; dbt has not looked them up."""

@@ -85,11 +85,11 @@ class Inputs:
         return any(one.startswith("var ") for one in self._outside)
 
     def of_unit_test(self, test: Any) -> dict[str, str]:
-        """As :meth:`of_test`, by what is written of the unit test."""
+        """What a unit test uses, as in :meth:`of_test`, by what is written of it."""
         return self._tokens(_used(self._written(test, "unit_tests", test.name)))
 
-    def of_test(self, test: Any, tested: Collection[str]) -> dict[str, str]:
-        """What a test uses that came from outside of the project -> a token of its value.
+    def of_test(self, test: Any, tested: Collection[str]) -> tuple[dict[str, str], str | None]:
+        """What a test uses that came from outside of the project, and what its query is made of.
 
         By the text of the test, of the YAML that its config may come from, and of the macros that
         it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
@@ -100,19 +100,19 @@ class Inputs:
         Args:
             test: dbt's node of the test.
             tested: Ids of what it reads.
-        """
-        return self._tokens(self._used_by_test(test, tested))
-
-    def code_of_test(self, test: Any, tested: Collection[str]) -> str | None:
-        """A token of what a test's query is made of in the project.
 
         Returns:
-            None where the query may be another one in each run: by the time, by what it asks the
+            A token of the value of each variable or flag; and a token of the code that makes the
+            query, None where it may make another one in each run: by the time, by what it asks the
             lake, by a variable that may have any value.
         """
+        used = self._used_by_test(test, tested)
+        return self._tokens(used), self._code(test, tested, used)
+
+    def _code(self, test: Any, tested: Collection[str], used: set[str]) -> str | None:
         exempt = {
             one
-            for one in self._used_by_test(test, tested)
+            for one in used
             if one in self._varying
             or one.startswith("var wap_")
             or one.removeprefix("var ") in _OUR_VARS
@@ -126,9 +126,12 @@ class Inputs:
         if exempt or volatile or _is_volatile(own):
             return None
         placed = [getattr(one, "unrendered_config", None) for one in above]
+        return _token((version("dbt-core"), own, placed, text, self._project_vars))
+
+    @cached_property
+    def _project_vars(self) -> dict[str, Any]:
         project = getattr(self._config, "vars", None)
-        given = project.to_dict() if project is not None else {}
-        return _token((version("dbt-core"), own, placed, text, given))
+        return project.to_dict() if project is not None else {}
 
     @cached_property
     def given(self) -> dict[str, str]:
