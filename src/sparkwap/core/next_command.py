@@ -28,3 +28,8 @@ def dbt(command: str, *, branch: str = "", **settings: str) -> str:
 def operation(name: str, branch: str, **settings: str) -> str:
     """A run-operation on an audit branch: ``dbt run-operation wap_discard --args ...``."""
     return dbt(f"run-operation {name} --args '{{branch: {branch}}}'", **settings)
+
+
+def selected(node_id: str) -> str:
+    """The name by which dbt selects a node: ``model.shop.orders.v2`` -> ``orders.v2``."""
+    return node_id.split(".", 2)[-1]

@@ -326,7 +326,7 @@ def _accept(branch: str, test: str) -> str:
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
     """Return the command that builds these nodes, and what is downstream, once more."""
-    names = [node.node_id.split(".", 2)[-1] for node in nodes]
+    names = [next_command.selected(node.node_id) for node in nodes]
     before = "+" if upstream else ""
     # What is left over has the name of its table, by which dbt selects nothing.
     few = len(names) <= _SELECTED and all(node.kind != LEFTOVER for node in nodes)

@@ -94,10 +94,11 @@ def lacking(builds: Sequence[Build]) -> tuple[Range, ...]:
     return merged(left)
 
 
-def notices(name: str, ranges: Sequence[Range]) -> Iterator[str]:
+def notices(node_id: str, ranges: Sequence[Range]) -> Iterator[str]:
     """A line for each range that `main` lacks, with the command that builds it."""
     for start, end in ((f"{start:{_SHOWN}}", f"{end:{_SHOWN}}") for start, end in ranges):
-        command = f"build --select {name} --event-time-start {start} --event-time-end {end}"
+        chosen = next_command.selected(node_id)
+        command = f"build --select {chosen} --event-time-start {start} --event-time-end {end}"
         yield (
             f"main lacks its batches from {start} to {end}, which were not published or not built, "
             f"and later runs pass them over: {next_command.dbt(command)}"

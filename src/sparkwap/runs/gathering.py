@@ -176,7 +176,7 @@ class Gathering:
                 rows = self.candidates.lake.ledger.builds(fact.node_id, fact.identifier)
                 own = batching.Build(ranges[fact.node_id], datetime.now(UTC), published=True)
                 lacking = batching.lacking([*batching.builds(rows), own])
-                for notice in batching.notices(fact.node_id.split(".", 2)[-1], lacking):
+                for notice in batching.notices(fact.node_id, lacking):
                     self.told.tell(fact.node_id, notice)
 
     def _expected(

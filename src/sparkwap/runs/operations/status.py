@@ -148,7 +148,7 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
 def _ways_on(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """The commands that go on from a branch; ``nodes`` are its rows in the ledger."""
     rejected = [
-        node["node_id"].split(".", 2)[-1] for node in nodes if node["verdict"] == "rejected"
+        next_command.selected(node["node_id"]) for node in nodes if node["verdict"] == "rejected"
     ]
     if rejected:
         selected = " ".join(f"+{name}+" for name in rejected[:_SELECTED])
