@@ -1,6 +1,8 @@
 """What all functional tests share: one lake with a running server, and those who read it.
 
 ``SPARKWAP_TEST_LAKE=<dir>`` keeps the lake and its server for the next call of pytest.
+``SPARKWAP_TEST_INTERPRETED`` has Spark interpret its plans, as `make test` does; unset, it compiles
+them, as in use.
 ``SPARKWAP_TEST_CATALOG`` puts that lake on another kind of catalog: see `helpers.catalogs`.
 """
 
@@ -21,6 +23,12 @@ from sparkwap import server
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "1g"
+
+# Spark compiles Java for each new query, a third of the server's time where tables have ten rows.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +63,13 @@ def config(
     """The server of the lake."""
     kept = os.environ.get("SPARKWAP_TEST_LAKE")
     lake = Path(kept) if kept else tmp_path_factory.mktemp("shared") / ".lake"
-    return server.ServerConfig(lake=lake, memory=MEMORY, catalog_uri=running.uri)
+    interpreted = os.environ.get("SPARKWAP_TEST_INTERPRETED")
+    return server.ServerConfig(
+        lake=lake,
+        memory=MEMORY,
+        catalog_uri=running.uri,
+        spark_conf=INTERPRETED if interpreted else {},
+    )
 
 
 @pytest.fixture(scope="session")

@@ -397,7 +397,7 @@ def _await(layout: Layout, state: State, progress: Progress) -> State:
         if time.monotonic() - told >= _PROGRESS_SECONDS:
             told = time.monotonic()
             progress(f"starting Spark ({told - started:.0f} s)")
-        time.sleep(0.1)
+        time.sleep(0.3)  # each look reads all sockets of a process that needs the cores itself
     process = states.server_process(layout, state)
     if process is not None:
         _terminate(process)
