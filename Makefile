@@ -64,7 +64,7 @@ dist: ## wheel and sdist in dist/, checked (scripts/dist --install: tried in an 
 	@scripts/dist
 
 report: .venv/.ready .venv-elementary/.ready ## the Elementary report of the lake: target/report/index.html
-	@sparkwap report --python .venv-elementary/bin/python
+	@sparkwap report --all-schemas --python .venv-elementary/bin/python
 
 page: .venv/.ready-page ## the quality page, on this machine alone: runs, branches, tests (docs/page.md)
 	@sparkwap page

@@ -107,35 +107,45 @@ class Facts:
         return [node for node in self.known.values() if node["resource_type"] in types]
 
 
-def with_disabled(
-    manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]], target: str | None
+def as_built(
+    manifest: Mapping[str, Any],
+    tables: Mapping[str, Sequence[Row]],
+    target: str,
+    *,
+    all_schemas: bool = False,
 ) -> dict[str, Any]:
-    """The manifest with what is switched off in it, and has a history in the ledger.
+    """The manifest with what is switched off in it as the last run has left it.
 
-    A model may be off in one call and on in another, by a variable, and have another schema there:
-    it is told as its last run has left it.
+    A variable may switch a model off in one call and on in another. What dbt has parsed last does
+    not decide which history is shown.
 
     Args:
         manifest: dbt's ``manifest.json``.
         tables: ``runs``, ``nodes`` and ``tests`` of the ledger.
-        target: The target whose runs count; None for all.
+        target: The target whose runs count.
+        all_schemas: Each node stands in the schema where a run of the target last built it, also
+            one that has another in the manifest.
     """
-    project = manifest["metadata"]["project_name"]
-    own = {
-        row["run_id"]
-        for row in tables["runs"]
-        if row["project"] == project and target in (None, row["target"])
-    }
-    off = {key: found[-1] for key, found in (manifest.get("disabled") or {}).items() if found}
+    own = _runs_of(manifest, tables["runs"], target)
+    nodes = manifest["nodes"]
+    disabled = {key: found[-1] for key, found in (manifest.get("disabled") or {}).items() if found}
+    off = {key: node for key, node in disabled.items() if key not in nodes}
+    known = {**off, **nodes} if all_schemas else off
     schemas = {row["node_id"]: row["schema"]
                for row in sorted(tables["nodes"], key=lambda row: row["built_at"])
-               if row["run_id"] in own and row["node_id"] in off}  # fmt: skip
+               if row["run_id"] in own and row["node_id"] in known and row["schema"]}  # fmt: skip
     reads = {row["test_id"]: sorted(dict(row["audited"] or {}))
              for row in sorted(tables["tests"], key=lambda row: row["executed_at"])
              if row["run_id"] in own and row["test_id"] in off}  # fmt: skip
-    found = {key: {**off[key], "schema": schema} for key, schema in schemas.items()}
+    found = {key: {**known[key], "schema": schema} for key, schema in schemas.items()}
     found |= {key: {**off[key], "depends_on": {"nodes": above}} for key, above in reads.items()}
-    return {**manifest, "nodes": {**found, **manifest["nodes"]}}
+    return {**manifest, "nodes": {**nodes, **found}}
+
+
+def _runs_of(manifest: Mapping[str, Any], runs: Iterable[Row], target: str) -> set[str]:
+    """Ids of the runs of this project with this target."""
+    wanted = manifest["metadata"]["project_name"], target
+    return {row["run_id"] for row in runs if (row["project"], row["target"]) == wanted}
 
 
 def as_they_stand(nodes: Iterable[Row], undone: Collection[tuple[str, str, str]]) -> list[Row]:
@@ -153,15 +163,23 @@ def as_they_stand(nodes: Iterable[Row], undone: Collection[tuple[str, str, str]]
     ]
 
 
-def ours(manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def ours(
+    manifest: Mapping[str, Any],
+    tables: Mapping[str, Sequence[Row]],
+    target: str,
+    *,
+    all_schemas: bool = False,
+) -> dict[str, list[Row]]:
     """The rows of runs of this project, by the ledger's table.
 
-    A lake has runs of other projects too, and of the same one in other schemas: a developer's
-    tables have the same ids.
+    Those that built in the manifest's schemas; a lake has runs of other projects too, and of the
+    same one in a developer's schema, with the same ids.
 
     Args:
-        manifest: dbt's ``manifest.json``; its schemas are those of the target that it was made for.
+        manifest: dbt's ``manifest.json``; see `as_built`.
         tables: ``runs``, ``nodes`` and others of the ledger, all of whose rows have a ``run_id``.
+        target: The target of the report.
+        all_schemas: Runs of the target count wherever they built.
     """
     project, nodes = manifest["metadata"]["project_name"], manifest["nodes"]
     schemas = {node["schema"] for node in nodes.values()}
@@ -175,6 +193,8 @@ def ours(manifest: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> di
                 foreign.add(row["run_id"])
     # What they have built may be in this project no more, or not yet.
     foreign |= {run_id for run_id, wrote in built.items() if not wrote & schemas}
+    if all_schemas:
+        foreign -= _runs_of(manifest, tables["runs"], target)
     return {
         name: [row for row in rows if row["run_id"] not in foreign] for name, rows in tables.items()
     }

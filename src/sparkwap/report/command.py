@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core import names
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import Facts, answers, as_they_stand, ours, utc_now, with_disabled
+from sparkwap.report.answers import Facts, answers, as_built, as_they_stand, ours, utc_now
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -49,6 +49,13 @@ def register_report(commands: Commands) -> None:
         "lake, and whoever has the page has them (default: 0)",
     )
     parser.add_argument(
+        "--all-schemas",
+        action="store_true",
+        help="show the runs of the target in every schema, for a project whose schemas depend on a "
+        "variable; default: those in the schemas that dbt has parsed last, as other developers may "
+        "use the same name of a target",
+    )
+    parser.add_argument(
         "--python", type=Path, help=f"a Python that has elementary-data (default: {PYTHON}, or own)"
     )
     add_dbt_options(parser)
@@ -60,7 +67,8 @@ def report(parsed: argparse.Namespace) -> int:
     call = call_of(parsed)
     python = find_python(parsed.python)
     target = call.project_dir / call.target_path
-    found = collect(call, target, days=parsed.days, samples=parsed.samples)
+    found = collect(call, target, days=parsed.days, samples=parsed.samples,
+                    all_schemas=parsed.all_schemas)  # fmt: skip
     page = (parsed.output or target / "report").resolve() / PAGE
     last = max(found.runs, key=lambda run: run["started_at"], default={})
     write(found, page, env=call.target or last.get("target") or "default", python=python)
@@ -90,7 +98,9 @@ def find_python(given: Path | None) -> Path:
     return named.absolute() if named else Path(sys.executable)
 
 
-def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
+def collect(
+    call: DbtCall, target: Path, *, days: int, samples: int, all_schemas: bool = False
+) -> Facts:
     """All that the report is made of, from the lake's ledger and dbt's target folder.
 
     Args:
@@ -120,8 +130,8 @@ def collect(call: DbtCall, target: Path, *, days: int, samples: int) -> Facts:
     try:
         tables = ("runs", "nodes", "tests", "metrics")
         whole = {name: lake.ledger.rows(name) for name in tables}
-        manifest = with_disabled(manifest, whole, call.target)
-        rows = ours(manifest, whole)
+        manifest = as_built(manifest, whole, described.target, all_schemas=all_schemas)
+        rows = ours(manifest, whole, described.target, all_schemas=all_schemas)
         publishes = lake.ledger.publishes()
         undone = {
             (one.run_id, *entry.identifier)

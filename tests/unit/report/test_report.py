@@ -15,7 +15,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
-from sparkwap.report.answers import Facts, answers, as_they_stand, ours, with_disabled
+from sparkwap.report.answers import Facts, answers, as_built, as_they_stand, ours
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS, RAW, HELPER = "model.shop.orders", "seed.shop.raw", "model.shop.helper"
@@ -130,7 +130,7 @@ def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
         ],
     }
     tables["tests"] = [row("tests", 1, run_id=one["run_id"]) for one in tables["runs"]]
-    found = ours(MANIFEST, tables)
+    found = ours(MANIFEST, tables, "prod")
     for rows in found.values():
         assert {one["run_id"] for one in rows} == {"mine"}
     assert len(found["nodes"]) == 2
@@ -156,15 +156,36 @@ def test_what_a_variable_has_switched_off_is_told_as_its_last_run_has_left_it() 
             row("tests", 1, run_id="mine", test_id="test.shop.off", audited={"model.shop.off": "7"})
         ],
     }
-    found = with_disabled({**MANIFEST, "disabled": off}, tables, "prod")["nodes"]
+    found = as_built({**MANIFEST, "disabled": off}, tables, "prod")["nodes"]
     assert found.keys() - MANIFEST["nodes"].keys() == {"model.shop.off", "test.shop.off"}
     assert (found["model.shop.off"]["schema"], found["model.shop.off"]["tags"]) == (
         "sensors",
         ["x"],
     )
     assert found["test.shop.off"]["depends_on"] == {"nodes": ["model.shop.off"]}
-    given = with_disabled({**MANIFEST, "disabled": off}, tables, None)["nodes"]
+    given = as_built({**MANIFEST, "disabled": off}, tables, "dev")["nodes"]
     assert given["model.shop.off"]["schema"] == "ann"
+
+
+def test_with_all_schemas_what_was_parsed_last_does_not_decide_what_is_shown() -> None:
+    """The manifest is that of another variable, with another schema, where nothing was built."""
+    runs = [
+        row("runs", days, run_id=f"r{days}", project="shop", target=target)
+        for days, target in ((3, "prod"), (2, "prod"), (1, "dev"))
+    ]
+    nodes = [
+        row("nodes", days, run_id=f"r{days}", node_id=ORDERS, schema=schema)
+        for days, schema in ((3, "sensors"), (2, "airports"), (1, "ann"))
+    ]
+    tables = {"runs": runs, "nodes": nodes, "tests": []}
+    told = as_built(MANIFEST, tables, "prod", all_schemas=True)
+    assert told["nodes"][ORDERS]["schema"] == "airports"
+    assert told["nodes"][RAW] == MANIFEST["nodes"][RAW]
+    found = ours(told, tables, "prod", all_schemas=True)
+    assert [one["schema"] for one in found["nodes"]] == ["sensors", "airports"]
+    # Another developer may have a target of that name, and a schema of their own.
+    assert as_built(MANIFEST, tables, "prod")["nodes"] == MANIFEST["nodes"]
+    assert ours(MANIFEST, tables, "prod")["nodes"] == []
 
 
 def test_what_was_rolled_back_is_held() -> None:
