@@ -6,6 +6,7 @@ part and its `dbt retry`: `main` that moved, rows or not, a branch that was disc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date
 from typing import Any
@@ -92,3 +93,27 @@ def test_a_retry_publishes_no_less_than_all_batches(
         (YEAR - 1, 2),
         (YEAR, 2),
     }
+
+
+COMMAND = re.compile(r"build --select \S+ --event-time-start \S+ --event-time-end \S+")
+
+
+def test_batches_that_main_lacks_are_told_with_the_command_that_builds_them(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    def years() -> set[int]:
+        return set(reader.table(project.schema, "batched").values("y"))
+
+    project = make_project("gap", {"models/batched.sql": MODEL})
+    ends = (f"--event-time-start={YEAR - 3}-01-01", f"--event-time-end={YEAR - 2}-01-01")
+    project.dbt("build", *ends).succeeded()
+    assert years() == {YEAR - 3}
+    # The lookback goes one batch back from now, and nothing that fails or is held tells of the gap.
+    later = project.dbt("build").succeeded()
+    assert years() == {YEAR - 3, YEAR - 1, YEAR}
+    assert f"from {YEAR - 2}-01-01T00:00:00 to {YEAR - 1}-01-01T00:00:00" in later.text
+    told = COMMAND.search(later.text)
+    assert told is not None, later.text
+    filled = project.dbt(*told[0].split()).succeeded()
+    assert years() == {YEAR - 3, YEAR - 2, YEAR - 1, YEAR}
+    assert "main lacks" not in filled.text + project.dbt("build").succeeded().text

@@ -160,7 +160,9 @@ SECOND = {
     ("first", "second"),
     [
         ("seed run snapshot test", "build"),
-        ("build", "seed run test:orders,customers snapshot test"),
+        pytest.param(
+            "build", "seed run test:orders,customers snapshot test", marks=pytest.mark.smoke
+        ),
         ("seed run:+stg_customers,+stg_orders snapshot run:marts test", "seed build"),
     ],
 )

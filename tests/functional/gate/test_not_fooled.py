@@ -71,6 +71,15 @@ class TestTestsThatDoNotRun:
         assert "did not run" in done.reason("customers")
         assert shop.new() == set()
 
+    def test_by_a_failure_elsewhere_with_fail_fast(self, shop: Any) -> None:
+        bad = {"models/customers.sql": NULL, "models/properties.yml": customers_test()}
+        shop.project.write(bad)
+        done = shop.dbt("build", "--select", "orders+", "--fail-fast", wap_publish="lineage")
+        assert done.failed().verdict("customers") == "rejected"
+        published = {name for name, (outcome, _) in done.verdicts.items() if outcome == "published"}
+        assert {f"{shop.project.schema}.{name}" for name in shop.new()} == published
+        assert f"{shop.project.schema}.customers" not in published
+
     @pytest.mark.smoke
     def test_by_being_disabled(self, shop: Any) -> None:
         enabled = "{{ not var('hasty', false) }}"
