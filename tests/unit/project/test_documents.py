@@ -123,7 +123,7 @@ def test_a_target_of_make_is_one(command: Command) -> None:
 
 def test_what_make_calls_is_taken() -> None:
     recipes = re.findall(r"^\t@sparkwap (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert "report --python .venv-elementary/bin/python" in recipes
+    assert "report --all-schemas --python .venv-elementary/bin/python" in recipes
     for recipe in recipes:
         cli._parser().parse_args(recipe.split())
 
