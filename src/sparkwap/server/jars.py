@@ -211,7 +211,10 @@ def _wait(resolver: subprocess.Popen[bytes], ivy: Path, total: int, progress: Pr
         if now - last >= 3:
             last = now
             done = sum(_size(file) for file in (ivy / "cache").rglob("*.jar*"))
-            progress(f"fetching jars: {_megabytes(done)} of {_megabytes(total)} MB")
+            if done < total:
+                progress(f"fetching jars: {_megabytes(done)} of {_megabytes(total)} MB")
+            else:
+                progress("the jars have arrived; Spark's resolver checks and copies them")
         if now - started > FETCH_TIMEOUT_SECONDS:
             raise JarError(
                 f"The jars did not arrive within {FETCH_TIMEOUT_SECONDS // 60} minutes. The "
