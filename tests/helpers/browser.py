@@ -22,7 +22,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _UNSEEN = frozenset({"script", "style", "head", "noscript"})
 # Of the page's own clock, which goes on as fast as it can.
 _PATIENCE_MS = 15_000
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 600.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",  # root, as CI is, cannot have one

@@ -189,7 +189,7 @@ def killing_the_server_once_a_branch_is_written(reader: Reader, name: str) -> It
     thread = threading.Thread(target=_kill, args=(reader, name), daemon=True)
     thread.start()
     yield
-    thread.join(timeout=60)
+    thread.join(timeout=600)
 
 
 def _kill(reader: Reader, name: str) -> None:
@@ -201,7 +201,7 @@ def _kill(reader: Reader, name: str) -> None:
 
 
 def _wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 600
     while not done():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.1)

@@ -64,7 +64,7 @@ def refs(reader: Reader, project: Project, name: str) -> set[str]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert condition()

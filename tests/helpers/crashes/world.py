@@ -35,7 +35,7 @@ Rows = Mapping[str, list[tuple[Any, ...]]]
 """The rows of the tables of the REST server's database."""
 
 # A second on a machine that has time; a busy one has had it wait for more than one minute.
-_PATIENCE_SECONDS = 240
+_PATIENCE_SECONDS = 600
 _TABLES = ("iceberg_tables", "iceberg_namespace_properties")
 
 
