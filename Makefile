@@ -1,7 +1,7 @@
 # Each target is one line that calls a command or a script; people can run those themselves.
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Without compiled modules, which images set it to save space, a dbt command starts twice as slowly.
+# Without compiled modules, which images set it to save space, a dbt command compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 

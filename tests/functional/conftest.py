@@ -24,7 +24,7 @@ from sparkwap import server
 ROOT = Path(__file__).parents[2]
 MEMORY = "1g"
 
-# Spark compiles Java for each new query, a third of the server's time where tables have ten rows.
+# Spark compiles Java for each new query, which takes longer than to interpret it for ten rows.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

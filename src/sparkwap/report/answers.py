@@ -116,8 +116,8 @@ def as_built(
 ) -> dict[str, Any]:
     """The manifest with what is switched off in it as the last run has left it.
 
-    A variable may switch a model off in one call and on in another. What dbt has parsed last does
-    not decide which history is shown.
+    A variable may switch a model off in one call and on in another, and give it another schema
+    there.
 
     Args:
         manifest: dbt's ``manifest.json``.

@@ -67,8 +67,9 @@ def report(parsed: argparse.Namespace) -> int:
     call = call_of(parsed)
     python = find_python(parsed.python)
     target = call.project_dir / call.target_path
-    found = collect(call, target, days=parsed.days, samples=parsed.samples,
-                    all_schemas=parsed.all_schemas)  # fmt: skip
+    found = collect(
+        call, target, days=parsed.days, samples=parsed.samples, all_schemas=parsed.all_schemas
+    )
     page = (parsed.output or target / "report").resolve() / PAGE
     last = max(found.runs, key=lambda run: run["started_at"], default={})
     write(found, page, env=call.target or last.get("target") or "default", python=python)
