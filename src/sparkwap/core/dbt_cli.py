@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,14 +94,22 @@ class DbtCall:
     def manifest(self, again: str = "sparkwap build") -> Mapping[str, Any]:
         """Parse the project; ``again`` is the command that goes on when it cannot be parsed.
 
+        In this process: importing dbt takes seconds, and `lake` needs it, too.
+
         Raises:
-            SparkwapError: dbt cannot parse it; its own message is on the terminal.
+            SparkwapError: dbt cannot parse it.
         """
-        code = self.run("--quiet", "parse")
-        if code:
+        from dbt.cli.main import dbtRunner
+
+        with _environment(self.environment):
+            parsed = dbtRunner().invoke(self.arguments("--quiet", "parse"))
+        if isinstance(parsed.exception, KeyboardInterrupt):
+            raise parsed.exception
+        if not parsed.success:
+            why = f": {redact(str(parsed.exception)).strip()}" if parsed.exception else ""
             raise SparkwapError(
-                f"dbt cannot parse the project (code {code}, its message is above). Nothing was "
-                f"read or built. Correct the project, then: {again}"
+                f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
+                f"project, then: {again}"
             )
         path = self.project_dir / self.target_path / "manifest.json"
         found: Mapping[str, Any] = json.loads(path.read_text())
@@ -149,6 +157,18 @@ class DbtCall:
         credentials = profile.credentials
         settings = credentials.catalog_settings(str(self.project_dir))
         return LakePlace(credentials.catalog_name, dict(settings), profile.target_name)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """More environment variables, for a while."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _patiently(command: Sequence[str], environment: Mapping[str, str]) -> int:

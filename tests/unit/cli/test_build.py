@@ -338,10 +338,13 @@ def test_dbt_gets_the_project_and_the_variables(
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_a_project_that_dbt_cannot_parse_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DbtCall, "run", lambda *_, **__: 2)
-    with pytest.raises(SparkwapError, match=r"cannot parse the project \(code 2"):
-        dbt_cli.parse_call([]).manifest()
+def test_a_project_that_dbt_cannot_parse_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dbt_project.yml").write_text("name: [")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SparkwapError, match=r"(?s)cannot parse the project: .*dbt_project.yml"):
+        dbt_cli.parse_call(["--profiles-dir", str(tmp_path)]).manifest()
 
 
 def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
