@@ -18,6 +18,7 @@ from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import Fate
 from sparkwap.gate import connect_guard, guard
 from sparkwap.gate.settings import table_names
+from sparkwap.gate.statement_effects import dropped_objects, written_tables
 
 
 class AtWork(threading.local):
@@ -146,7 +147,7 @@ class Statements:
 
     def watch(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
-        tables = guard.written_tables(sql)
+        tables = written_tables(sql)
         if not tables:
             return lambda: "no table"
         run = self._runs.active
@@ -170,7 +171,7 @@ class Statements:
         if run is None:
             return
         if "drop" in sql.lower():
-            for name in guard.dropped(sql):
+            for name in dropped_objects(sql):
                 identifier = guard.identifier_of(name, self._command.credentials.catalog_name)
                 if identifier is not None:
                     run.candidates.dropped(identifier)
