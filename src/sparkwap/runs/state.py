@@ -18,7 +18,7 @@ from sparkwap.catalog import lease
 from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import is_run_branch, short_run_id
-from sparkwap.gate.verdicts import PARTIAL
+from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:

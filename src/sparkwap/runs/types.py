@@ -13,8 +13,9 @@ from sparkwap.audits.metrics import Measured
 from sparkwap.catalog import Difference, Identifier, LedgerRows
 from sparkwap.core import names, steps
 from sparkwap.core.steps import reached
+from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import BuiltNode, Decision, nearest_upstream
+from sparkwap.gate.verdicts import Decision, nearest_upstream
 from sparkwap.runs import rebase
 from sparkwap.runs.batches import Range
 from sparkwap.runs.time_travel import Replay

@@ -125,7 +125,7 @@ class RunHooks:
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
         lines = summary.lines(
-            closing, **about, remarks=remarks, width=width(), next_steps=tells_next()
+            closing, **about, remarks=remarks, width=width(), with_next=tells_next()
         )
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
