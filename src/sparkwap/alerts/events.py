@@ -44,7 +44,7 @@ class Closing(Protocol):
 
 
 class Publish(Protocol):
-    """A publish, as `sparkwap.ledger.ledger.LedgerPublish` tells it."""
+    """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
 
     @property
     def publish_id(self) -> str: ...

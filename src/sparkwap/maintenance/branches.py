@@ -31,7 +31,7 @@ from sparkwap.core.names import (
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
 if TYPE_CHECKING:
-    from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+    from sparkwap.ledger.records import KeptManifest, LedgerPublish
     from sparkwap.publish.lake import Lake
 
 Alive = Callable[[Lease, float], bool]

@@ -12,7 +12,7 @@ from typing import Any
 from sparkwap.core import names
 from sparkwap.gate.facts import LEFTOVER, MOVED, AuditTest, BuiltNode, TestResult, TestRule
 from sparkwap.gate.settings import GateSettings
-from sparkwap.ledger.ledger import LOADED, BranchHistory, token_of
+from sparkwap.ledger.records import LOADED, BranchHistory, token_of
 from sparkwap.runs import batches as batching
 from sparkwap.runs.batches import Range
 from sparkwap.runs.candidates import VIEW, Candidates, target_of

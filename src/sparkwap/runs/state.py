@@ -23,7 +23,8 @@ from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:
     from sparkwap.gate.settings import PublishMode
-    from sparkwap.ledger.ledger import Ledger, LedgerPublish
+    from sparkwap.ledger.ledger import Ledger
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
 
 FILE_NAME = "sparkwap_run.json"

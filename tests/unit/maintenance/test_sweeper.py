@@ -26,7 +26,7 @@ from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+from sparkwap.ledger.records import KeptManifest, LedgerPublish
 from sparkwap.maintenance import branches, orphans
 from sparkwap.maintenance.decision import decide
 from sparkwap.maintenance.sweeper import Report, Sweeper, end_of_run, lines

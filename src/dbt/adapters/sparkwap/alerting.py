@@ -17,7 +17,7 @@ from sparkwap.gate.next_steps import next_steps
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-    from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.runs.run import Run
     from sparkwap.runs.types import Closing
 
