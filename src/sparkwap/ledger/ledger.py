@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg import expressions
 from pyiceberg.table import Table
 
-from sparkwap.catalog import journal
+from sparkwap.catalog import publish_journal
 from sparkwap.catalog.model import Identifier, LedgerRows
 from sparkwap.catalog.store import Staged
 from sparkwap.ledger.manifests import Packed
@@ -48,7 +48,7 @@ class Ledger(LedgerTables):
     def open_journals(self) -> list[dict[str, Any]]:
         """Return the journal rows of publishes and rollbacks that have not ended."""
         rows = self.rows("journal")
-        ended = {_journal_key(row) for row in rows if journal.is_closed({row["state"]})}
+        ended = {_journal_key(row) for row in rows if publish_journal.is_closed({row["state"]})}
         found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
         return sorted(found, key=lambda row: time_of(row["intended_at"]))
 
@@ -74,11 +74,13 @@ class Ledger(LedgerTables):
             rows = table.scan(_of_journal(row), selected_fields=_JOURNAL_KEY_AND_STATE).to_arrow()
             found = [one for one in rows.to_pylist() if _journal_key(one) == _journal_key(row)]
             states[:] = [one["state"] for one in found]
-            return journal.may_follow(states, row["state"])
+            return publish_journal.may_follow(states, row["state"])
 
         change = replace(append_change(LedgerRows("journal", [row])), only_if=may)
         self.lake.store.commit(lambda: self.stage_changes([change]), "ledger")
-        return [*states, row["state"]] if journal.may_follow(states, row["state"]) else states
+        return (
+            [*states, row["state"]] if publish_journal.may_follow(states, row["state"]) else states
+        )
 
     def branch_history(self, branch: str) -> BranchHistory:
         """Return the latest rows of an audit branch since it was last discarded."""

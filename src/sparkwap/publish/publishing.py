@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
     Identifier,
     Item,
@@ -103,7 +103,7 @@ class Publishing:
             PublishTorn: A sequential publish was undone as far as others have left it to us.
             PublishUnverified: It was committed, and is not what the catalog holds now.
             CommitUnknown: The database did not say whether it has committed.
-            CatalogError: Other writers were faster each time, or the database failed; nothing has
+            CatalogError: Other writers were faster, or the database failed; nothing has
                 changed.
         """
         _require_own([item.identifier for item in items])
@@ -112,7 +112,7 @@ class Publishing:
         self._at.prepare_ledger(appends, bool(items))
         appends = [with_publish_id(append, publish_id) for append in appends]
         if not self._store.backend.atomic:
-            journal = jn.Journal(
+            journal = jn.PublishJournal(
                 publish_id,
                 run_id,
                 branch,
@@ -190,7 +190,7 @@ class Publishing:
             RollbackRefused: Something moved on since the publish, and it is not forced, or what
                 was before is there no more; nothing has changed.
             RollbackTorn: The same of a sequential publish, after others were moved back.
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
@@ -198,7 +198,7 @@ class Publishing:
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
         if not self._store.backend.atomic:
             action: jn.Action = "forced rollback" if force else "rollback"
-            journal = jn.Journal(
+            journal = jn.PublishJournal(
                 publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
             )
             return self._series.roll_back(journal, entries, appends)
@@ -237,7 +237,7 @@ class Publishing:
         Raises:
             RollbackRefused: Tables moved on, candidates have expired, or the branch is in use
                 again; nothing has changed.
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
         if beside and not self._store.backend.takes_files:
@@ -282,7 +282,7 @@ class Publishing:
             What was found and what became of it, a line each.
 
         Raises:
-            CatalogError: Other writers were faster each time; the next command tries again.
+            CatalogError: Other writers changed it at each attempt; the next command tries again.
         """
         if self._store.backend.atomic:
             return []

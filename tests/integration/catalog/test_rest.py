@@ -363,8 +363,8 @@ def test_force_that_dies_is_completed_by_the_next_command(
     assert _seen(rest) != OLD
     told = rest.lake.publishing.recover()
     assert told == [
-        "Completed the forced rollback of run 1a2b3c4d, which had not come to its end: all its "
-        "tables are back."
+        "Completed the forced rollback of run 1a2b3c4d, which had not ended: all its tables are "
+        "rolled back."
     ]
     assert _seen(rest) == OLD
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
