@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.catalog.sql_backend import Fate, Pointer, PointerUpdate
+    from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate
     from sparkwap.core.steps import Part
 
 Load = Callable[[str], Document]

@@ -17,8 +17,9 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.model import CommitUnknown, Identifier
-from sparkwap.catalog.sql_backend import Conflict, Fate, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.refusals import CommitUnknown
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import retrying, rule_of
 from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached

@@ -25,7 +25,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import LedgerRows, merge_rows
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA

@@ -18,7 +18,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import (

@@ -19,7 +19,7 @@ from sparkwap.catalog.model import (
     OpenTable,
     TableState,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, side_objects
+from sparkwap.catalog.pointers import Pointer, PointerUpdate, side_objects
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.names import split_side_schema

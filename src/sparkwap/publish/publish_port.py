@@ -22,7 +22,7 @@ from sparkwap.catalog.model import (
     SideItem,
 )
 from sparkwap.catalog.planning import Differs, Plan
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
 from sparkwap.core.steps import (
     SERIES_CHANGED,

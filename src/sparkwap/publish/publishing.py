@@ -16,15 +16,13 @@ from sparkwap.catalog.model import (
     LedgerRows,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
-    PublishUnverified,
     Read,
     RollbackReceipt,
-    RollbackRefused,
     SideItem,
     UndonePublish,
 )
 from sparkwap.catalog.planning import Differs
+from sparkwap.catalog.refusals import PublishRefused, PublishUnverified, RollbackRefused
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import CatalogError

@@ -32,7 +32,7 @@ from sparkwap.catalog.planning import (
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, side_schema
 

@@ -16,7 +16,7 @@ from sparkwap.catalog.model import (
     PublishedEntry,
 )
 from sparkwap.catalog.planning import Differs, Plan
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.steps import (
     SERIES_CHANGED,
     SERIES_FREED,

@@ -12,12 +12,9 @@ from sparkwap.catalog.model import (
     Mismatch,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
-    PublishTorn,
     RollbackReceipt,
-    RollbackRefused,
-    RollbackTorn,
 )
+from sparkwap.catalog.refusals import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.core import names
 
 if TYPE_CHECKING:

@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.model import (
-    Identifier,
-    Item,
-    Mismatch,
-    PublishedEntry,
-    PublishRefused,
-    SideItem,
-)
+from sparkwap.catalog.model import Identifier, Item, Mismatch, PublishedEntry, SideItem
 from sparkwap.catalog.planning import Load, Plan
+from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.refusals import PublishRefused
 from sparkwap.catalog.rest_backend import RestBackend
-from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import wait_seconds
 from sparkwap.core.steps import (

@@ -9,20 +9,18 @@ from typing import Any
 
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
-    CommitUnknown,
     Identifier,
     Item,
     LedgerRows,
     Mismatch,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
     Read,
     RollbackReceipt,
-    RollbackRefused,
     UndonePublish,
 )
-from sparkwap.catalog.sql_backend import PointerUpdate
+from sparkwap.catalog.pointers import PointerUpdate
+from sparkwap.catalog.refusals import CommitUnknown, PublishRefused, RollbackRefused
 from sparkwap.catalog.store import Staged
 from sparkwap.core import steps
 from sparkwap.core.errors import CatalogError

@@ -23,7 +23,7 @@ from sparkwap.catalog.model import (
     merge_rows,
 )
 from sparkwap.catalog.planning import Differs, Plan
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded, split_side_schema

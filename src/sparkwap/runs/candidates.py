@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, Kind, TableState
-from sparkwap.catalog.sql_backend import require_side_schema
+from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import names, steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate import net
 from sparkwap.runs.watching import Watch

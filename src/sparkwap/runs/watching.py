@@ -15,7 +15,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_abort_tag

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core import steps
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired

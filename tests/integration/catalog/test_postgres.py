@@ -15,7 +15,7 @@ from helpers.postgres import running_postgres
 
 from sparkwap.catalog import LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core import steps
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits

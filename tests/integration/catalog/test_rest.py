@@ -16,8 +16,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
+from sparkwap.catalog.pointers import Unanswered
 from sparkwap.catalog.rest_backend import MULTI_TABLE
-from sparkwap.catalog.sql_backend import Unanswered
 from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance import expiry
 

@@ -23,7 +23,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.records import KeptManifest, LedgerPublish

@@ -22,7 +22,8 @@ from sparkwap.catalog import (
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import Files
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
@@ -471,7 +472,7 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    from sparkwap.catalog.sql_backend import Conflict
+    from sparkwap.catalog.pointers import Conflict
 
     def apply(*_args: Any, **_options: Any) -> None:
         raise Conflict(None, "the database is busy")

@@ -17,8 +17,9 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.rest_backend import RestBackend
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches

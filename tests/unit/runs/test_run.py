@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import CommitUnknown, Identifier
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
