@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparkwap.catalog.leases import Guard
     from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate
-    from sparkwap.core.steps import Part
+    from sparkwap.core.checkpoints import Part
 
 Load = Callable[[str], Document]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from requests import Response
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.core.steps import Part
+    from sparkwap.core.checkpoints import Part
 
 MULTI_TABLE = "wap.multi-table-commit"
 """Catalog property: ``false`` to leave a server's multi-table commit alone."""

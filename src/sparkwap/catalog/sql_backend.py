@@ -27,9 +27,9 @@ from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, require_side_schema
 from sparkwap.catalog.sql_database import NAMESPACES, TABLES, SqlDatabase, pairs
+from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, Part, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import rule_of
-from sparkwap.core.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -127,7 +127,7 @@ class SqlBackend(SqlDatabase):
             if present:
                 require_side_schema(schema, branch, present.get(_SIDE_OF))
                 return
-            reached(SCHEMA_CREATING, schema=schema, branch=branch)
+            checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
             # Another process may create it at the same time; then look again. The mark comes with
             # the schema or not at all: without it no discard would find the schema.
             try:
@@ -144,7 +144,7 @@ class SqlBackend(SqlDatabase):
                     "Check the catalog's database (space, rights, connection), then run the same "
                     "command again."
                 ) from error
-            reached(SCHEMA_CREATED, schema=schema, branch=branch)
+            checkpoint(SCHEMA_CREATED, schema=schema, branch=branch)
 
     def apply(
         self,

@@ -20,9 +20,9 @@ from sparkwap.catalog.files import Files
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.refusals import CommitUnknown
+from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import retrying, rule_of
-from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -200,7 +200,7 @@ class Store:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
             operation: What the commit is for, which names its steps.
             tries: How often at most.
-            facts: What its steps are about; see `sparkwap.core.steps.reached`.
+            facts: What its steps are about; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:
             CatalogError: Another writer was faster each time, or the database failed; nothing has
@@ -210,7 +210,7 @@ class Store:
         steps = COMMIT_STEPS[operation]
 
         def at(part: Part) -> None:
-            reached(steps[part], **facts)
+            checkpoint(steps[part], **facts)
 
         def once() -> R:
             at("begins")

@@ -27,10 +27,10 @@ from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import LedgerRows, merge_rows
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
+from sparkwap.core.checkpoints import LEDGER_CREATED, LEDGER_CREATING, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import retrying, rule_of
-from sparkwap.core.steps import LEDGER_CREATED, LEDGER_CREATING, reached
 from sparkwap.ledger.schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -228,14 +228,14 @@ class LedgerTables:
         catalog, schema = self.lake.catalog, SCHEMAS[name]
         if new:
             self.lake.ensure_schema(LEDGER_SCHEMA)
-            reached(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
+            checkpoint(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
             table = catalog.create_table_if_not_exists(
                 (LEDGER_SCHEMA, name),
                 schema,
                 location=f"{self.lake.warehouse}/{LEDGER_SCHEMA}/{name}",
                 properties=dict(_TABLE_PROPERTIES),
             )
-            reached(LEDGER_CREATED, table=f"{LEDGER_SCHEMA}.{name}")
+            checkpoint(LEDGER_CREATED, table=f"{LEDGER_SCHEMA}.{name}")
         else:
             table = catalog.load_table((LEDGER_SCHEMA, name))
         present = {field.name for field in table.schema().fields}

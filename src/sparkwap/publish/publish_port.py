@@ -24,7 +24,7 @@ from sparkwap.catalog.model import (
 from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
-from sparkwap.core.steps import (
+from sparkwap.core.checkpoints import (
     SERIES_CHANGED,
     SERIES_FREED,
     SERIES_MOVED,

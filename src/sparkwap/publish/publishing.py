@@ -25,8 +25,8 @@ from sparkwap.catalog.planning import Differs
 from sparkwap.catalog.refusals import PublishRefused, PublishUnverified, RollbackRefused
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
+from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.steps import PUBLISH_VERIFIED, reached
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import Candidate, Reopener, StandsBefore, Undoer
 from sparkwap.publish.staging import (
@@ -150,7 +150,7 @@ class Publishing:
             stage, "publish", PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
         )
         self._look_again(receipt)
-        reached(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
+        checkpoint(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
         self._at.purge("publish", folders, schemas, run_id=run_id, branch=branch)
         return receipt
 

@@ -16,12 +16,12 @@ from sparkwap.catalog.planning import Load, Plan
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.refusals import PublishRefused
 from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.core.checkpoints import (
+    Checkpoint,
+    checkpoint,
+)
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import wait_seconds
-from sparkwap.core.steps import (
-    Step,
-    reached,
-)
 from sparkwap.publish.sequential_journal import about
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def side_identifier(move: jn.Move) -> Identifier:
     return item.side_schema, item.identifier[1]
 
 
-def reached_table(step: Step, journal: jn.PublishJournal, identifier: Identifier) -> None:
-    reached(step, table=".".join(identifier), **about(journal))
+def reached_table(step: Checkpoint, journal: jn.PublishJournal, identifier: Identifier) -> None:
+    checkpoint(step, table=".".join(identifier), **about(journal))
 
 
 def names_of(items: Sequence[Item]) -> set[Identifier]:

@@ -22,9 +22,9 @@ from sparkwap.catalog.model import (
 from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.refusals import CommitUnknown, PublishRefused, RollbackRefused
 from sparkwap.catalog.store import Staged
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
+from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.steps import PUBLISH_VERIFIED, reached
 from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.publish_port import PublishPort
@@ -100,9 +100,9 @@ class SequentialPublish:
         # The results of the audits go with the journal, as a later command does not have them.
         intended = LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
         about, ledger = sequential_journal.about(journal), self._at.ledger()
-        reached(steps.JOURNAL_WRITING, **about)
+        checkpoint(checkpoints.JOURNAL_WRITING, **about)
         ledger.append([*(one for one in appends if one.table != "runs"), intended])
-        reached(steps.JOURNAL_WRITTEN, **about)
+        checkpoint(checkpoints.JOURNAL_WRITTEN, **about)
         port = PublishPort(self._store, journal, schemas)
         outcome, reasons = self._carry(journal, port)
         if outcome.state != "completed":
@@ -110,7 +110,7 @@ class SequentialPublish:
         sequential_journal.require_completed(journal, outcome, reasons)
         runs = [with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
-        reached(PUBLISH_VERIFIED, **about)
+        checkpoint(PUBLISH_VERIFIED, **about)
         return sequential_journal.receipt_of(journal, entries, differ)
 
     def roll_back(
@@ -127,11 +127,11 @@ class SequentialPublish:
         if wrong:
             raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
-        reached(steps.JOURNAL_WRITING, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_WRITING, **sequential_journal.about(journal))
         self._at.ledger().append(
             LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
         )
-        reached(steps.JOURNAL_WRITTEN, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_WRITTEN, **sequential_journal.about(journal))
         port = RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
@@ -163,7 +163,7 @@ class SequentialPublish:
             if wanted is None:
                 return jn.decided(self._at.ledger().journal_states(row))
             found = jn.decided(self._at.ledger().settle(row))
-            reached(steps.JOURNAL_DECIDED, **sequential_journal.about(journal))
+            checkpoint(checkpoints.JOURNAL_DECIDED, **sequential_journal.about(journal))
             return found
 
         return decide
@@ -181,7 +181,7 @@ class SequentialPublish:
         folders = self._at.own_folders(side_views(left, schemas))
         swaps = [PointerUpdate(row, None) for row in left]
         about = sequential_journal.about(journal)
-        reached(steps.JOURNAL_MOVED, **about)
+        checkpoint(checkpoints.JOURNAL_MOVED, **about)
         self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = publish_rows(
             "publish",
@@ -193,10 +193,10 @@ class SequentialPublish:
             journal.manifest_hash,
         )
         known = any(p.publish_id == journal.publish_id for p in self._at.ledger().publishes())
-        reached(steps.JOURNAL_CLOSING, **about)
+        checkpoint(checkpoints.JOURNAL_CLOSING, **about)
         self._at.ledger().append([] if known else [*rows, *runs])
         self._at.ledger().settle(done)
-        reached(steps.JOURNAL_CLOSED, **about)
+        checkpoint(checkpoints.JOURNAL_CLOSED, **about)
         self._at.purge("leftovers", folders, schemas, **about)
         return entries
 
@@ -221,17 +221,17 @@ class SequentialPublish:
             journal.at,
             {},
         )
-        reached(steps.JOURNAL_CLOSING, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         self._at.ledger().append([*appends, *rows])
         self._at.ledger().settle(sequential_journal.row_of(journal, outcome.state))
-        reached(steps.JOURNAL_CLOSED, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_CLOSED, **sequential_journal.about(journal))
 
     def _give_up(self, journal: jn.PublishJournal, outcome: jn.JournalOutcome) -> None:
         """Record that a publish was undone, in its journal and for its nodes."""
         closed = sequential_journal.row_of(journal, outcome.state)
         if jn.is_closed(self._at.ledger().journal_states(closed)):
             return
-        reached(steps.JOURNAL_GIVING_UP, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_GIVING_UP, **sequential_journal.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
         nodes = [
@@ -241,4 +241,4 @@ class SequentialPublish:
         ]
         self._at.ledger().append([LedgerRows("nodes", nodes)] if nodes else [])
         self._at.ledger().settle(closed)
-        reached(steps.JOURNAL_GIVEN_UP, **sequential_journal.about(journal))
+        checkpoint(checkpoints.JOURNAL_GIVEN_UP, **sequential_journal.about(journal))

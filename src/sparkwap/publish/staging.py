@@ -25,9 +25,9 @@ from sparkwap.catalog.model import (
 from sparkwap.catalog.planning import Differs, Plan
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged, Store
+from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded, split_side_schema
-from sparkwap.core.steps import COMMIT_STEPS, Operation, reached
 
 if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
@@ -203,7 +203,7 @@ class Staging:
         """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
         if not folders:
             return
-        reached(COMMIT_STEPS[operation]["purging"], **facts)
+        checkpoint(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse()
         try:
             used = [plain_location(row.location) for row in self.store.backend.all()]
@@ -218,7 +218,7 @@ class Staging:
                 self.store.files.delete_tree(folder)
         for schema in schemas:
             self.store.files.delete_empty(f"{warehouse}/{schema}")
-        reached(COMMIT_STEPS[operation]["purged"], **facts)
+        checkpoint(COMMIT_STEPS[operation]["purged"], **facts)
 
 
 def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:

@@ -22,9 +22,9 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
-from sparkwap.core import retry, steps
+from sparkwap.core import checkpoints, retry
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.redaction import redact
-from sparkwap.core.steps import reached
 from sparkwap.gate.session_changes import END_SESSION, session_changes, undo_statements
 
 if TYPE_CHECKING:
@@ -227,14 +227,14 @@ class PooledHandle(SparkConnectionWrapper):
 
     def _send(self, sql: str, bindings: list[Any] | None) -> None:
         try:
-            reached(steps.STATEMENT_SENDING, sql=sql)
+            checkpoint(checkpoints.STATEMENT_SENDING, sql=sql)
             if self._connect is not None:
                 self._cursor = ConnectCursor(self._connect)
                 self._cursor.execute(sql.strip().removesuffix(";"))
             else:
                 self._cursor = self._sql.cursor()
                 self._cursor.execute(sql, bindings)
-            reached(steps.STATEMENT_DONE, sql=sql)
+            checkpoint(checkpoints.STATEMENT_DONE, sql=sql)
         except _LOST_BY as error:
             self._broken = True
             raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error

@@ -13,7 +13,7 @@ from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from sparkwap.catalog import Identifier
 from sparkwap.catalog.metadata import WAP_ENABLED
-from sparkwap.core import names, sqllex, steps
+from sparkwap.core import checkpoints, names, sqllex
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import Fate
 from sparkwap.gate import connect_guard, guard
@@ -157,11 +157,11 @@ class Statements:
         with as_dbt_error():
             return run.candidates.watch(identifier)
 
-    def on_step(self, step: steps.Step, about: Mapping[str, Any]) -> None:
+    def on_step(self, step: checkpoints.Checkpoint, about: Mapping[str, Any]) -> None:
         """Keep what was sent, and that it was answered, for the look at ``main``."""
-        if step is steps.STATEMENT_SENDING:
+        if step is checkpoints.STATEMENT_SENDING:
             self._sent(about["sql"])
-        elif step is steps.STATEMENT_DONE:
+        elif step is checkpoints.STATEMENT_DONE:
             run = self._runs.active
             if run is not None and run.main is not None:
                 run.main.answered()
