@@ -71,7 +71,7 @@ def plain_location(location: str) -> str:
     return location.rstrip("/") if path is None else str(path)
 
 
-class Files:
+class WarehouseFiles:
     """The files of a lake; safe for use by several threads.
 
     Args:

@@ -13,7 +13,7 @@ Load = Callable[[str], md.Document]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """What is to be done for one table or view.
 
     Attributes:

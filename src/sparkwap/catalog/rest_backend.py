@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, view_updates
-from sparkwap.catalog.files import Files
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
     Conflict,
@@ -66,7 +66,7 @@ class RestBackend(RestClient):
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
         self.multi_table = wanted and _TRANSACTION in offered
         self._has_views = _VIEWS in offered
-        self._files = Files(self.properties)
+        self._files = WarehouseFiles(self.properties)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
 
     # Reading

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import Files
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.refusals import CommitUnknown
@@ -49,7 +49,7 @@ class Staged(Generic[R]):
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
         requires: What must stand under names that the transaction leaves alone.
-        obsolete: Files that nothing needs once it is committed.
+        obsolete: WarehouseFiles that nothing needs once it is committed.
         guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
     """
 
@@ -72,7 +72,7 @@ class Store:
 
     def __init__(self, backend: CatalogBackend) -> None:
         self.backend = backend
-        self.files = Files(backend.properties)
+        self.files = WarehouseFiles(backend.properties)
         self._unwritten: dict[str, md.Document] = {}
         self._what = "database" if backend.takes_files else "server"
         self._extent = (

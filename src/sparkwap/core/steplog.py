@@ -39,8 +39,8 @@ EVENTS: Mapping[str, str] = {
     "discard.committed": "discarded",
     "run.closed": "closed",
 }
-"""Checkpoint -> event. The event of a verdict is ``published``, ``held``, ``rejected`` or ``refused``
-besides, with the reason."""
+"""Checkpoint -> event. A verdict adds ``published``, ``held``, ``rejected`` or ``refused``, with
+the reason."""
 
 _FACTS = ("table", "node_id", "publish_id", "reason", "tables", "message")
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from sparkwap.gate.statement_reader import SETTING_KEY, StatementReader, Unreadable
+from sparkwap.gate.statement_reader import SETTING_KEY, StatementReader, UnreadableStatement
 
 END_SESSION = "end session"
 """What `session_changes` returns for a change that no statement can undo. It is not SQL."""
@@ -21,7 +21,7 @@ def session_changes(sql: str) -> str | None:
         verb = head.next()
         if verb in _UNDOS:
             return _UNDOS[verb](head)
-    except Unreadable:
+    except UnreadableStatement:
         return END_SESSION
     return None if verb in _STATELESS else END_SESSION
 

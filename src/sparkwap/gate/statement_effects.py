@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkwap.gate.session_settings import settable
-from sparkwap.gate.statement_reader import SETTING_KEY, Name, StatementReader, Unreadable
+from sparkwap.gate.statement_reader import SETTING_KEY, Name, StatementReader, UnreadableStatement
 
 StatementKind = Literal["read", "session", "change", "maintain", "unknown"]
 """What a statement is.
@@ -65,7 +65,7 @@ def classify(sql: str) -> Statement:
         if not sql.strip():
             return Statement("read")
         return _classified(head)
-    except Unreadable as problem:
+    except UnreadableStatement as problem:
         return Statement("unknown", why=f"{problem}, so the guard cannot tell what it does")
 
 
@@ -90,7 +90,7 @@ def name_of(text: str) -> Name:
         name = head.name()
         if head.peek() or len(name) < 2:
             raise ValueError(f"{text!r} is not a name with its schema")
-    except Unreadable as problem:
+    except UnreadableStatement as problem:
         raise ValueError(f"{text!r}: {problem}") from None
     return name
 

@@ -14,7 +14,7 @@ SETTING_KEY = re.compile(r"[\w.:-]+", re.ASCII)
 _ASSIGNMENT = re.compile(r"\s*(`(?:[^`]|``)*`|[^=;\s]*)\s*(=?)")
 
 
-class Unreadable(Exception):
+class UnreadableStatement(Exception):
     """The statement may mean something else to Spark than to the guard."""
 
 
@@ -110,7 +110,7 @@ class StatementReader:
                 self.next()
             self.take("as")
             if not self.take("("):
-                raise Unreadable("its common table expressions are not understood")
+                raise UnreadableStatement("its common table expressions are not understood")
             self._skip_brackets()
             if not self.take(","):
                 return
@@ -128,14 +128,14 @@ class StatementReader:
         while depth:
             token = self._token()
             if token is None:
-                raise Unreadable("a bracket has no end")
+                raise UnreadableStatement("a bracket has no end")
             self._at += 1
             depth += _BRACKETS.get(token.text, 0)
 
     def _part(self) -> Name:
         token = self._token()
         if token is None or not (token.is_name or token.text[0] == '"'):
-            raise Unreadable("a name is missing")
+            raise UnreadableStatement("a name is missing")
         self._at += 1
         if token.is_word("identifier") and self.take("("):
             return self._named_by_text()
@@ -146,11 +146,11 @@ class StatementReader:
         token = self._token()
         self._at += 1
         if token is None or token.kind != "string" or not self.take(")"):
-            raise Unreadable("Spark has to evaluate the name in `identifier(...)`")
+            raise UnreadableStatement("Spark has to evaluate the name in `identifier(...)`")
         inner = StatementReader(token.value)
         name = inner.name()
         if inner.peek():
-            raise Unreadable("the name in `identifier(...)` is not understood")
+            raise UnreadableStatement("the name in `identifier(...)` is not understood")
         return name
 
     def _token(self) -> sqllex.Token | None:
@@ -159,7 +159,7 @@ class StatementReader:
             if token is None:
                 return None
             if token.kind == "unclosed":
-                raise Unreadable("a quote or comment has no end")
+                raise UnreadableStatement("a quote or comment has no end")
             self._read.append(token)
         return self._read[self._at]
 

@@ -21,7 +21,7 @@ from sparkwap.catalog.model import (
     PublishedEntry,
     SideItem,
 )
-from sparkwap.catalog.planning import Differs, Plan
+from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
 from sparkwap.core.checkpoints import (
@@ -175,7 +175,7 @@ class PublishPort:
         published = views.publishable(self._store.load(side.location), None, self._schemas)
         return bool(here["representations"] == current_version(published)["representations"])
 
-    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> Plan:
+    def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> MovePlan:
         assert move.item is not None
         journal = self._journal
         publisher = Publisher(

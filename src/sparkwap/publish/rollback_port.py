@@ -15,7 +15,7 @@ from sparkwap.catalog.model import (
     Mismatch,
     PublishedEntry,
 )
-from sparkwap.catalog.planning import Differs, Plan
+from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.checkpoints import (
     SERIES_CHANGED,
@@ -133,7 +133,7 @@ class RollbackPort:
     def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
         return self._backend.find({entry.identifier})
 
-    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> Plan:
+    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
         return Undoer(self._store.load, rows, self._force).plan(entry)
 
     def _step(

@@ -12,7 +12,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch, PublishedEntry, SideItem
-from sparkwap.catalog.planning import Load, Plan
+from sparkwap.catalog.planning import Load, MovePlan
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.refusals import PublishRefused
 from sparkwap.catalog.rest_backend import RestBackend
@@ -37,7 +37,7 @@ def pause(attempt: int) -> None:
     time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
 
 
-def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[jn.Move, ...]:
+def moves_of(plans: Sequence[MovePlan], items: Sequence[Item], load: Load) -> tuple[jn.Move, ...]:
     """Return the moves of a publish, one for each plan."""
     return tuple(
         jn.Move(plan.entry, item, md.identity(load(_source(plan).location)))
@@ -45,7 +45,7 @@ def moves_of(plans: Sequence[Plan], items: Sequence[Item], load: Load) -> tuple[
     )
 
 
-def require_expressible(plans: Sequence[Plan]) -> None:
+def require_expressible(plans: Sequence[MovePlan]) -> None:
     """Refuse a publish if Iceberg's REST updates cannot express the change of a table.
 
     Raises:
@@ -56,7 +56,7 @@ def require_expressible(plans: Sequence[Plan]) -> None:
         raise PublishRefused(wrong)
 
 
-def inexpressible(plans: Sequence[Plan]) -> list[Mismatch]:
+def inexpressible(plans: Sequence[MovePlan]) -> list[Mismatch]:
     """Return the tables whose change Iceberg's REST updates cannot express."""
     return [
         not_expressible(plan.entry.identifier, swap.change.refusal)
@@ -138,14 +138,14 @@ def not_expressible(identifier: Identifier, reason: str) -> Mismatch:
     return Mismatch(identifier, "metadata", expected, reason, "main")
 
 
-def in_place_change(plan: Plan) -> tuple[Pointer, MetadataChange]:
+def in_place_change(plan: MovePlan) -> tuple[Pointer, MetadataChange]:
     """Return the row of a table whose metadata changes, and the change."""
     swap = plan.swaps[0]
     assert swap.before is not None and swap.change is not None
     return swap.before, swap.change
 
 
-def _source(plan: Plan) -> Pointer:
+def _source(plan: MovePlan) -> Pointer:
     """Return the row that becomes the live table: the table itself, or the side object."""
     entry = plan.entry
     own = [swap.before for swap in plan.swaps if swap.before and swap.after]

@@ -22,7 +22,7 @@ from sparkwap.catalog.model import (
     UndonePublish,
     merge_rows,
 )
-from sparkwap.catalog.planning import Differs, Plan
+from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, checkpoint
@@ -53,14 +53,14 @@ class Staging:
 
     def plan(
         self,
-        planner: Callable[[T], Plan],
+        planner: Callable[[T], MovePlan],
         things: Sequence[T],
         refusal: Callable[[Sequence[Mismatch]], Exception],
         more: Sequence[Mismatch] = (),
-    ) -> list[Plan]:
+    ) -> list[MovePlan]:
         """The plans of all; if any differs, a refusal that names every one that does, and more."""
 
-        def one(thing: T) -> Plan | Mismatch:
+        def one(thing: T) -> MovePlan | Mismatch:
             try:
                 return planner(thing)
             except Differs as differs:
@@ -70,7 +70,7 @@ class Staging:
         mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
-        return [plan for plan in planned if isinstance(plan, Plan)]
+        return [plan for plan in planned if isinstance(plan, MovePlan)]
 
     def moved(self, read: Collection[Read], rows: Mapping[Identifier, Pointer]) -> list[Mismatch]:
         """Those of what was read that are others now."""
@@ -114,7 +114,7 @@ class Staging:
     def staged(
         self,
         result: R,
-        plans: Sequence[Plan],
+        plans: Sequence[MovePlan],
         appends: Sequence[LedgerRows],
         drop_if_empty: Collection[str] = (),
     ) -> Staged[R]:
