@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.publish.lake import Lake
 

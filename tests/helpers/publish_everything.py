@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sparkwap.gate.verdicts import BuiltNode, Decision, Verdict
+from sparkwap.gate.facts import BuiltNode
+from sparkwap.gate.verdicts import Decision, Verdict
 from sparkwap.runs import closing
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sparkwap.alerts.model import Event, Message
 from sparkwap.gate.alert_settings import AlertSettings, Route
-from sparkwap.ledger.ledger import Told
+from sparkwap.ledger.records import DeliveredAlert
 
 _WORST_FIRST = ("error", "warning")
 
@@ -22,7 +22,11 @@ def takes(route: Route, event: Event, target: str) -> bool:
 
 
 def suppressed(
-    route: Route, event: Event, told: Collection[Told], suppress_hours: float, now: datetime
+    route: Route,
+    event: Event,
+    told: Collection[DeliveredAlert],
+    suppress_hours: float,
+    now: datetime,
 ) -> bool:
     """Whether the route was told of the same trouble within the interval."""
     since = now - timedelta(hours=suppress_hours)
@@ -35,7 +39,7 @@ def suppressed(
 def messages(
     events: Sequence[Event],
     settings: AlertSettings,
-    told: Collection[Told],
+    told: Collection[DeliveredAlert],
     *,
     target: str,
     now: datetime,

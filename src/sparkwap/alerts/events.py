@@ -13,7 +13,8 @@ from sparkwap.alerts.project import Project, trouble
 from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.gate.alert_settings import Kind
-from sparkwap.gate.verdicts import PUBLISHING_OFF, BuiltNode, Decision
+from sparkwap.gate.facts import BuiltNode
+from sparkwap.gate.verdicts import PUBLISHING_OFF, Decision
 from sparkwap.maintenance.decision import words
 
 UNCHANGED = "Readers of main see the state before this run."
@@ -43,7 +44,7 @@ class Closing(Protocol):
 
 
 class Publish(Protocol):
-    """A publish, as `sparkwap.ledger.ledger.LedgerPublish` tells it."""
+    """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
 
     @property
     def publish_id(self) -> str: ...
@@ -234,7 +235,7 @@ def of_branch(
     """
     there = set(standing)
     see = Command("see why", next_command.operation("wap_status", branch))
-    drop = Command("give it up", next_command.operation("wap_discard", branch))
+    drop = Command("discard it", next_command.operation("wap_discard", branch))
     found = []
     for row in rows:
         name, verdict = f"{row['schema']}.{row['name']}", row["verdict"]

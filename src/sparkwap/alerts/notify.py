@@ -44,7 +44,7 @@ def notify(
     if not events or not settings.routes:
         return []
     now = datetime.now(UTC)
-    told = ledger.told_since(now - timedelta(hours=settings.suppress_hours))
+    told = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
     due = messages(events, settings, told, target=target, now=now)
     if not due:
         return []

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.alerts.model import Sample
-from sparkwap.core.personal import CITING, WHOLE, Marks, meta_of
+from sparkwap.core.personal import CITING, WHOLE, PersonalMarks, meta_of
 
 _CELL = 80
 _NUMBER = re.compile(r"\d[\d,]*")
 
 
 @dataclass(frozen=True)
-class Project(Marks):
+class Project(PersonalMarks):
     """A project's owners and marks.
 
     Attributes:

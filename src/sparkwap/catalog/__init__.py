@@ -3,7 +3,6 @@
 from sparkwap.catalog.model import (
     BranchItem,
     ColumnState,
-    CommitUnknown,
     Difference,
     Discarded,
     How,
@@ -17,18 +16,21 @@ from sparkwap.catalog.model import (
     OpenTable,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
-    PublishTorn,
-    PublishUnverified,
     Read,
     RefState,
     RollbackReceipt,
-    RollbackRefused,
-    RollbackTorn,
     SideItem,
     SideObject,
     TableState,
     UndonePublish,
+)
+from sparkwap.catalog.refusals import (
+    CommitUnknown,
+    PublishRefused,
+    PublishTorn,
+    PublishUnverified,
+    RollbackRefused,
+    RollbackTorn,
 )
 
 __all__ = [

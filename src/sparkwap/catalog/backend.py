@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.catalog.sql_backend import Fate, Pointer, PointerUpdate
-    from sparkwap.core.steps import Part
+    from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate
+    from sparkwap.core.checkpoints import Part
 
 Load = Callable[[str], Document]
 

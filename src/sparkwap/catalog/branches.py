@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, is_run_branch

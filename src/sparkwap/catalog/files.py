@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.core.checkpoints import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.steps import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, reached
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -71,7 +71,7 @@ def plain_location(location: str) -> str:
     return location.rstrip("/") if path is None else str(path)
 
 
-class Files:
+class WarehouseFiles:
     """The files of a lake; safe for use by several threads.
 
     Args:
@@ -112,13 +112,13 @@ class Files:
         if location.endswith(_GZIP_SUFFIX):
             data = gzip.compress(data)
         path = local_path(location)
-        reached(METADATA_WRITING, file=location)
+        checkpoint(METADATA_WRITING, file=location)
         if path is None:
             with self.io(location).new_output(location).create(overwrite=False) as stream:
                 stream.write(data)
         else:
             _write_new(path, data, location, rights_of(self._properties.get("warehouse")))
-        reached(METADATA_WRITTEN, file=location)
+        checkpoint(METADATA_WRITTEN, file=location)
 
     def delete(self, location: str) -> None:
         """Delete a file if it is there; a failure only leaves an orphan, so it is not an error."""
@@ -183,7 +183,7 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
         try:
             file.write(data[: len(data) // 2])
             file.flush()
-            reached(METADATA_HALF, file=location)
+            checkpoint(METADATA_HALF, file=location)
             file.write(data[len(data) // 2 :])
             file.flush()
             os.fsync(file.fileno())

@@ -11,7 +11,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
 
 if TYPE_CHECKING:
-    from sparkwap.catalog.sql_backend import Pointer
+    from sparkwap.catalog.pointers import Pointer
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Difference, Identifier, Mismatch, PublishedEntry
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 
 Load = Callable[[str], md.Document]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """What is to be done for one table or view.
 
     Attributes:

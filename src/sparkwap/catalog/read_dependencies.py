@@ -6,7 +6,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.content_equality import same_rows
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 
 NOTHING = "nothing"
 _TABLE, _VIEW = "table", "view"

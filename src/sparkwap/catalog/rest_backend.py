@@ -7,26 +7,24 @@ look afterwards, as a server may offer it and not be atomic (Iceberg's own test 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, view_updates
-from sparkwap.catalog.files import Files
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.sql_backend import (
+from sparkwap.catalog.pointers import (
     Conflict,
     Fate,
     Pointer,
     PointerUpdate,
-    Unanswered,
     require_side_schema,
 )
+from sparkwap.catalog.rest_client import RestClient
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 
@@ -35,10 +33,7 @@ if TYPE_CHECKING:
     from requests import Response
 
     from sparkwap.catalog.leases import Guard
-    from sparkwap.core.steps import Part
-
-T = TypeVar("T")
-R = TypeVar("R")
+    from sparkwap.core.checkpoints import Part
 
 MULTI_TABLE = "wap.multi-table-commit"
 """Catalog property: ``false`` to leave a server's multi-table commit alone."""
@@ -48,12 +43,9 @@ _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 _DOCUMENTS = 500
-_THREADS = 8
-# Seconds to connect, and to wait for an answer: a commit of many tables may take long.
-_TIMEOUT = (10, 300)
 
 
-class RestBackend:
+class RestBackend(RestClient):
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
@@ -69,19 +61,13 @@ class RestBackend:
     atomic = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self.name = name
-        self._catalog = _connect(name, properties)
-        self.properties: Mapping[str, str] = {
-            key: str(value) for key, value in self._catalog.properties.items()
-        }
+        super().__init__(name, properties)
         offered = {str(endpoint) for endpoint in self._catalog._supported_endpoints}
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
         self.multi_table = wanted and _TRANSACTION in offered
         self._has_views = _VIEWS in offered
-        self._files = Files(self.properties)
+        self._files = WarehouseFiles(self.properties)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
-        self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
 
     # Reading
 
@@ -164,14 +150,6 @@ class RestBackend:
     def pyiceberg(self) -> RestCatalog:
         """PyIceberg's catalog, which this is built on."""
         return self._catalog
-
-    def close(self) -> None:
-        """Close connections and threads."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
-        self._catalog._session.close()
 
     # Writing
 
@@ -384,84 +362,6 @@ class RestBackend:
             return {}
         return dict(self._must(answer).json().get("properties") or {})
 
-    def _pages(self, path: str, key: str) -> list[Any]:
-        """All pages of a list; empty if what is listed is not there."""
-        found: list[Any] = []
-        token: str | None = None
-        while True:
-            answer = self._send("GET", path, params={"pageToken": token} if token else None)
-            if answer.status_code == 404:
-                return found
-            body = self._must(answer).json()
-            found += body.get(key) or []
-            token = body.get("next-page-token")
-            if not token:
-                return found
-
-    def _send(self, method: str, path: str, **more: Any) -> Response:
-        from requests import RequestException
-
-        try:
-            return self._catalog._session.request(
-                method, self._catalog.url(path), timeout=_TIMEOUT, **more
-            )
-        except RequestException as error:
-            if method == "GET":
-                raise CatalogError(
-                    f"The REST catalog {_shown(self._catalog.uri)} does not answer "
-                    f"({type(error).__name__}). Nothing was changed. Check it, then run the same "
-                    "command again."
-                ) from error
-            raise Unanswered(
-                f"no answer to a change ({type(error).__name__})", lost=True
-            ) from error
-
-    def _must(self, answer: Response) -> Response:
-        """The answer, if the server did what was asked.
-
-        Raises:
-            CatalogError: It refused or failed.
-        """
-        if answer.ok:
-            return answer
-        raise CatalogError(
-            f"The REST catalog {_shown(self._catalog.uri)} refused a request "
-            f"({answer.status_code}): {_said(answer)}. This request changed nothing. Check its "
-            "address, its credentials and their rights in `catalog` of the profile."
-        )
-
-    def _committed(self, answer: Response, names: str) -> None:
-        if answer.status_code in (404, 409):
-            raise Conflict(None, f"{names}: {_said(answer)}")
-        if answer.status_code >= 500:
-            # By the protocol the state is then unknown, whatever the text says.
-            raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
-        self._must(answer)
-
-    def _map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-        listed = list(values)
-        if len(listed) < 2:
-            return [function(value) for value in listed]
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rest")
-            threads = self._threads
-        return list(threads.map(function, listed))
-
-
-def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
-    from pyiceberg.catalog.rest import RestCatalog
-
-    uri = properties["uri"]
-    try:
-        return RestCatalog(name, **properties)
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CatalogError(
-            f"The REST catalog {_shown(uri)} cannot be opened: {first}. Nothing was done. Check "
-            "`uri`, `warehouse` and the credentials in `catalog` of the profile."
-        ) from error
-
 
 def _require_expressible(row: Pointer, change: MetadataChange) -> None:
     if change.refusal is not None:
@@ -485,20 +385,3 @@ def _named(identifier: Identifier) -> dict[str, Any]:
 
 def _part(name: str) -> str:
     return quote(name, safe="")
-
-
-def _said(answer: Response) -> str:
-    try:
-        return str(answer.json()["error"]["message"]).splitlines()[0]
-    except (ValueError, KeyError, TypeError, IndexError):
-        return answer.reason or "no reason given"
-
-
-def _shown(uri: str) -> str:
-    """The address without what may be secret in it."""
-    from sqlalchemy.engine import make_url
-
-    try:
-        return make_url(uri).render_as_string(hide_password=True).split("?")[0]
-    except Exception:
-        return "of the profile"

@@ -6,26 +6,15 @@ updates of one `apply` are one database transaction.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    Column,
     Connection,
-    Engine,
-    MetaData,
-    String,
-    Table,
     and_,
-    create_engine,
     delete,
-    event,
     exists,
     insert,
-    make_url,
     or_,
     select,
     text,
@@ -33,124 +22,26 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.schema import CreateTable
 
-from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metadata import Document
-from sparkwap.catalog.model import Identifier, Kind, SideObject
-from sparkwap.core.errors import CatalogError, ConfigError
+from sparkwap.catalog.model import Identifier, Kind
+from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, require_side_schema
+from sparkwap.catalog.sql_database import NAMESPACES, TABLES, SqlDatabase, pairs
+from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, Part, checkpoint
+from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import rule_of
-from sparkwap.core.steps import SCHEMA_CREATED, SCHEMA_CREATING, Part, reached
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_BUSY_SECONDS = 60
 _LOCK_SECONDS = 20
-_WRITES = "sparkwap_writes"
 _NAMED_ONE_BY_ONE = 20
-_POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
 
-_metadata = MetaData()
-_tables = Table(
-    "iceberg_tables",
-    _metadata,
-    Column("catalog_name", String(255), primary_key=True, nullable=False),
-    Column("table_namespace", String(255), primary_key=True, nullable=False),
-    Column("table_name", String(255), primary_key=True, nullable=False),
-    Column("metadata_location", String(1000)),
-    Column("previous_metadata_location", String(1000)),
-    Column("iceberg_type", String(5)),
-)
-_namespaces = Table(
-    "iceberg_namespace_properties",
-    _metadata,
-    Column("catalog_name", String(255), primary_key=True, nullable=False),
-    Column("namespace", String(255), primary_key=True, nullable=False),
-    Column("property_key", String(255), primary_key=True, nullable=False),
-    Column("property_value", String(1000)),
-)
 _SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 
-Fate = Literal["made", "not made", "unknown"]
 
-
-class Conflict(Exception):
-    """A row was not as expected, so the transaction was rolled back.
-
-    Attributes:
-        swap: The change that did not apply; None where the database itself asked for a retry.
-    """
-
-    def __init__(self, swap: PointerUpdate | None, reason: str) -> None:
-        super().__init__(reason)
-        self.swap = swap
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """Where a name of the catalog points to: a metadata file."""
-
-    identifier: Identifier
-    kind: Kind
-    location: str
-
-
-@dataclass(frozen=True, slots=True)
-class PointerUpdate:
-    """Put ``after`` in the place of ``before``; None stands for no pointer.
-
-    Attributes:
-        before: The row that has to be there.
-        after: The row that takes its place.
-        change: How the metadata of ``after`` grows out of that of ``before``; None where ``after``
-            is something else, or an earlier state. SQL catalogs need not know.
-    """
-
-    before: Pointer | None
-    after: Pointer | None
-    change: MetadataChange | None = None
-
-
-class Unanswered(Exception):
-    """The catalog failed while it made changes.
-
-    Attributes:
-        reason: In the catalog's words.
-        lost: True where the connection broke, so that the changes may still be made.
-    """
-
-    def __init__(self, reason: str, *, lost: bool) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.lost = lost
-
-
-def require_side_schema(schema: str, branch: str | None, marked: str | None) -> None:
-    """Refuse a schema that stands already, unless it is the side schema that is asked for.
-
-    A schema of the user's may be called like one (``shop__staging``, and a branch ``staging``):
-    what is built there would be live, and a discard would drop it with all that the user has in it.
-
-    Args:
-        schema: Its name.
-        branch: The audit branch; None if it is to be no side schema.
-        marked: The branch whose side schema it is; None if it is none.
-
-    Raises:
-        ConfigError: It is another one's.
-    """
-    if branch is None or marked == branch:
-        return
-    raise ConfigError(
-        f"The branch {branch} would build in the schema {schema}, which is there already and is "
-        f"{f'that of the branch {marked}' if marked else 'no schema of sparkwap'}. Nothing was "
-        "changed. Give the branch another name (wap_branch or SPARKWAP_BRANCH)."
-    )
-
-
-class SqlBackend:
+class SqlBackend(SqlDatabase):
     """The catalog's database; safe for use by several threads.
 
     Args:
@@ -160,13 +51,6 @@ class SqlBackend:
 
     takes_files = True
     atomic = True
-
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self.name = name
-        self.properties: Mapping[str, str] = dict(properties)
-        self.engine = _engine(self.properties["uri"])
-        self._refusal = ""
-        self._prepare()
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """The row of one table or view."""
@@ -179,18 +63,18 @@ class SqlBackend:
             return {}
         if len(wanted) <= _NAMED_ONE_BY_ONE:
             named = (
-                and_(_tables.c.table_namespace == schema, _tables.c.table_name == name)
+                and_(TABLES.c.table_namespace == schema, TABLES.c.table_name == name)
                 for schema, name in sorted(wanted)
             )
             rows = self._select(or_(*named))
         else:
             schemas = sorted({schema for schema, _ in wanted})
-            rows = self._select(_tables.c.table_namespace.in_(schemas))
+            rows = self._select(TABLES.c.table_namespace.in_(schemas))
         return {row.identifier: row for row in rows if row.identifier in wanted}
 
     def members(self, schema: str) -> list[Pointer]:
         """The rows of one schema."""
-        return self._select(_tables.c.table_namespace == schema)
+        return self._select(TABLES.c.table_namespace == schema)
 
     def kinds(self, schema: str) -> dict[str, Kind]:
         """Name -> kind of the members of one schema."""
@@ -206,34 +90,30 @@ class SqlBackend:
 
         return SharedSqlCatalog(self.name, self.engine, self.properties)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self.engine.dispose()
-
     def all(self) -> list[Pointer]:
         """All rows of the catalog."""
         return self._select()
 
     def others(self) -> list[Pointer]:
         """The rows of the other catalogs in the same database."""
-        return self._select(_tables.c.catalog_name != self.name, own=False)
+        return self._select(TABLES.c.catalog_name != self.name, own=False)
 
     def schemas(self) -> set[str]:
         """All schemas, those without members too."""
         statement = union(
-            select(_tables.c.table_namespace).where(_tables.c.catalog_name == self.name),
-            select(_namespaces.c.namespace).where(_namespaces.c.catalog_name == self.name),
+            select(TABLES.c.table_namespace).where(TABLES.c.catalog_name == self.name),
+            select(NAMESPACES.c.namespace).where(NAMESPACES.c.catalog_name == self.name),
         )
-        with self._reading() as connection:
+        with self.reading() as connection:
             return set(connection.execute(statement).scalars())
 
     def side_schemas(self) -> dict[str, str]:
         """The side schemas and the audit branch of each."""
-        statement = select(_namespaces.c.namespace, _namespaces.c.property_value).where(
-            _namespaces.c.catalog_name == self.name, _namespaces.c.property_key == _SIDE_OF
+        statement = select(NAMESPACES.c.namespace, NAMESPACES.c.property_value).where(
+            NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.property_key == _SIDE_OF
         )
-        with self._reading() as connection:
-            return _pairs(connection.execute(statement))
+        with self.reading() as connection:
+            return pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it is not there, as the side schema of ``branch`` if one is given.
@@ -247,13 +127,13 @@ class SqlBackend:
             if present:
                 require_side_schema(schema, branch, present.get(_SIDE_OF))
                 return
-            reached(SCHEMA_CREATING, schema=schema, branch=branch)
+            checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
             # Another process may create it at the same time; then look again. The mark comes with
             # the schema or not at all: without it no discard would find the schema.
             try:
                 with self.transaction() as connection:
                     connection.execute(
-                        insert(_namespaces).values(catalog_name=self.name, namespace=schema),
+                        insert(NAMESPACES).values(catalog_name=self.name, namespace=schema),
                         [{"property_key": k, "property_value": v} for k, v in wanted.items()],
                     )
             except IntegrityError:
@@ -264,60 +144,7 @@ class SqlBackend:
                     "Check the catalog's database (space, rights, connection), then run the same "
                     "command again."
                 ) from error
-            reached(SCHEMA_CREATED, schema=schema, branch=branch)
-
-    def schema_properties(
-        self, schema: str, connection: Connection | None = None
-    ) -> dict[str, str]:
-        """The properties of a schema; empty for one that does not exist.
-
-        Args:
-            schema: Its name.
-            connection: A transaction to read in; a connection of its own if there is none.
-        """
-        statement = select(_namespaces.c.property_key, _namespaces.c.property_value).where(
-            _namespaces.c.catalog_name == self.name, _namespaces.c.namespace == schema
-        )
-        if connection is not None:
-            return _pairs(connection.execute(statement))
-        with self._reading() as own:
-            return _pairs(own.execute(statement))
-
-    def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
-        """Set a property of a schema, in a transaction."""
-        if not self.change_property(connection, schema, key, value):
-            connection.execute(
-                insert(_namespaces).values(
-                    catalog_name=self.name,
-                    namespace=schema,
-                    property_key=key,
-                    property_value=value,
-                )
-            )
-
-    def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
-        """MetadataChange a property of a schema, in a transaction; False if it does not have it."""
-        statement = (
-            update(_namespaces).where(self._property(schema, key)).values(property_value=value)
-        )
-        return connection.execute(statement).rowcount == 1
-
-    def drop_property(self, connection: Connection, schema: str, key: str) -> None:
-        """Remove a property of a schema, in a transaction; nothing happens if it is not there."""
-        connection.execute(delete(_namespaces).where(self._property(schema, key)))
-
-    def clock(self, connection: Connection) -> float:
-        """Seconds since the epoch, by the database's clock."""
-        sqlite = self.engine.dialect.name == "sqlite"
-        now = "(julianday('now') - 2440587.5) * 86400.0" if sqlite else _POSTGRES_CLOCK
-        return float(connection.execute(text(f"select {now}")).scalar_one())
-
-    def _property(self, schema: str, key: str) -> Any:
-        return (
-            (_namespaces.c.catalog_name == self.name)
-            & (_namespaces.c.namespace == schema)
-            & (_namespaces.c.property_key == key)
-        )
+            checkpoint(SCHEMA_CREATED, schema=schema, branch=branch)
 
     def apply(
         self,
@@ -382,10 +209,10 @@ class SqlBackend:
         if self.engine.dialect.name != "sqlite":
             connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
         for row in sorted(rows, key=_row_key):
-            statement = select(_tables.c.metadata_location).where(
-                _tables.c.catalog_name == self.name,
-                _tables.c.table_namespace == row.identifier[0],
-                _tables.c.table_name == row.identifier[1],
+            statement = select(TABLES.c.metadata_location).where(
+                TABLES.c.catalog_name == self.name,
+                TABLES.c.table_namespace == row.identifier[0],
+                TABLES.c.table_name == row.identifier[1],
             )
             connection.execute(statement.with_for_update())
 
@@ -399,37 +226,14 @@ class SqlBackend:
             return "not made"
         return "unknown"
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """A transaction that holds SQLite's write lock from its start.
-
-        A transaction that began as a reader and wants to write cannot wait for another such one:
-        SQLite would end it with "database is locked" at once, whatever the timeout.
-        """
-        with self.engine.connect() as plain:
-            connection = plain.execution_options(**{_WRITES: True})
-            with connection.begin():
-                yield connection
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self.engine.connect() as connection:
-                yield connection
-        except DBAPIError as error:
-            raise CatalogError(
-                f"The catalog's database cannot be read: {error.orig}. Nothing was changed by "
-                "this. Check that it is up and reachable, then run the same command again."
-            ) from error
-
     def _select(self, *conditions: Any, own: bool = True) -> list[Pointer]:
         statement = select(
-            _tables.c.table_namespace,
-            _tables.c.table_name,
-            _tables.c.iceberg_type,
-            _tables.c.metadata_location,
-        ).where(*([_tables.c.catalog_name == self.name] if own else []), *conditions)
-        with self._reading() as connection:
+            TABLES.c.table_namespace,
+            TABLES.c.table_name,
+            TABLES.c.iceberg_type,
+            TABLES.c.metadata_location,
+        ).where(*([TABLES.c.catalog_name == self.name] if own else []), *conditions)
+        with self.reading() as connection:
             found: Any = connection.execute(statement).all()
         # A V0 writer leaves the type null, and knows nothing but tables.
         return [
@@ -442,20 +246,20 @@ class SqlBackend:
         if swap.before is None:
             if swap.after is None:
                 return
-            statement = insert(_tables).values(catalog_name=self.name, **_values(swap.after))
+            statement = insert(TABLES).values(catalog_name=self.name, **_values(swap.after))
             connection.execute(statement)
             return
         condition = (
-            (_tables.c.catalog_name == self.name)
-            & (_tables.c.table_namespace == swap.before.identifier[0])
-            & (_tables.c.table_name == swap.before.identifier[1])
-            & (_tables.c.metadata_location == swap.before.location)
+            (TABLES.c.catalog_name == self.name)
+            & (TABLES.c.table_namespace == swap.before.identifier[0])
+            & (TABLES.c.table_name == swap.before.identifier[1])
+            & (TABLES.c.metadata_location == swap.before.location)
         )
         if swap.after is None:
-            statement = delete(_tables).where(condition)
+            statement = delete(TABLES).where(condition)
         else:
             statement = (
-                update(_tables)
+                update(TABLES)
                 .where(condition)
                 .values(previous_metadata_location=swap.before.location, **_values(swap.after))
             )
@@ -470,11 +274,11 @@ class SqlBackend:
         for name, row in sorted(requires.items(), key=lambda item: item[0]):
             # The lock is for PostgreSQL; the transaction has all of SQLite anyway.
             statement = (
-                select(_tables.c.metadata_location)
+                select(TABLES.c.metadata_location)
                 .where(
-                    _tables.c.catalog_name == self.name,
-                    _tables.c.table_namespace == name[0],
-                    _tables.c.table_name == name[1],
+                    TABLES.c.catalog_name == self.name,
+                    TABLES.c.table_namespace == name[0],
+                    TABLES.c.table_name == name[1],
                 )
                 .with_for_update(read=True)
             )
@@ -484,71 +288,23 @@ class SqlBackend:
     def _drop_empty(self, connection: Connection, schemas: Sequence[str]) -> None:
         for schema in schemas:
             member = exists().where(
-                _tables.c.catalog_name == self.name, _tables.c.table_namespace == schema
+                TABLES.c.catalog_name == self.name, TABLES.c.table_namespace == schema
             )
             connection.execute(
-                delete(_namespaces).where(
-                    _namespaces.c.catalog_name == self.name,
-                    _namespaces.c.namespace == schema,
+                delete(NAMESPACES).where(
+                    NAMESPACES.c.catalog_name == self.name,
+                    NAMESPACES.c.namespace == schema,
                     ~member,
                 )
             )
 
     def _check_dropped(self, connection: Connection, schemas: Collection[str]) -> None:
         for schema in schemas:
-            statement = select(_tables.c.table_name).where(
-                _tables.c.catalog_name == self.name, _tables.c.table_namespace == schema
+            statement = select(TABLES.c.table_name).where(
+                TABLES.c.catalog_name == self.name, TABLES.c.table_namespace == schema
             )
             if connection.execute(statement.limit(1)).first() is not None:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
-
-    def _prepare(self) -> None:
-        """Create the tables, and the column that schema version V1 adds, where they lack.
-
-        Spark with ``jdbc.schema-version=V1`` does the same at its start, so the order in which the
-        two come does not matter; each one that finds the other's work leaves it alone.
-        """
-        for statement in (select(_tables.c.iceberg_type), select(_namespaces.c.namespace)):
-            if not self._works(statement):
-                self._create()
-                break
-        for statement in (select(_tables.c.iceberg_type), select(_namespaces.c.namespace)):
-            if not self._works(statement):
-                raise CatalogError(
-                    f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
-                    f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
-                    "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
-                    "iceberg_namespace_properties)."
-                )
-
-    def _works(self, statement: Any) -> bool:
-        try:
-            with self.engine.connect() as connection:
-                connection.execute(statement.limit(0))
-        except DBAPIError as error:
-            self._refusal = str(error.orig).strip()
-            return False
-        return True
-
-    def _create(self) -> None:
-        tolerated = contextlib.suppress(DBAPIError)
-        for table in (_tables, _namespaces):
-            with tolerated, self.transaction() as connection:
-                connection.execute(CreateTable(table, if_not_exists=True))
-        if not self._works(select(_tables.c.iceberg_type)):
-            with tolerated, self.transaction() as connection:
-                connection.execute(
-                    text("alter table iceberg_tables add column iceberg_type varchar(5)")
-                )
-
-
-def _pairs(rows: Iterable[Any]) -> dict[str, str]:
-    return {row[0]: row[1] for row in rows}
-
-
-def side_objects(rows: Sequence[Pointer]) -> tuple[SideObject, ...]:
-    """The rows of side schemas as a user is told of them."""
-    return tuple(SideObject(row.identifier, row.kind) for row in sorted(rows, key=_row_key))
 
 
 def _row_key(row: Pointer) -> Identifier:
@@ -570,23 +326,3 @@ def _order(swap: PointerUpdate) -> tuple[int, Identifier]:
     if after is None:
         return 0, before.identifier if before else ("", "")
     return (2, after.identifier) if before is None else (1, before.identifier)
-
-
-def _engine(uri: str) -> Engine:
-    url = make_url(uri)
-    if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
-
-    @event.listens_for(engine, "connect")
-    def _leave_begin_to_us(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine

@@ -16,12 +16,13 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import Files
-from sparkwap.catalog.model import CommitUnknown, Identifier
-from sparkwap.catalog.sql_backend import Conflict, Fate, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.refusals import CommitUnknown
+from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import retrying, rule_of
-from sparkwap.core.steps import COMMIT_STEPS, Operation, Part, reached
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,7 +49,7 @@ class Staged(Generic[R]):
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
         requires: What must stand under names that the transaction leaves alone.
-        obsolete: Files that nothing needs once it is committed.
+        obsolete: WarehouseFiles that nothing needs once it is committed.
         guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
     """
 
@@ -71,7 +72,7 @@ class Store:
 
     def __init__(self, backend: CatalogBackend) -> None:
         self.backend = backend
-        self.files = Files(backend.properties)
+        self.files = WarehouseFiles(backend.properties)
         self._unwritten: dict[str, md.Document] = {}
         self._what = "database" if backend.takes_files else "server"
         self._extent = (
@@ -199,7 +200,7 @@ class Store:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
             operation: What the commit is for, which names its steps.
             tries: How often at most.
-            facts: What its steps are about; see `sparkwap.core.steps.reached`.
+            facts: What its steps are about; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:
             CatalogError: Another writer was faster each time, or the database failed; nothing has
@@ -209,7 +210,7 @@ class Store:
         steps = COMMIT_STEPS[operation]
 
         def at(part: Part) -> None:
-            reached(steps[part], **facts)
+            checkpoint(steps[part], **facts)
 
         def once() -> R:
             at("begins")

@@ -37,7 +37,7 @@ from sparkwap.ledger.manifests import pack
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
     from sparkwap.catalog.model import TableState
-    from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.ledger.records import LedgerPublish
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 

@@ -46,7 +46,7 @@ Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
-class Marks:
+class PersonalMarks:
     """The marks of a project.
 
     Attributes:
@@ -122,7 +122,7 @@ class Hidden:
 
     @classmethod
     def of_project(
-        cls, marks: Marks, tables: Mapping[str, Identifier], patterns: Iterable[str] = ()
+        cls, marks: PersonalMarks, tables: Mapping[str, Identifier], patterns: Iterable[str] = ()
     ) -> Hidden:
         """What a project hides.
 

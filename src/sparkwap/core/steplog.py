@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sparkwap.core.steps import Step, listen
+from sparkwap.core.checkpoints import Checkpoint, listen
 
 FILE_NAME = "sparkwap.jsonl"
 ROTATE_BYTES = 20_000_000
@@ -39,8 +39,8 @@ EVENTS: Mapping[str, str] = {
     "discard.committed": "discarded",
     "run.closed": "closed",
 }
-"""Step -> event. A table's verdict comes as ``published``, ``held``, ``rejected`` or ``refused``
-besides, with the reason."""
+"""Checkpoint -> event. A verdict adds ``published``, ``held``, ``rejected`` or ``refused``, with
+the reason."""
 
 _FACTS = ("table", "node_id", "publish_id", "reason", "tables", "message")
 
@@ -97,7 +97,7 @@ class StepLog:
         line |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
         self._write(json.dumps(line, ensure_ascii=False))
 
-    def _reached(self, step: Step, facts: Mapping[str, Any]) -> None:
+    def _reached(self, step: Checkpoint, facts: Mapping[str, Any]) -> None:
         event = EVENTS.get(step.name)
         if event is not None:
             self.tell(event, **facts)

@@ -9,8 +9,8 @@ from typing import Any
 from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.sparksql import current_schema
-from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
 from sparkwap.diff.plan import Column, columns_of

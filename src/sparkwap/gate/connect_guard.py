@@ -1,26 +1,26 @@
-"""The guard over Spark Connect: what the session of a Python model may ask of the server.
+"""The guard for Spark Connect: which requests of a Python model may reach the server.
 
-The session of a Python model speaks Spark Connect's protocol, and most of what it can ask is no
-SQL. So the requests themselves are looked at, as the protocol has them: reads pass, a few commands
-that change nothing but the session pass, SQL text passes if the guard of statements lets it, and
-all else is refused, what a later version of Spark brings included.
+A Python model sends Spark Connect's protocol, and most of its requests contain no SQL. So this
+guard checks the requests: it allows reads, a few commands that change only the session, and SQL
+text that the guard of statements allows. It refuses everything else, also what later versions of
+Spark add.
 
-Requests are protobuf messages of `spark.connect`, told by their descriptors alone.
+Requests are protobuf messages of `spark.connect`; the guard identifies them by their descriptors.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import GateError
 from sparkwap.core.sqllex import ANY_RELATION, relation_names
 from sparkwap.core.sqltext import quote
-from sparkwap.gate import guard
-from sparkwap.gate.guard import Identifier
+from sparkwap.gate.session_changes import END_SESSION, session_changes
 from sparkwap.gate.session_settings import settable
 
 CheckSql = Callable[[str], None]
 Message = Any
-"""A protobuf message; its library has no types of its own for what is told by descriptors."""
+"""A protobuf message; the library has no static types for messages read by their descriptors."""
 
 
 def check(request: Message, check_sql: CheckSql) -> None:
@@ -28,7 +28,7 @@ def check(request: Message, check_sql: CheckSql) -> None:
 
     Args:
         request: A request of the service `spark.connect.SparkConnectService`.
-        check_sql: Called with each SQL text in it; raises where it is refused.
+        check_sql: Called with each SQL text in the request; raises if it refuses the text.
 
     Raises:
         GateError: The request is refused; the message says what to do instead.
@@ -37,7 +37,7 @@ def check(request: Message, check_sql: CheckSql) -> None:
     if kind == "ExecutePlanRequest":
         _check_parts(_operation(request.plan), check_sql)
     elif kind == "AnalyzePlanRequest":
-        # Spark runs a command also where it is only asked for its columns.
+        # Spark runs a command even if the request only asks for its columns.
         _check_parts(request, check_sql)
     elif kind == "ConfigRequest":
         for key in _changed_keys(request):
@@ -47,54 +47,54 @@ def check(request: Message, check_sql: CheckSql) -> None:
     elif kind == "AddArtifactsRequest":
         for name in _artifacts(request):
             if not name.startswith(_ARTIFACTS):
-                _refuse(f"the artifact {name}", "Take Python files, or create a frame of the data.")
+                _refuse(f"the artifact {name}", "Use Python files, or create a frame of the data.")
     elif kind not in HARMLESS_REQUESTS:
-        _refuse(f"Spark Connect's {kind}", "A model has one session, the one it is called with.")
+        _refuse(f"Spark Connect's {kind}", "Use the session that the model is called with.")
 
 
 def changes(request: Message) -> list[str]:
     """Return what undoes the changes that a request makes in its session.
 
     Returns:
-        SQL statements, and `guard.END_SESSION` for what only a new session helps against.
+        SQL statements, and `END_SESSION` for what only a new session undoes.
     """
     kind = request.DESCRIPTOR.name
     if kind == "ConfigRequest":
         return [f"reset {quote(key)}" for key in _changed_keys(request)]
     if kind in ("ReleaseSessionRequest", "CloneSessionRequest"):
-        return [guard.END_SESSION]
+        return [END_SESSION]
     if kind == "AddArtifactsRequest":
         kept = all(name.startswith(_DATA) for name in _artifacts(request))
-        return [] if kept else [guard.END_SESSION]
+        return [] if kept else [END_SESSION]
     if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
         return []
     found: list[str | None] = []
     for part in _parts(_operation(request.plan) if kind == "ExecutePlanRequest" else request):
         match part.DESCRIPTOR.name:
             case "SQL":
-                found.append(guard.session_changes(part.query))
+                found.append(session_changes(part.query))
             case "SqlCommand":
-                found.append(guard.session_changes(part.sql) if part.sql else None)
+                found.append(session_changes(part.sql) if part.sql else None)
             case "CreateDataFrameViewCommand" if not part.is_global:
                 found.append(f"drop view if exists {quote(part.name)}")
             case "Command" if part.WhichOneof("command_type") not in _STATELESS_COMMANDS:
-                found.append(guard.END_SESSION)
+                found.append(END_SESSION)
             case "CacheTable":
                 found.append(f"uncache table if exists {part.table_name}")
             case "Catalog" if part.WhichOneof("cat_type") not in _CATALOG:
-                found.append(guard.END_SESSION)
+                found.append(END_SESSION)
             case "Persist":
-                found.append(guard.END_SESSION)
+                found.append(END_SESSION)
     return [one for one in found if one is not None]
 
 
 def reads(request: Message) -> frozenset[Identifier]:
-    """Return what the frames of a request read by name, however the name came about.
+    """Return the tables and views that the frames of a request read.
 
-    What its SQL reads is not among it: that is given to `check_sql`.
+    Those in its SQL texts are not included: `check_sql` gets these.
 
     Returns:
-        See `sparkwap.core.sqllex.relation_names`. A path in which an Iceberg table is may be any.
+        See `sparkwap.core.sqllex.relation_names`. A path may be that of any Iceberg table.
     """
     kind = request.DESCRIPTOR.name
     if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
@@ -122,10 +122,10 @@ HARMLESS_REQUESTS = frozenset(
         "ReleaseSessionRequest",
     }
 )
-"""What a session may be asked at any time: of what runs in it, or to end."""
+"""Requests that are always allowed: they ask what runs in a session, or end it."""
 
-# Data of frames, and files for functions in Python. Not `jars/` and `classes/`, which are code of
-# the server, nor `forward_to_fs`, which writes any file.
+# Data of frames, and files for Python functions. Not `jars/` and `classes/` (code that the server
+# runs), nor `forward_to_fs` (writes any file).
 _DATA = ("cache/",)
 _ARTIFACTS = (*_DATA, "pyfiles/", "files/", "archives/")
 
@@ -144,7 +144,7 @@ _RELATIONS = frozenset(
 _STATELESS_COMMANDS = frozenset(
     {
         "checkpoint_command",
-        "create_dataframe_view",  # its change is told by its own message
+        "create_dataframe_view",  # `changes` handles its own message
         "get_resources_command",
         "remove_cached_remote_relation_command",
         "sql_command",
@@ -190,7 +190,7 @@ def _check_parts(message: Message, check_sql: CheckSql) -> None:
 def _check_command(command: Message) -> None:
     kind = command.WhichOneof("command_type")
     if kind == "create_dataframe_view" and command.create_dataframe_view.is_global:
-        _refuse("a global temporary view", "Create a temporary view: the node's SQL reads it, too.")
+        _refuse("a global temporary view", "Use a temporary view: the node's SQL can read it.")
     if kind == "ml_command" and command.ml_command.WhichOneof("command") == "write":
         _refuse("the write of an ML model", "Write it outside of dbt.")
     if kind is not None and kind not in _COMMANDS:
@@ -209,25 +209,25 @@ _WRITES: dict[str, Callable[[Message], str]] = {
     "write_stream_operation_start": lambda c: "a stream",
 }
 _RETURN = (
-    "Return the frame from model(): the materialization writes it to the audit branch, and its "
-    "tests see it before readers do. "
+    "Return the frame from model(): the materialization writes it to the audit branch, and tests "
+    "read it before it is published. "
 )
 _NAME = "Name tables with their schema, as dbt.ref() and dbt.source() do. "
 
 
 def _refuse(what: str, instead: str) -> None:
     raise GateError(
-        f"The guard refused {what}: a Python model reads, and changes nothing but its own session. "
-        f"It was not sent to Spark. {instead.rstrip()} To do it all the same, run it outside of a "
-        "run, or add --vars 'wap_guard: false'."
+        f"The guard refused {what}: a Python model may read, and change only its own session. "
+        f"It was not sent to Spark. {instead.rstrip()} Or do it outside of a run, or turn the "
+        "guard off at your own risk: --vars 'wap_guard: false'."
     )
 
 
 def _refuse_setting(key: str) -> None:
     raise GateError(
-        f"The guard refused to set {key}: it is not one of the settings that are known to change "
-        "neither where statements write nor what they read. It was not sent to Spark. A setting "
-        "for all sessions goes to `server_side_parameters` of the profile."
+        f"The guard refused to set {key}: it is not on the list of settings that change neither "
+        "where statements write nor what they read. It was not sent to Spark. Put a setting of "
+        "all sessions in `server_side_parameters` of the profile."
     )
 
 
@@ -240,7 +240,7 @@ def _camel(kind: str | None) -> str:
 
 
 def _operation(plan: Message) -> Message:
-    """The relation or command of a plan, which the client compresses where it is large."""
+    """Return the relation or command of a plan; the client compresses large ones."""
     packed = plan.WhichOneof("op_type") == "compressed_operation"
     return _unpacked(plan) if packed else plan
 
@@ -250,7 +250,7 @@ def _unpacked(plan: Message) -> Message:
     try:
         import zstandard  # what the client has compressed it with
 
-        # Not `decompress`: the size need not be told in the data.
+        # Not `decompress`, which needs the size in the data.
         content = zstandard.ZstdDecompressor().decompressobj().decompress(packed.data)
         which = {1: opened.root, 2: opened.command}[packed.op_type]
         which.MergeFromString(content)
@@ -265,7 +265,7 @@ def _unpacked(plan: Message) -> Message:
 
 
 def _parts(message: Message) -> Iterator[Message]:
-    """A message and all messages within it."""
+    """Return a message and all messages within it."""
     open_ones = [message]
     while open_ones:
         one = open_ones.pop()
@@ -289,7 +289,7 @@ def _changed_keys(request: Message) -> list[str]:
 
 
 def _artifacts(request: Message) -> list[str]:
-    """Names of the artifacts that a request begins; a further chunk of one names none."""
+    """Return the names of the artifacts that a request begins; a later chunk has no name."""
     kind = request.WhichOneof("payload")
     if kind == "batch":
         return [artifact.name for artifact in request.batch.artifacts]

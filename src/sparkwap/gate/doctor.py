@@ -1,6 +1,6 @@
 """What may and may not be relied on with a user's own server and catalog.
 
-Pure: the adapter looks (`Facts`), this module judges (`examine`). A fact that could not be found
+Pure: the adapter collects `LakeFacts`, `examine` judges them. A fact that could not be found
 out is None, and is never taken for a good one.
 """
 
@@ -22,7 +22,7 @@ _DEFAULT_CACHE = "true"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LakeFacts:
     """What was seen of a server and its catalog; None where it could not be found out.
 
     Attributes:
@@ -87,7 +87,7 @@ class Finding:
     mend: str = ""
 
 
-def examine(facts: Facts) -> list[Finding]:
+def examine(facts: LakeFacts) -> list[Finding]:
     """The findings, in the order of the way from here to the tables."""
     return [
         *_versions(facts),
@@ -123,7 +123,7 @@ def lines(findings: Iterable[Finding]) -> Iterator[str]:
 # -- the parts -----------------------------------------------------------------------------------
 
 
-def _versions(facts: Facts) -> Iterator[Finding]:
+def _versions(facts: LakeFacts) -> Iterator[Finding]:
     dbt = _numbers(facts.dbt)
     if dbt is None or not DBT_FLOOR <= dbt < DBT_CEILING:
         yield Finding(
@@ -160,7 +160,7 @@ def _version(name: str, version: str | None, floor: tuple[int, int]) -> Iterator
         yield Finding("ok", f"{name} {version}")
 
 
-def _catalog(facts: Facts) -> Iterator[Finding]:
+def _catalog(facts: LakeFacts) -> Iterator[Finding]:
     if facts.catalog_error is not None:
         yield Finding(
             "not safe",
@@ -213,7 +213,7 @@ def _atomicity(atomicity: Atomicity | None) -> Finding:
     )
 
 
-def _session(facts: Facts) -> Iterator[Finding]:
+def _session(facts: LakeFacts) -> Iterator[Finding]:
     if facts.sql_error is not None:
         yield Finding(
             "not safe",
@@ -261,7 +261,7 @@ def _settings(kind: str, dropped: Mapping[str, str] | None) -> Iterator[Finding]
         yield Finding("ok", f"{kind} sessions keep their settings")
 
 
-def _cache(facts: Facts) -> Iterator[Finding]:
+def _cache(facts: LakeFacts) -> Iterator[Finding]:
     if facts.cache is None:
         return
     if (facts.cache or _DEFAULT_CACHE).lower() == "false":
@@ -276,7 +276,7 @@ def _cache(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _gate(facts: Facts) -> Iterator[Finding]:
+def _gate(facts: LakeFacts) -> Iterator[Finding]:
     if facts.sql_error is not None or facts.catalog_error is not None:
         return
     if facts.probe is None:
@@ -309,7 +309,7 @@ def _gate(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _connect(facts: Facts) -> Iterator[Finding]:
+def _connect(facts: LakeFacts) -> Iterator[Finding]:
     if not facts.connect_url:
         yield Finding(
             "warning",

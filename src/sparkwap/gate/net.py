@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from sparkwap.catalog.model import Identifier
 from sparkwap.core.sqllex import tokens
-
-Identifier = tuple[str, str]
 
 # `explain execute immediate ...` runs what it explains.
 _READS = frozenset({"select", "values", "table", "describe", "desc", "show", "use"})
@@ -50,7 +49,7 @@ _PROPERTY = "snapshot-property"
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SentCommand:
     """A statement of this run that may change something.
 
     Attributes:
@@ -88,7 +87,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MainChange:
     """What readers see of a table or view now, against the last look.
 
     Attributes:
@@ -110,7 +109,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ChangeOrigin:
     """Whose a change is.
 
     Attributes:
@@ -143,13 +142,13 @@ def unmarks(text: str) -> bool:
 
 
 def judge(
-    change: Change,
+    change: MainChange,
     run_id: str,
-    commands: Sequence[Command],
+    commands: Sequence[SentCommand],
     *,
     app_id: str | None,
     same_clock: bool,
-) -> Judgement:
+) -> ChangeOrigin:
     """Decide whose a change of what readers see is.
 
     Args:
@@ -173,30 +172,30 @@ def judge(
         if _wrote(one, run_id, able, app_id, change.identifier)
     }
     if own:
-        return Judgement("run", frozenset(own | passed), evidence, node or _only(able, commands))
+        return ChangeOrigin("run", frozenset(own | passed), evidence, node or _only(able, commands))
     if change.writers and change.what[0] in (MAIN, NEW, REPLACED):
-        return Judgement("others")
+        return ChangeOrigin("others")
     movers = [one for one in able if _may_move(one, change)]
     at_work = [one for one in movers if _at_work(one, change.times)]
     if at_work:
         one = _nearest(at_work, change.identifier)
         told = f"it changed while this run sent: {shown(one.text)}"
         goes_on = one.done_ms is None and change.what[0] in (GONE, REPLACED)
-        return Judgement("run", frozenset(passed), told, one.node, goes_on)
+        return ChangeOrigin("run", frozenset(passed), told, one.node, goes_on)
     if movers and not same_clock:
         one = _nearest(movers, change.identifier)
-        return Judgement("unknown", frozenset(), f"this run sent: {shown(one.text)}", one.node)
-    return Judgement("others")
+        return ChangeOrigin("unknown", frozenset(), f"this run sent: {shown(one.text)}", one.node)
+    return ChangeOrigin("others")
 
 
 MAIN = "main"
-"""In `Change.what`: another snapshot is current."""
+"""In `MainChange.what`: another snapshot is current."""
 GONE, NEW, REPLACED = "it is gone", "it is new", "another one stands there"
 """Likewise, of the whole table or view."""
 
 
-def told(
-    change: Change, judgement: Judgement, seconds: float | None, problem: str, *, back: bool
+def format_change(
+    change: MainChange, judgement: ChangeOrigin, seconds: float | None, problem: str, *, back: bool
 ) -> str:
     """What the summary says of a change of this run's.
 
@@ -229,7 +228,7 @@ def named(text: str) -> set[Identifier]:
     return found
 
 
-def about(commands: Iterable[Command]) -> set[Identifier] | None:
+def about(commands: Iterable[SentCommand]) -> set[Identifier] | None:
     """What commands may have moved; None if that cannot be told."""
     texts = [one.text for one in commands]
     if any(_hides(text) or _DROPS_SCHEMA.search(_read(text)[1]) for text in texts):
@@ -249,7 +248,7 @@ _SHOWN = 90
 def _wrote(
     writer: Writer,
     run_id: str,
-    able: Sequence[Command],
+    able: Sequence[SentCommand],
     app_id: str | None,
     identifier: Identifier,
 ) -> tuple[str, str | None] | None:
@@ -269,17 +268,17 @@ def _wrote(
     return told, one.node
 
 
-def _nearest(commands: Sequence[Command], identifier: Identifier) -> Command:
+def _nearest(commands: Sequence[SentCommand], identifier: Identifier) -> SentCommand:
     """The last of the commands that name a table, or else of those that hide what they name."""
     naming = [one for one in commands if _is_named(_read(one.text)[1], identifier)]
     return (naming or commands)[-1]
 
 
-def _may_lack_id(command: Command) -> bool:
+def _may_lack_id(command: SentCommand) -> bool:
     return not command.marked or _read(command.text)[0] not in _MARKED or _hides(command.text)
 
 
-def _may_move(command: Command, change: Change) -> bool:
+def _may_move(command: SentCommand, change: MainChange) -> bool:
     """Whether a command can do so without a snapshot."""
     first, plain = _read(command.text)
     if _hides(command.text):
@@ -289,7 +288,7 @@ def _may_move(command: Command, change: Change) -> bool:
     )
 
 
-def _touches(command: Command, identifier: Identifier) -> bool:
+def _touches(command: SentCommand, identifier: Identifier) -> bool:
     """Whether a command names a table, or hides what it names."""
     return _hides(command.text) or _is_named(_read(command.text)[1], identifier)
 
@@ -317,14 +316,14 @@ def _hides(text: str) -> bool:
     return first == "begin" or any(one.search(plain) for one in (_HIDES, _WORKED_OUT))
 
 
-def _at_work(command: Command, times: Iterable[int]) -> bool:
+def _at_work(command: SentCommand, times: Iterable[int]) -> bool:
     """Whether a command was at work at one of the times; where none is known, it may have been."""
     times = tuple(times)
     end = command.done_ms if command.done_ms is not None else float("inf")
     return not times or any(command.sent_ms - 1 <= at <= end + 1 for at in times)
 
 
-def _only(able: Sequence[Command], commands: Sequence[Command]) -> str | None:
+def _only(able: Sequence[SentCommand], commands: Sequence[SentCommand]) -> str | None:
     """The one node that can have done it."""
     nodes = {one.node for one in able} or {one.node for one in commands}
     return next(iter(nodes)) if len(nodes) == 1 else None

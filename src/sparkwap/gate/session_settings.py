@@ -1,7 +1,7 @@
 """The settings that a project may set in its Spark sessions.
 
-A list of what is allowed: what is not on it may move a write, change what a name means, or take the
-session off its audit branch. The profile's `server_side_parameters` set anything, for all sessions.
+Any other setting may redirect a write, change what a name means, or take the session off its audit
+branch. `server_side_parameters` of the profile can set every setting, for all sessions.
 """
 
 _KEYS = frozenset(
@@ -49,8 +49,5 @@ _FAMILIES = (
 
 
 def settable(key: str) -> bool:
-    """Whether a statement of a project, or a Python model, may set this key in its session.
-
-    Keys are Spark's, which tells upper from lower case in them.
-    """
+    """Whether a statement of a project, or a Python model, may set this key; case-sensitive."""
     return key in _KEYS or key.startswith(_FAMILIES)

@@ -9,7 +9,8 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import BRANCH_RULE, branch_problem
 from sparkwap.gate import alert_settings as alerting
 from sparkwap.gate.alert_settings import AlertSettings
-from sparkwap.gate.guard import Name, name_of
+from sparkwap.gate.statement_effects import name_of
+from sparkwap.gate.statement_reader import Name
 from sparkwap.landing.entry import REPLAY, UNTIL
 
 PublishMode = Literal["run", "lineage", "never"]

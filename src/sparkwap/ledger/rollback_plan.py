@@ -10,7 +10,7 @@ from sparkwap.catalog.model import Identifier, PublishedEntry
 
 
 class Published(Protocol):
-    """A publish, as `sparkwap.ledger.ledger.LedgerPublish` tells it."""
+    """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
 
     @property
     def publish_id(self) -> str: ...

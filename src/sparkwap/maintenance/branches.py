@@ -18,7 +18,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import (
@@ -31,7 +31,7 @@ from sparkwap.core.names import (
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
 if TYPE_CHECKING:
-    from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+    from sparkwap.ledger.records import KeptManifest, LedgerPublish
     from sparkwap.publish.lake import Lake
 
 Alive = Callable[[Lease, float], bool]

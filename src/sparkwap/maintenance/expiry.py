@@ -33,7 +33,8 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 

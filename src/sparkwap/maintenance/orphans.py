@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
 from sparkwap.catalog.files import local_path, plain_location
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
+from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
+from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import is_diff_folder, run_of_folder
-from sparkwap.core.steps import FILES_DELETED, FILES_DELETING
-from sparkwap.core.steps import reached as reached_step
 from sparkwap.maintenance.expiry import files_of_document, unreachable
 
 if TYPE_CHECKING:

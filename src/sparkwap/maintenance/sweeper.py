@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches, orphans

@@ -20,7 +20,7 @@ from sparkwap.core.personal import Hidden
 from sparkwap.core.redaction import redact
 from sparkwap.gate.settings import settings_of
 from sparkwap.landing.raw_models import RawModel, raw_models
-from sparkwap.ledger.ledger import LOADED
+from sparkwap.ledger.records import LOADED
 from sparkwap.page import access, act, charts, look, shown
 from sparkwap.page.command import folder_of
 from sparkwap.publish.lake import Lake

@@ -20,7 +20,7 @@ from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import State
 from sparkwap.landing.raw_models import BadRow, RawModel, open_rows
-from sparkwap.ledger.ledger import BranchHistory, ended_otherwise
+from sparkwap.ledger.records import BranchHistory, ended_otherwise
 from sparkwap.page.shown import Compared, Side
 from sparkwap.publish.lake import Lake
 

@@ -15,7 +15,8 @@ from sparkwap.pr.code import BUILT
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
-    from sparkwap.ledger.ledger import Ledger, LedgerPublish
+    from sparkwap.ledger.ledger import Ledger
+    from sparkwap.ledger.records import LedgerPublish
 
 MANIFEST = "manifest.json"
 

@@ -128,7 +128,7 @@ def ways_on(standing: Standing) -> list[tuple[str, str]]:
     branch = standing.branch
     audit = f"sparkwap pr audit --branch {branch}"
     publish = f"sparkwap pr publish --branch {branch}"
-    close = ("give it up", f"sparkwap pr close --branch {branch}")
+    close = ("discard it", f"sparkwap pr close --branch {branch}")
     status = ("see why", f"dbt run-operation wap_status --args '{{branch: {branch}}}'")
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]

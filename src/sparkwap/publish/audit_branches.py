@@ -19,7 +19,7 @@ from sparkwap.catalog.model import (
     OpenTable,
     TableState,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, side_objects
+from sparkwap.catalog.pointers import Pointer, PointerUpdate, side_objects
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.names import split_side_schema
@@ -51,7 +51,7 @@ class AuditBranches:
                 are there for all writers and at once.
 
         Raises:
-            CatalogError: There is no such table, or other writers were faster each time.
+            CatalogError: There is no such table, or other writers changed it at each attempt.
         """
         return self._store.commit(
             lambda: branches.open_branch(self._store, identifier, branch, properties or {}),
@@ -100,7 +100,7 @@ class AuditBranches:
             location: Its folder.
 
         Raises:
-            CatalogError: There is no such table, or other writers were faster each time.
+            CatalogError: There is no such table, or other writers changed it at each attempt.
         """
         return self._at.state(
             self._store.commit(
@@ -169,7 +169,7 @@ class AuditBranches:
             run_id: The run that discards, for the ledger; one is made up where there is none.
 
         Raises:
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
 
@@ -213,7 +213,7 @@ class AuditBranches:
             Whether there was anything.
 
         Raises:
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
         beside = (names.side_schema(identifier[0], branch), identifier[1])

@@ -12,7 +12,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.history import TableHistory, history_of, schema_at
 from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
 from sparkwap.catalog.model import ColumnState, Head, Identifier, Kind, Read, TableState
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.publish.audit_branches import AuditBranches

@@ -19,13 +19,13 @@ from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedE
 from sparkwap.catalog.planning import (
     Differs,
     Load,
-    Plan,
+    MovePlan,
     require_main,
     require_table,
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag
 
@@ -50,7 +50,7 @@ class Publisher:
     tag_max_age_ms: int | None
     schemas: Mapping[str, str]
 
-    def plan(self, item: Item) -> Plan:
+    def plan(self, item: Item) -> MovePlan:
         """The plan for one item.
 
         Raises:
@@ -69,7 +69,7 @@ class Publisher:
             return self._clone(item, side, document)
         return self._table(item, side, document)
 
-    def _branch(self, item: BranchItem) -> Plan:
+    def _branch(self, item: BranchItem) -> MovePlan:
         live = require_table(item.identifier, self.rows.get(item.identifier))
         document = self.load(live.location)
         if not follows_compaction(document, item.base, document, item.candidate):
@@ -107,14 +107,14 @@ class Publisher:
         )
         return self._table_plan(item.identifier, "branch", live, None, change, document)
 
-    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
         live = self._expected(item)
         change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
         return self._table_plan(item.identifier, how, live, side, change, base)
 
-    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
         identifier = item.identifier
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
@@ -138,7 +138,7 @@ class Publisher:
             change = change.branch(md.MAIN, candidate)
         return self._table_plan(identifier, "clone", live, side, change, present)
 
-    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> Plan:
+    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
         live = self._expected(item)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
@@ -158,7 +158,7 @@ class Publisher:
             location,
         )
         after = Pointer(item.identifier, "view", location)
-        return Plan(entry, _swaps(live, side, after), {location: published})
+        return MovePlan(entry, _swaps(live, side, after), {location: published})
 
     def _expected(self, item: SideItem) -> Pointer | None:
         live = self.rows.get(item.identifier)
@@ -196,7 +196,7 @@ class Publisher:
         side: Pointer | None,
         change: MetadataChange,
         base: md.Document | None,
-    ) -> Plan:
+    ) -> MovePlan:
         candidate = md.main_of(change.applied(0))
         if candidate is not None:
             change = self._with_receipt(identifier, change, candidate)
@@ -220,7 +220,7 @@ class Publisher:
             ]
         else:
             swaps = _swaps(live, side, after)
-        return Plan(entry, swaps, {location: document})
+        return MovePlan(entry, swaps, {location: document})
 
     def _with_receipt(
         self, identifier: Identifier, change: MetadataChange, candidate: int

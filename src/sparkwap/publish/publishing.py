@@ -8,27 +8,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
     Identifier,
     Item,
     LedgerRows,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
-    PublishUnverified,
     Read,
     RollbackReceipt,
-    RollbackRefused,
     SideItem,
     UndonePublish,
 )
 from sparkwap.catalog.planning import Differs
+from sparkwap.catalog.refusals import PublishRefused, PublishUnverified, RollbackRefused
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
+from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.steps import PUBLISH_VERIFIED, reached
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import Candidate, Reopener, StandsBefore, Undoer
 from sparkwap.publish.staging import (
@@ -103,7 +101,7 @@ class Publishing:
             PublishTorn: A sequential publish was undone as far as others have left it to us.
             PublishUnverified: It was committed, and is not what the catalog holds now.
             CommitUnknown: The database did not say whether it has committed.
-            CatalogError: Other writers were faster each time, or the database failed; nothing has
+            CatalogError: Other writers were faster, or the database failed; nothing has
                 changed.
         """
         _require_own([item.identifier for item in items])
@@ -112,7 +110,7 @@ class Publishing:
         self._at.prepare_ledger(appends, bool(items))
         appends = [with_publish_id(append, publish_id) for append in appends]
         if not self._store.backend.atomic:
-            journal = jn.Journal(
+            journal = jn.PublishJournal(
                 publish_id,
                 run_id,
                 branch,
@@ -152,7 +150,7 @@ class Publishing:
             stage, "publish", PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
         )
         self._look_again(receipt)
-        reached(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
+        checkpoint(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
         self._at.purge("publish", folders, schemas, run_id=run_id, branch=branch)
         return receipt
 
@@ -190,7 +188,7 @@ class Publishing:
             RollbackRefused: Something moved on since the publish, and it is not forced, or what
                 was before is there no more; nothing has changed.
             RollbackTorn: The same of a sequential publish, after others were moved back.
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
@@ -198,7 +196,7 @@ class Publishing:
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
         if not self._store.backend.atomic:
             action: jn.Action = "forced rollback" if force else "rollback"
-            journal = jn.Journal(
+            journal = jn.PublishJournal(
                 publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
             )
             return self._series.roll_back(journal, entries, appends)
@@ -237,7 +235,7 @@ class Publishing:
         Raises:
             RollbackRefused: Tables moved on, candidates have expired, or the branch is in use
                 again; nothing has changed.
-            CatalogError: Other writers were faster each time, or the database failed.
+            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
         if beside and not self._store.backend.takes_files:
@@ -282,7 +280,7 @@ class Publishing:
             What was found and what became of it, a line each.
 
         Raises:
-            CatalogError: Other writers were faster each time; the next command tries again.
+            CatalogError: Other writers changed it at each attempt; the next command tries again.
         """
         if self._store.backend.atomic:
             return []

@@ -26,13 +26,13 @@ from sparkwap.catalog.model import Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
     Differs,
     Load,
-    Plan,
+    MovePlan,
     require_main,
     require_table,
     row_words,
     snapshot_words,
 )
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import base_tag, side_schema
 
@@ -54,7 +54,7 @@ class Undoer:
     rows: Mapping[Identifier, Pointer]
     force: bool = False
 
-    def plan(self, entry: PublishedEntry) -> Plan:
+    def plan(self, entry: PublishedEntry) -> MovePlan:
         """The plan for one entry.
 
         Raises:
@@ -70,11 +70,11 @@ class Undoer:
             return self._clone(entry, require_table(entry.identifier, live))
         return self._former(entry, self._unmoved(entry, live))
 
-    def _branch(self, entry: PublishedEntry, live: Pointer) -> Plan:
+    def _branch(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
         return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
 
-    def _clone(self, entry: PublishedEntry, live: Pointer) -> Plan:
+    def _clone(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
         base = self._base(entry)
         published = self.load(entry.published_metadata_location)
@@ -84,15 +84,15 @@ class Undoer:
         restored = difference(document, restore(document, base, published))
         return self._successor(entry, live, _main_back(entry, restored))
 
-    def _former(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
+    def _former(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         location = entry.base_metadata_location
         if location is None:
-            return Plan(entry, [PointerUpdate(live, None)] if live else [], {})
+            return MovePlan(entry, [PointerUpdate(live, None)] if live else [], {})
         kind: Kind = "view" if md.is_view(self._base(entry)) else "table"
         former = Pointer(entry.identifier, kind, location)
-        return Plan(entry, [PointerUpdate(live, former)], {})
+        return MovePlan(entry, [PointerUpdate(live, former)], {})
 
-    def _forced(self, entry: PublishedEntry, live: Pointer | None) -> Plan:
+    def _forced(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
@@ -152,21 +152,21 @@ class Undoer:
         what = "what stands there"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> Plan:
+    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
         document = change.document(live.location)
         location = md.next_location(document, live.location)
         after = Pointer(entry.identifier, "table", location)
-        return Plan(entry, [PointerUpdate(live, after, change)], {location: document})
+        return MovePlan(entry, [PointerUpdate(live, after, change)], {location: document})
 
     def _replacement(
         self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
-    ) -> Plan:
+    ) -> MovePlan:
         base = entry.base_metadata_location
         document = former.document(base)
         location = md.next_location(
             document, live.location if live is not None and live.kind == "table" else base
         )
-        return Plan(
+        return MovePlan(
             entry,
             [PointerUpdate(live, Pointer(entry.identifier, "table", location))],
             {location: document},
@@ -185,7 +185,7 @@ class StandsBefore:
     load: Load
     rows: Mapping[Identifier, Pointer]
 
-    def plan(self, entry: PublishedEntry) -> Plan:
+    def plan(self, entry: PublishedEntry) -> MovePlan:
         """A plan without changes.
 
         Raises:
@@ -200,7 +200,7 @@ class StandsBefore:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
             raise Differs(entry.identifier, "what stands there", expected, row_words(live))
-        return Plan(entry, [PointerUpdate(live, live)] if live else [], {})
+        return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,9 @@ class Reopener:
     warehouse: str
     standing: Mapping[Identifier, Pointer]
 
-    def reopen(self, plans: Sequence[Plan]) -> tuple[list[Plan], dict[Identifier, Candidate]]:
+    def reopen(
+        self, plans: Sequence[MovePlan]
+    ) -> tuple[list[MovePlan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
 
         Args:
@@ -266,7 +268,7 @@ class Reopener:
             extended.append(plan)
         return extended, found
 
-    def _on_branch(self, plan: Plan) -> tuple[Plan, Candidate]:
+    def _on_branch(self, plan: MovePlan) -> tuple[MovePlan, Candidate]:
         entry = plan.entry
         (swap,) = plan.swaps
         if swap.after is None or entry.candidate is None:
@@ -287,11 +289,13 @@ class Reopener:
         location = md.next_location(grown, swap.after.location)
         after = Pointer(entry.identifier, "table", location)
         candidate = Candidate("branch", entry.base, location, entry.candidate, None)
-        return Plan(
+        return MovePlan(
             entry, [PointerUpdate(swap.before, after, change)], {location: grown}
         ), candidate
 
-    def _beside(self, plan: Plan, sides: Mapping[Identifier, str]) -> tuple[Plan, Candidate]:
+    def _beside(
+        self, plan: MovePlan, sides: Mapping[Identifier, str]
+    ) -> tuple[MovePlan, Candidate]:
         entry = plan.entry
         beside = (sides[entry.identifier], entry.identifier[1])
         if beside in self.standing:

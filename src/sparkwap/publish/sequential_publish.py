@@ -7,30 +7,29 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sparkwap.catalog import journal as jn
+from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
-    CommitUnknown,
     Identifier,
     Item,
     LedgerRows,
     Mismatch,
     PublishedEntry,
     PublishReceipt,
-    PublishRefused,
     Read,
     RollbackReceipt,
-    RollbackRefused,
     UndonePublish,
 )
-from sparkwap.catalog.sql_backend import PointerUpdate
+from sparkwap.catalog.pointers import PointerUpdate
+from sparkwap.catalog.refusals import CommitUnknown, PublishRefused, RollbackRefused
 from sparkwap.catalog.store import Staged
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
+from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.steps import PUBLISH_VERIFIED, reached
-from sparkwap.publish import sequential_moves
+from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
+from sparkwap.publish.publish_port import PublishPort
 from sparkwap.publish.rollback import Undoer
-from sparkwap.publish.sequential_moves import PublishPort, RollbackPort
+from sparkwap.publish.rollback_port import RollbackPort
 from sparkwap.publish.staging import (
     Staging,
     publish_rows,
@@ -41,27 +40,25 @@ from sparkwap.publish.staging import (
 
 
 class SequentialPublish:
-    """Publishes and rolls back one table after the other, completed or undone by a journal."""
+    """Publishes and rolls back one table after the other; a journal completes or undoes it."""
 
     def __init__(self, at: Staging) -> None:
         self._at = at
         self._store = at.store
 
     def recover(self, row: Mapping[str, Any]) -> str | None:
-        """Bring a journal to its end, and tell of it; None where another has done so meanwhile."""
+        """End a journal and return a message; None if another process has ended it since."""
         if jn.is_closed(self._at.ledger().journal_states(row)):
             return None
-        journal = sequential_moves.journal_of(row)
-        what = sequential_moves.words(journal)
+        journal = sequential_journal.journal_of(row)
+        what = sequential_journal.format_action(journal)
         if journal.action != "publish":
-            port = sequential_moves.RollbackPort(self._store, journal)
+            port = RollbackPort(self._store, journal)
             outcome, reasons = self._carry(journal, port)
             self._finish_rollback(journal, outcome, ())
-            return sequential_moves.rollback_told(journal, outcome, reasons)
+            return sequential_journal.format_rollback(journal, outcome, reasons)
         schemas = self._at.side_schemas(journal.branch, [m.item for m in journal.moves if m.item])
-        outcome, _ = self._carry(
-            journal, sequential_moves.PublishPort(self._store, journal, schemas)
-        )
+        outcome, _ = self._carry(journal, PublishPort(self._store, journal, schemas))
         if outcome.state == "completed":
             run = {
                 "run_id": journal.run_id,
@@ -72,18 +69,16 @@ class SequentialPublish:
                 "message": "completed by a later command",
             }
             self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
-            return f"Completed {what}, which had not come to its end: all its tables are published."
+            return f"Completed {what}, which had not ended: all its tables are published."
         self._give_up(journal, outcome)
         blocked = ", ".join(".".join(name) for name in outcome.blocked)
         stayed = ", ".join(".".join(name) for name in outcome.stayed)
-        rest = f" Others have built on {stayed}, which stays." if stayed else ""
-        return (
-            f"Undid {what}, which had not come to its end: main of {blocked} moved meanwhile.{rest}"
-        )
+        rest = f" {stayed} stays published, as other runs have built on it." if stayed else ""
+        return f"Undid {what}, which had not ended: another writer moved main of {blocked}.{rest}"
 
     def publish(
         self,
-        journal: jn.Journal,
+        journal: jn.PublishJournal,
         items: Sequence[Item],
         appends: Sequence[LedgerRows],
         read: Collection[Read],
@@ -102,25 +97,25 @@ class SequentialPublish:
         plans = self._at.plan(publisher.plan, items, PublishRefused, more)
         sequential_moves.require_expressible(plans)
         journal = replace(journal, moves=sequential_moves.moves_of(plans, items, self._store.load))
-        # With the journal goes what the audits said: a later command could not know it.
-        intended = LedgerRows("journal", [sequential_moves.row_of(journal, "intended")])
-        about, ledger = sequential_moves.about(journal), self._at.ledger()
-        reached(steps.JOURNAL_WRITING, **about)
+        # The results of the audits go with the journal, as a later command does not have them.
+        intended = LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
+        about, ledger = sequential_journal.about(journal), self._at.ledger()
+        checkpoint(checkpoints.JOURNAL_WRITING, **about)
         ledger.append([*(one for one in appends if one.table != "runs"), intended])
-        reached(steps.JOURNAL_WRITTEN, **about)
-        port = sequential_moves.PublishPort(self._store, journal, schemas)
+        checkpoint(checkpoints.JOURNAL_WRITTEN, **about)
+        port = PublishPort(self._store, journal, schemas)
         outcome, reasons = self._carry(journal, port)
         if outcome.state != "completed":
             self._give_up(journal, outcome)
-        sequential_moves.outcome_or_raise(journal, outcome, reasons)
+        sequential_journal.require_completed(journal, outcome, reasons)
         runs = [with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
-        reached(PUBLISH_VERIFIED, **about)
-        return sequential_moves.receipt_of(journal, entries, differ)
+        checkpoint(PUBLISH_VERIFIED, **about)
+        return sequential_journal.receipt_of(journal, entries, differ)
 
     def roll_back(
         self,
-        journal: jn.Journal,
+        journal: jn.PublishJournal,
         entries: Sequence[PublishedEntry],
         appends: Sequence[LedgerRows],
     ) -> RollbackReceipt:
@@ -132,61 +127,61 @@ class SequentialPublish:
         if wrong:
             raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))
-        reached(steps.JOURNAL_WRITING, **sequential_moves.about(journal))
+        checkpoint(checkpoints.JOURNAL_WRITING, **sequential_journal.about(journal))
         self._at.ledger().append(
-            LedgerRows("journal", [sequential_moves.row_of(journal, "intended")])
+            LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
         )
-        reached(steps.JOURNAL_WRITTEN, **sequential_moves.about(journal))
-        port = sequential_moves.RollbackPort(self._store, journal)
+        checkpoint(checkpoints.JOURNAL_WRITTEN, **sequential_journal.about(journal))
+        port = RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
         self._finish_rollback(journal, outcome, appends)
-        sequential_moves.rollback_or_raise(journal, outcome, reasons)
-        return sequential_moves.rolled_back(journal)
+        sequential_journal.require_rolled_back(journal, outcome, reasons)
+        return sequential_journal.rollback_receipt_of(journal)
 
     def _carry(
-        self, journal: jn.Journal, port: PublishPort | RollbackPort
-    ) -> tuple[jn.Outcome, Mapping[Identifier, Mismatch]]:
+        self, journal: jn.PublishJournal, port: PublishPort | RollbackPort
+    ) -> tuple[jn.JournalOutcome, Mapping[Identifier, Mismatch]]:
         try:
             return jn.carry(
                 journal, port, self._decider(journal), sequential_moves.pause
             ), port.reasons
         except (jn.Stuck, CatalogError) as error:
             stuck = isinstance(error, jn.Stuck)
-            reason = "Other writers were faster each time" if stuck else str(error)
+            reason = "other writers changed the tables at each attempt" if stuck else str(error)
             raise CommitUnknown(
-                f"The {journal.action} {journal.publish_id} is on its way: some of its tables may "
-                "be moved and others not. The next `dbt build`, wap_publish, wap_discard or "
-                f"wap_rollback on this lake completes or undoes it. What stopped it: {reason}"
+                f"The {journal.action} {journal.publish_id} was interrupted: some of its tables "
+                "may be moved and others not. The next `dbt build`, wap_publish, wap_discard or "
+                f"wap_rollback on this lake completes or undoes it. Reason: {reason}"
             ) from error
 
-    def _decider(self, journal: jn.Journal) -> jn.Decide:
+    def _decider(self, journal: jn.PublishJournal) -> jn.Decide:
         def decide(wanted: jn.Direction | None) -> jn.Direction | None:
             if journal.action != "publish":
                 return wanted
             state: jn.State = "completing" if wanted == "forward" else "undoing"
-            row = sequential_moves.row_of(journal, state)
+            row = sequential_journal.row_of(journal, state)
             if wanted is None:
                 return jn.decided(self._at.ledger().journal_states(row))
             found = jn.decided(self._at.ledger().settle(row))
-            reached(steps.JOURNAL_DECIDED, **sequential_moves.about(journal))
+            checkpoint(checkpoints.JOURNAL_DECIDED, **sequential_journal.about(journal))
             return found
 
         return decide
 
     def _finish_publish(
-        self, journal: jn.Journal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]
+        self, journal: jn.PublishJournal, schemas: Mapping[str, str], runs: Sequence[LedgerRows]
     ) -> tuple[PublishedEntry, ...]:
-        """What comes after the last move; again and again does no harm."""
+        """Clean up and write the receipt after the last move; may be repeated."""
         entries = sequential_moves.with_locations(journal, self._store)
-        done = sequential_moves.row_of(journal, "completed")
+        done = sequential_journal.row_of(journal, "completed")
         if jn.is_closed(self._at.ledger().journal_states(done)):
-            # By another carrier: side objects of its branch are a later run's by now.
+            # Another process has ended it: the branch's side objects may belong to a later run.
             return entries
         left = sequential_moves.leftovers(journal, self._store)
         folders = self._at.own_folders(side_views(left, schemas))
         swaps = [PointerUpdate(row, None) for row in left]
-        about = sequential_moves.about(journal)
-        reached(steps.JOURNAL_MOVED, **about)
+        about = sequential_journal.about(journal)
+        checkpoint(checkpoints.JOURNAL_MOVED, **about)
         self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
         rows = publish_rows(
             "publish",
@@ -198,15 +193,15 @@ class SequentialPublish:
             journal.manifest_hash,
         )
         known = any(p.publish_id == journal.publish_id for p in self._at.ledger().publishes())
-        reached(steps.JOURNAL_CLOSING, **about)
+        checkpoint(checkpoints.JOURNAL_CLOSING, **about)
         self._at.ledger().append([] if known else [*rows, *runs])
         self._at.ledger().settle(done)
-        reached(steps.JOURNAL_CLOSED, **about)
+        checkpoint(checkpoints.JOURNAL_CLOSED, **about)
         self._at.purge("leftovers", folders, schemas, **about)
         return entries
 
     def _finish_rollback(
-        self, journal: jn.Journal, outcome: jn.Outcome, appends: Sequence[LedgerRows]
+        self, journal: jn.PublishJournal, outcome: jn.JournalOutcome, appends: Sequence[LedgerRows]
     ) -> None:
         undone = [
             replace(
@@ -226,17 +221,17 @@ class SequentialPublish:
             journal.at,
             {},
         )
-        reached(steps.JOURNAL_CLOSING, **sequential_moves.about(journal))
+        checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         self._at.ledger().append([*appends, *rows])
-        self._at.ledger().settle(sequential_moves.row_of(journal, outcome.state))
-        reached(steps.JOURNAL_CLOSED, **sequential_moves.about(journal))
+        self._at.ledger().settle(sequential_journal.row_of(journal, outcome.state))
+        checkpoint(checkpoints.JOURNAL_CLOSED, **sequential_journal.about(journal))
 
-    def _give_up(self, journal: jn.Journal, outcome: jn.Outcome) -> None:
-        """Write down that a publish was undone, for it and for its nodes."""
-        closed = sequential_moves.row_of(journal, outcome.state)
+    def _give_up(self, journal: jn.PublishJournal, outcome: jn.JournalOutcome) -> None:
+        """Record that a publish was undone, in its journal and for its nodes."""
+        closed = sequential_journal.row_of(journal, outcome.state)
         if jn.is_closed(self._at.ledger().journal_states(closed)):
             return
-        reached(steps.JOURNAL_GIVING_UP, **sequential_moves.about(journal))
+        checkpoint(checkpoints.JOURNAL_GIVING_UP, **sequential_journal.about(journal))
         now = datetime.now(UTC)
         moved = {move.identifier for move in journal.moves}
         nodes = [
@@ -246,4 +241,4 @@ class SequentialPublish:
         ]
         self._at.ledger().append([LedgerRows("nodes", nodes)] if nodes else [])
         self._at.ledger().settle(closed)
-        reached(steps.JOURNAL_GIVEN_UP, **sequential_moves.about(journal))
+        checkpoint(checkpoints.JOURNAL_GIVEN_UP, **sequential_journal.about(journal))

@@ -22,12 +22,12 @@ from sparkwap.catalog.model import (
     UndonePublish,
     merge_rows,
 )
-from sparkwap.catalog.planning import Differs, Plan
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.planning import Differs, MovePlan
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged, Store
+from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded, split_side_schema
-from sparkwap.core.steps import COMMIT_STEPS, Operation, reached
 
 if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
@@ -53,14 +53,14 @@ class Staging:
 
     def plan(
         self,
-        planner: Callable[[T], Plan],
+        planner: Callable[[T], MovePlan],
         things: Sequence[T],
         refusal: Callable[[Sequence[Mismatch]], Exception],
         more: Sequence[Mismatch] = (),
-    ) -> list[Plan]:
+    ) -> list[MovePlan]:
         """The plans of all; if any differs, a refusal that names every one that does, and more."""
 
-        def one(thing: T) -> Plan | Mismatch:
+        def one(thing: T) -> MovePlan | Mismatch:
             try:
                 return planner(thing)
             except Differs as differs:
@@ -70,7 +70,7 @@ class Staging:
         mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
-        return [plan for plan in planned if isinstance(plan, Plan)]
+        return [plan for plan in planned if isinstance(plan, MovePlan)]
 
     def moved(self, read: Collection[Read], rows: Mapping[Identifier, Pointer]) -> list[Mismatch]:
         """Those of what was read that are others now."""
@@ -114,7 +114,7 @@ class Staging:
     def staged(
         self,
         result: R,
-        plans: Sequence[Plan],
+        plans: Sequence[MovePlan],
         appends: Sequence[LedgerRows],
         drop_if_empty: Collection[str] = (),
     ) -> Staged[R]:
@@ -203,7 +203,7 @@ class Staging:
         """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
         if not folders:
             return
-        reached(COMMIT_STEPS[operation]["purging"], **facts)
+        checkpoint(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse()
         try:
             used = [plain_location(row.location) for row in self.store.backend.all()]
@@ -218,7 +218,7 @@ class Staging:
                 self.store.files.delete_tree(folder)
         for schema in schemas:
             self.store.files.delete_empty(f"{warehouse}/{schema}")
-        reached(COMMIT_STEPS[operation]["purged"], **facts)
+        checkpoint(COMMIT_STEPS[operation]["purged"], **facts)
 
 
 def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from sparkwap.core.personal import Marks
+from sparkwap.core.personal import PersonalMarks
 
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
@@ -64,9 +64,9 @@ class Facts:
     sources: Mapping[str, Any] | None = None
 
     @cached_property
-    def marks(self) -> Marks:
+    def marks(self) -> PersonalMarks:
         """Which columns are personal."""
-        return Marks(self.known.get)
+        return PersonalMarks(self.known.get)
 
     def shown(self, test_id: str) -> list[dict[str, Any]]:
         """The rows that a test has stored, without what may be personal."""

@@ -113,7 +113,7 @@ def collect(
     Raises:
         ConfigError: Nothing was built here yet.
     """
-    from sparkwap.ledger.ledger import ended_otherwise
+    from sparkwap.ledger.records import ended_otherwise
     from sparkwap.publish.lake import Lake
 
     described = call.lake()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, Kind, TableState
-from sparkwap.catalog.sql_backend import require_side_schema
-from sparkwap.core import names, steps
+from sparkwap.catalog.pointers import require_side_schema
+from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate
 from sparkwap.gate.placement import Desired, decide_build
@@ -233,10 +233,10 @@ class Candidates:
     def forget(self, identifier: Identifier, node_id: str) -> bool:
         """Forget what is on the branch under a name; returns whether there was something."""
         with self._place(identifier):
-            self._invocation.reached(steps.NODE_BEGINS, identifier, node_id=node_id)
+            self._invocation.reached(checkpoints.NODE_BEGINS, identifier, node_id=node_id)
             found = self.lake.branches.forget(identifier, self.branch)
             self.overlay.remove(identifier)
-            self._invocation.reached(steps.NODE_BEGUN, identifier, node_id=node_id)
+            self._invocation.reached(checkpoints.NODE_BEGUN, identifier, node_id=node_id)
             return found
 
     def take(self, node_id: str, target: Target) -> None:
@@ -275,9 +275,9 @@ class Candidates:
         current: TableState,
         in_place: Mapping[str, str] | None,
     ) -> Target:
-        self._invocation.reached(steps.NODE_PLACING, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         opened = self.lake.branches.open(identifier, self.branch, in_place)
-        self._invocation.reached(steps.NODE_PLACED, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             Target(
                 identifier,
@@ -301,10 +301,10 @@ class Candidates:
         if standing is not None and standing.uuid != current.uuid:
             # Left by an earlier run from before the live table was made; the build replaces it.
             return self._beside(identifier, current)
-        self._invocation.reached(steps.NODE_PLACING, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         clone = self.lake.branches.clone(identifier, side, in_place)
         self.overlay.add(identifier, side)
-        self._invocation.reached(steps.NODE_PLACED, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             Target(
                 identifier,
@@ -323,11 +323,11 @@ class Candidates:
         if current is not None and current.kind != kind:
             self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
-        self._invocation.reached(steps.NODE_PLACING, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)
         self.overlay.add(identifier, side)
         standing = self.lake.state((side, identifier[1]))
-        self._invocation.reached(steps.NODE_PLACED, identifier)
+        self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             Target(
                 identifier,

@@ -18,9 +18,9 @@ from sparkwap.catalog import (
     Read,
     SideItem,
 )
-from sparkwap.core import names, steps
+from sparkwap.core import checkpoints, names
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
-from sparkwap.core.steps import reached
 from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.ledger.manifests import Packed
 from sparkwap.runs import rebase
@@ -64,7 +64,9 @@ class Closer:
     def close(self, facts: Facts, *, watched: bool) -> Closing:
         """Let the gate decide, and write what follows; nothing was written before."""
         decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
-        reached(steps.DECIDED, run_id=self.invocation.run_id, branch=self.invocation.branch)
+        checkpoint(
+            checkpoints.DECIDED, run_id=self.invocation.run_id, branch=self.invocation.branch
+        )
         started = datetime.now(UTC)
         plan = self._plan(facts, decision)
         refused: str | None = None

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.core import names
+from sparkwap.gate.facts import LEFTOVER, MOVED, AuditTest, BuiltNode, TestResult, TestRule
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import LEFTOVER, MOVED
-from sparkwap.gate.verdicts import AuditTest, BuiltNode, Rule, TestResult
-from sparkwap.ledger.ledger import LOADED, BranchHistory, token_of
+from sparkwap.ledger.records import LOADED, BranchHistory, token_of
 from sparkwap.runs import batches as batching
 from sparkwap.runs.batches import Range
 from sparkwap.runs.candidates import VIEW, Candidates, target_of
@@ -403,13 +402,13 @@ class Gathering:
             for one in seen
         ]
 
-    def _rule_of(self, test: TestFact | None, seen: TestSeen) -> Rule | None:
+    def _rule_of(self, test: TestFact | None, seen: TestSeen) -> TestRule | None:
         if test is None:
             return None
         run = self.invocation
         sql = names.live_sql(seen.sql, run.branch, run.run_id) if seen.sql else None
         token = hashlib.sha256(sql.encode()).hexdigest() if sql else None
-        return Rule(test.severity, test.inputs, test.code, token, test.given)
+        return TestRule(test.severity, test.inputs, test.code, token, test.given)
 
     def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
         """The status of a result; one that saw none or a part of the rows has passed nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.catalog.model import Difference
-from sparkwap.gate.verdicts import BuiltNode
+from sparkwap.gate.facts import BuiltNode
 
 FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "standing", "read"})
 """What a build on main as it is now mends. All else means that the audit branch is not as its

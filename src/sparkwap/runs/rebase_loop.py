@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
-from sparkwap.gate.verdicts import BuiltNode, Decision, RunOutcome, Verdict
+from sparkwap.gate.facts import BuiltNode
+from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
 from sparkwap.runs import rebase
 from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.catalog import Difference, LedgerRows
-from sparkwap.gate.summary import LEFTOVER, MOVED
-from sparkwap.gate.verdicts import NOT_RUN, BuiltNode, Decision, TestResult
+from sparkwap.gate.facts import LEFTOVER, MOVED, NOT_RUN, BuiltNode, TestResult
+from sparkwap.gate.verdicts import Decision
 from sparkwap.ledger.manifests import Packed
 from sparkwap.runs import batches
 from sparkwap.runs.candidates import Candidates

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from sparkwap.catalog import Identifier
+from sparkwap.gate.audit_outcomes import rejects
+from sparkwap.gate.facts import Acceptance, AuditTest, TestResult, TestRule
 from sparkwap.gate.thresholds import accepting
-from sparkwap.gate.verdicts import Acceptance, AuditTest, Rule, TestResult, rejects
 from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.types import DAY, TestFact
 
@@ -58,7 +59,7 @@ class Rules:
             for row in rows
         ]
 
-    def former(self, results: Sequence[TestResult]) -> dict[str, Rule]:
+    def former(self, results: Sequence[TestResult]) -> dict[str, TestRule]:
         """The rule at the last publish of those tests that may let rows through by another now."""
         asked = {
             one.test_id
@@ -120,10 +121,10 @@ def failed_before(
     return found
 
 
-def rule_of(row: Mapping[str, Any]) -> Rule:
+def rule_of(row: Mapping[str, Any]) -> TestRule:
     """The rule of a row of the ledger's ``tests``; one of an older version knows no inputs."""
     inputs = row.get("inputs")
-    return Rule(
+    return TestRule(
         row["severity"],
         None if inputs is None else dict(inputs),
         row.get("code"),

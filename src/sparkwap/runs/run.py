@@ -13,9 +13,9 @@ from importlib import import_module
 
 from sparkwap.audits.metrics import Baselines, exact_rows
 from sparkwap.catalog import Identifier
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
-from sparkwap.core.steps import reached
 from sparkwap.ledger.manifests import Packed
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.candidates import Candidates
@@ -138,7 +138,7 @@ class Run:
                 "published. A custom materialization has to call wap_place_table before it "
                 "writes and wap_built after it."
             )
-        self.invocation.reached(steps.NODE_CHECKING, identifier, node_id=node_id)
+        self.invocation.reached(checkpoints.NODE_CHECKING, identifier, node_id=node_id)
         if self.candidates.has_dropped(target):
             self.candidates.gone[node_id] = target.name
             return target
@@ -149,7 +149,7 @@ class Run:
         self.candidates.built[node_id] = identifier
         self.trail.end(node_id, stood)
         self.candidates.keep(done)
-        self.invocation.reached(steps.NODE_RECORDED, identifier, node_id=node_id)
+        self.invocation.reached(checkpoints.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
             raise SparkwapError(f"{target.name}: {done.problem}")
         return done
@@ -286,7 +286,7 @@ class Run:
         :raises PublishUnverified: it was made, and what stands there now is something else.
         """
         about = {"run_id": self.run_id, "branch": self.branch}
-        reached(steps.CLOSING, **about)
+        checkpoint(checkpoints.CLOSING, **about)
         gathering = Gathering(
             self.invocation,
             self.candidates,
@@ -298,5 +298,5 @@ class Run:
         facts = gathering.facts(nodes, tests, seen, known, varied)
         closer = Closer(self.invocation, self.candidates, self.trail, self.told, self._manifest)
         closing = closer.close(facts, watched=self.main is not None)
-        reached(steps.CLOSED, **about)
+        checkpoint(checkpoints.CLOSED, **about)
         return closing

@@ -18,12 +18,13 @@ from sparkwap.catalog import lease
 from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import is_run_branch, short_run_id
-from sparkwap.gate.verdicts import PARTIAL
+from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:
     from sparkwap.gate.settings import PublishMode
-    from sparkwap.ledger.ledger import Ledger, LedgerPublish
+    from sparkwap.ledger.ledger import Ledger
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
 
 FILE_NAME = "sparkwap_run.json"

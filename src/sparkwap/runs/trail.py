@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from sparkwap.catalog import Identifier
 from sparkwap.core import names
 from sparkwap.core.sqllex import ANY_RELATION
-from sparkwap.gate.verdicts import BuiltNode
+from sparkwap.gate.facts import BuiltNode
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.types import TestFact

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from sparkwap.audits.metrics import Measured
 from sparkwap.catalog import Difference, Identifier, LedgerRows
-from sparkwap.core import names, steps
-from sparkwap.core.steps import reached
+from sparkwap.core import checkpoints, names
+from sparkwap.core.checkpoints import checkpoint
+from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import BuiltNode, Decision, nearest_upstream
+from sparkwap.gate.verdicts import Decision, nearest_upstream
 from sparkwap.runs import rebase
 from sparkwap.runs.batches import Range
 from sparkwap.runs.time_travel import Replay
@@ -56,10 +57,10 @@ class Invocation:
         """Whether the branch is the run's own, to which nobody has written before."""
         return self.branch == names.audit_branch(self.run_id, None)
 
-    def reached(self, step: steps.Step, identifier: Identifier, **facts: Any) -> None:
+    def reached(self, step: checkpoints.Checkpoint, identifier: Identifier, **facts: Any) -> None:
         """Tell that the build of a table has come to a step."""
         name = ".".join(identifier)
-        reached(step, run_id=self.run_id, branch=self.branch, table=name, **facts)
+        checkpoint(step, run_id=self.run_id, branch=self.branch, table=name, **facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate import net
 from sparkwap.runs.watching import Watch
@@ -66,8 +66,8 @@ class MainWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._looking = threading.Lock()
-        self._at_work: dict[int, net.Command] = {}
-        self._done: list[net.Command] = []
+        self._at_work: dict[int, net.SentCommand] = {}
+        self._done: list[net.SentCommand] = []
         self._marked = True
         self.caught: list[Caught] = []
 
@@ -79,7 +79,7 @@ class MainWatch:
             self._marked = False
         if net.is_command(text):
             self._watch.name(net.named(text))
-            command = net.Command(node, text, self._clock(), None, self._marked)
+            command = net.SentCommand(node, text, self._clock(), None, self._marked)
             with self._lock:
                 self._at_work[threading.get_ident()] = command
 
@@ -129,10 +129,10 @@ class MainWatch:
 
     def _judged(
         self,
-        change: net.Change,
+        change: net.MainChange,
         before: Pointer | None,
         now: Pointer | None,
-        commands: list[net.Command],
+        commands: list[net.SentCommand],
         *,
         last: bool,
         give_up: bool,
@@ -162,10 +162,10 @@ class MainWatch:
         return self._caught(change, verdict, "", back=True)
 
     def _caught(
-        self, change: net.Change, verdict: net.Judgement, problem: str, *, back: bool
+        self, change: net.MainChange, verdict: net.ChangeOrigin, problem: str, *, back: bool
     ) -> Caught:
         own = [one.at_ms for one in change.writers if one.snapshot_id in verdict.own]
         since = min(own) if own else max(change.times, default=None)
         seconds = None if since is None else max(self._clock() - since, 0) / 1000
-        told = net.told(change, verdict, seconds, problem, back=back)
+        told = net.format_change(change, verdict, seconds, problem, back=back)
         return Caught(change.identifier, verdict.node, told, back)

@@ -15,11 +15,11 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_abort_tag
-from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, Change, Writer
+from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, MainChange, Writer
 from sparkwap.publish.rollback import restore, with_helpers_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Watch:
 
     def changes(
         self, about: Collection[Identifier] | None = None
-    ) -> list[tuple[Change, Pointer | None, Pointer | None]]:
+    ) -> list[tuple[MainChange, Pointer | None, Pointer | None]]:
         """What of the watched tables and views is not as it was; with the rows before and now.
 
         Args:
@@ -213,7 +213,7 @@ class Watch:
 
     def _change(
         self, name: Identifier, before: Pointer | None, after: Pointer | None
-    ) -> Change | None:
+    ) -> MainChange | None:
         load = self._store.load
         if before is None and name not in self._project:
             return None
@@ -228,12 +228,12 @@ class Watch:
         if not what:
             return None
         if before is None or after is None or before.kind == "view" or after.kind == "view":
-            return Change(name, what, (), self._new_writers(after), self._seen(after))
+            return MainChange(name, what, (), self._new_writers(after), self._seen(after))
         old, document = load(before.location), load(after.location)
         since = int(old.get("last-updated-ms") or 0)
         log = [int(step["timestamp-ms"]) for step in document.get("metadata-log") or ()]
         times = {*log, int(document.get("last-updated-ms") or 0)}
-        return Change(
+        return MainChange(
             name,
             what,
             tuple(sorted(at for at in times if at >= since)),

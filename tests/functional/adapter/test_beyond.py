@@ -78,7 +78,7 @@ class TestHookThatDropsWhatIsLive:
         results = run_dbt(["build", "--vars", "drop: true"], expect_pass=False)
         told = {result.node.name: str(result.message) for result in results if result.node}
         for name in ("live", "live_too"):
-            assert f"{name} is live, or will be by the gate" in told[name]
+            assert f"{name} is live, or will be once it is published" in told[name]
             assert project.run_sql(f"select id from {{schema}}.{name}", fetch="one")[0] == 1
         run_dbt(["build"])
 

@@ -36,7 +36,7 @@ def test_a_test_that_reads_another_state_of_a_table(
     monkeypatch.setenv("ROWS", "5")
     built = project.dbt("build", wap_publish="lineage")
     assert {name: built.verdict(name) for name in STATES} == dict.fromkeys(STATES, "held")
-    assert all("as it stands on the branch" in built.reason(name) for name in STATES)
+    assert all("as it is on the branch" in built.reason(name) for name in STATES)
     seen = [reader.table(project.schema, name).values("id") for name in STATES]
     assert seen == [[0]] * len(STATES)
 

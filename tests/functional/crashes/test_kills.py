@@ -21,7 +21,7 @@ from helpers.crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REP
 from helpers.crashes.injector import LAKE_VARIABLE, STRIKES
 
 from sparkwap import server
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
 
 FILES = {
     "models/log.sql": """
@@ -135,7 +135,7 @@ def _try(
     assert states <= 2
     if action == "kill-dbt":
         assert code == -9
-        assert published == (steps.STEPS[step].readers == "after")
+        assert published == (checkpoints.CHECKPOINTS[step].readers == "after")
     else:
         # An exit code of 0 is told only where all is published.
         assert (code == 0) <= published

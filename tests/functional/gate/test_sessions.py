@@ -87,7 +87,7 @@ def test_a_hook_that_fails_before_the_gate(make_project: MakeProject, reader: Re
     hook = "{% if var('fails', false) %}select * from nothing_here{% endif %}"
     project = make_project("before", {"models/orders.sql": ORDERS}, settings={"on-run-end": hook})
     failed = project.dbt("build", ids="1", fails=True).failed()
-    assert "A hook failed before the gate was asked, so nothing was published." in failed.text
+    assert "A hook failed before the gate decided, so nothing was published." in failed.text
     assert reader.look(project.schema) == {}
     assert f"SPARKWAP_BRANCH={failed.branch} dbt build" in failed.text
     project.dbt("build", ids="1", wap_branch=failed.branch).succeeded()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
 
 ALL = bool(os.environ.get("SOAK"))
 ACTIONS = ("kill-dbt", "raise")
@@ -17,12 +17,12 @@ ON_SPARK = (*ACTIONS, "kill-server")
 
 CELLS = [
     (step.name, action)
-    for step in steps.STEPS.values()
+    for step in checkpoints.CHECKPOINTS.values()
     if step.where not in ("dbt", "series")
     for action in ACTIONS
 ]
 
-_SERIES_STEPS = [step.name for step in steps.STEPS.values() if step.where == "series"]
+_SERIES_STEPS = [step.name for step in checkpoints.CHECKPOINTS.values() if step.where == "series"]
 SERIES_CELLS = [(name, "kill-dbt") for name in _SERIES_STEPS]
 SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-dbt", "raise")]
 ROLLED_BACK = ("journal.written", "series.changed", "journal.closing")
@@ -50,7 +50,11 @@ PARTS = ("begun", "rows_changed", "committed")
 # -- with dbt and Spark ------------------------------------------------------------------------
 
 REPRESENTATIVE = [
-    *((step.name, "kill-dbt", 1) for step in steps.STEPS.values() if step.where == "dbt"),
+    *(
+        (step.name, "kill-dbt", 1)
+        for step in checkpoints.CHECKPOINTS.values()
+        if step.where == "dbt"
+    ),
     ("node.placed", "kill-dbt", 1),
     ("node.checking", "kill-dbt", 2),
     ("publish.rows_changed", "kill-dbt", 1),
@@ -69,7 +73,7 @@ _NOT_REACHED = ("forget.purging", "forget.purged", "publish.purging", "publish.p
 _FORGETTING = ("forget.begun", "forget.rows_changed", "forget.committed")
 EVERYTHING = [
     (name, action, 1)
-    for name in steps.STEPS
+    for name in checkpoints.CHECKPOINTS
     if name.partition(".")[0] in _REACHED and name not in (*_NOT_REACHED, *_FORGETTING)
     for action in ON_SPARK
 ]

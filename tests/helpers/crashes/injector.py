@@ -3,7 +3,7 @@
 `inject` switches it on in the process that is to die. A fault is
 ``<step>:<action>[:<occurrence>]``::
 
-    publish.committed:kill-dbt       the first time that the step is reached
+    publish.committed:kill-dbt       the first time that the step is checkpoint
     statement.sending:kill-server:3  the third time
 
 The actions are those of `ACTIONS`. The server is the embedded one of the lake that
@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.core import steps
-from sparkwap.core.steps import Step
+from sparkwap.core import checkpoints
+from sparkwap.core.checkpoints import Checkpoint
 
 LAKE_VARIABLE = "SPARKWAP_FAULT_LAKE"
 STRIKES = "sparkwap: the fault strikes at"
@@ -43,7 +43,7 @@ class Injector:
     Args:
         step: Name of the step.
         action: One of `ACTIONS`.
-        occurrence: Which time that the step is reached, from 1 on.
+        occurrence: Which time that the step is checkpoint, from 1 on.
 
     Raises:
         ValueError: There is no such action, or the occurrence is below 1.
@@ -68,8 +68,8 @@ class Injector:
         times = occurrence or "1"
         return cls(step, action, int(times) if times.isdigit() else 0)
 
-    def __call__(self, step: Step, facts: Mapping[str, Any]) -> None:
-        """As a listener of `sparkwap.core.steps`."""
+    def __call__(self, step: Checkpoint, facts: Mapping[str, Any]) -> None:
+        """As a listener of `sparkwap.core.checkpoints`."""
         if step.name != self._step:
             return
         with self._lock:
@@ -80,11 +80,11 @@ class Injector:
             self._action(step)
 
 
-def _kill_dbt(_step: Step) -> None:
+def _kill_dbt(_step: Checkpoint) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_server(_step: Step) -> None:
+def _kill_server(_step: Checkpoint) -> None:
     from sparkwap.server import status
 
     found = status(Path(os.environ.get(LAKE_VARIABLE, ".lake")))
@@ -92,15 +92,15 @@ def _kill_server(_step: Step) -> None:
         psutil.Process(found.endpoint.pid).kill()
 
 
-def _raise(step: Step) -> None:
+def _raise(step: Checkpoint) -> None:
     raise InjectedFault(f"a fault was injected at {step.name}")
 
 
-def _fill_disk(step: Step) -> None:
+def _fill_disk(step: Checkpoint) -> None:
     raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (injected at {step.name})")
 
 
-def _lose_network(step: Step) -> None:
+def _lose_network(step: Checkpoint) -> None:
     """Shut all TCP connections of this process, or say what a database without any would say."""
     shut = 0
     for connection in psutil.Process().net_connections(kind="tcp"):
@@ -113,7 +113,7 @@ def _lose_network(step: Step) -> None:
         raise OperationalError("commit", {}, gone, connection_invalidated=True)
 
 
-ACTIONS: Mapping[str, Callable[[Step], None]] = {
+ACTIONS: Mapping[str, Callable[[Checkpoint], None]] = {
     "kill-dbt": _kill_dbt,
     "kill-server": _kill_server,
     "raise": _raise,
@@ -126,4 +126,4 @@ space, a network that is gone."""
 
 def inject(fault: str) -> None:
     """Switch a fault on in this process."""
-    steps.listen(Injector.parse(fault))
+    checkpoints.listen(Injector.parse(fault))

@@ -1,7 +1,7 @@
 """What is done to a lake while something dies, without Spark: PyIceberg writes what Spark would.
 
 A scenario prepares a lake, does one thing to it, and knows how a user goes on when that died.
-Between them the scenarios reach every step of `sparkwap.core.steps` that is not inside dbt.
+Between them the scenarios reach every step of `sparkwap.core.checkpoints` that is not inside dbt.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
-from sparkwap.core import steps
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.core import checkpoints
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
@@ -296,11 +296,11 @@ def _rollback_replaced(lake: Lake) -> None:
 def _another_writer(lake: Lake) -> Iterator[None]:
     """Once a table of a series is moved, somebody writes to one that still waits."""
 
-    def listen(step: steps.Step, _facts: Mapping[str, Any]) -> None:
-        if step is steps.SERIES_CHANGED:
+    def listen(step: checkpoints.Checkpoint, _facts: Mapping[str, Any]) -> None:
+        if step is checkpoints.SERIES_CHANGED:
             _write_once(lake)
 
-    end = steps.listen(listen)
+    end = checkpoints.listen(listen)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from sparkwap.core.steps import STEPS
+from sparkwap.core.checkpoints import CHECKPOINTS
 
 HEAD = """| step | what has happened | readers of `main` see | goes on |
 |---|---|---|---|"""
@@ -19,7 +19,9 @@ def table() -> str:
         "gap": "the same, and one table is away",
         "after": "all of it",
     }
-    lines = [f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in STEPS.values()]
+    lines = [
+        f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in CHECKPOINTS.values()
+    ]
     return "\n".join([HEAD, *lines])
 
 

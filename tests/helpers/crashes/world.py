@@ -21,7 +21,7 @@ from helpers.crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, 
 from helpers.lake import Reader
 from helpers.rest import RestServer
 from sparkwap.catalog.rest_backend import MULTI_TABLE
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
 from sparkwap.core.errors import SparkwapError
 from sparkwap.publish.lake import Lake
 
@@ -171,7 +171,7 @@ def _child(
         inject(fault)
     if log is not None:
         seen: list[str] = []
-        steps.listen(lambda step, _facts: seen.append(step.name))
+        checkpoints.listen(lambda step, _facts: seen.append(step.name))
     if limit is not None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

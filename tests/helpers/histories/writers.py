@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings

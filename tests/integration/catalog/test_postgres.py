@@ -15,8 +15,8 @@ from helpers.postgres import running_postgres
 
 from sparkwap.catalog import LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
-from sparkwap.core import steps
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.core import checkpoints
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits
 from sparkwap.maintenance.sweeper import Sweeper
@@ -209,7 +209,7 @@ def test_a_connection_that_is_cut_in_the_transaction(pg: Bench) -> None:
     items = [pg.candidate(name, 2) for name in "ab"]
     pg.lake.ledger.ensure({"publishes"})
     before, files = pg.pointers(), pg.files()
-    end = steps.listen(Injector("publish.rows_changed", "lost-network"))
+    end = checkpoints.listen(Injector("publish.rows_changed", "lost-network"))
     try:
         with pytest.raises(CatalogError, match="Nothing was changed"):
             pg.publish(*items)

@@ -16,8 +16,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
+from sparkwap.catalog.pointers import Unanswered
 from sparkwap.catalog.rest_backend import MULTI_TABLE
-from sparkwap.catalog.sql_backend import Unanswered
 from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance import expiry
 
@@ -363,8 +363,8 @@ def test_force_that_dies_is_completed_by_the_next_command(
     assert _seen(rest) != OLD
     told = rest.lake.publishing.recover()
     assert told == [
-        "Completed the forced rollback of run 1a2b3c4d, which had not come to its end: all its "
-        "tables are back."
+        "Completed the forced rollback of run 1a2b3c4d, which had not ended: all its tables are "
+        "rolled back."
     ]
     assert _seen(rest) == OLD
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]

@@ -1,6 +1,6 @@
 """The kill matrix: every step of the gate, and each way to die there.
 
-The cells come from `sparkwap.core.steps.STEPS`. Steps inside dbt have theirs in
+The cells come from `sparkwap.core.checkpoints.CHECKPOINTS`. Steps inside dbt have theirs in
 ``tests/functional/crashes``. What must hold is asserted through PyIceberg and plain SQLite. Steps
 of a journalled series have theirs on a REST catalog, for which Java is needed.
 """
@@ -36,7 +36,7 @@ from helpers.crashes.table import table
 from helpers.crashes.world import RAISED, TOLD, SeriesWorld, State, World
 from helpers.rest import running_rest_server
 
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
 from sparkwap.runs.state import LastRun
 
 pytestmark = pytest.mark.long
@@ -139,7 +139,7 @@ def test_verdicts_without_a_journal_are_none(
 def test_every_other_step_of_a_series(series: SeriesWorld, name: str) -> None:
     """Where a series passes steps that others pass too, it has promised less."""
     for step, times in Counter(series.told(name)[0]).items():
-        if steps.STEPS[step].where != "series":
+        if checkpoints.CHECKPOINTS[step].where != "series":
             for time in range(times):
                 _try(series, name, step, "kill-dbt", time + 1, promise="between")
 
@@ -150,7 +150,7 @@ def _try(
     step: str,
     action: str,
     occurrence: int,
-    promise: steps.Side | None = None,
+    promise: checkpoints.Side | None = None,
 ) -> None:
     scenario, (_, before, after) = world.scenarios[name], world.told(name)
     passing = world.told(scenario.passing)[2] if scenario.passing else after
@@ -160,7 +160,7 @@ def _try(
     assert code == {"kill-dbt": KILLED, "raise": RAISED}[action]
     # Readers: the old state or the new one, whole, and at no time anything else.
     now = world.look()
-    promise = promise or steps.STEPS[step].readers
+    promise = promise or checkpoints.CHECKPOINTS[step].readers
     if promise in ("between", "gap"):
         assert_between(now, before, passing, after, gap=promise == "gap")
     else:
@@ -296,11 +296,19 @@ def test_the_documents_have_all_steps() -> None:
 
 def test_every_step_is_reached_by_some_code() -> None:
     """Steps of commits go by their operation, the others by their constant."""
-    sources = [p.read_text() for p in (TESTS.parent / "src").rglob("*.py") if p.name != "steps.py"]
-    constants = {n for n, value in vars(steps).items() if isinstance(value, steps.Step)}
+    sources = [
+        p.read_text() for p in (TESTS.parent / "src").rglob("*.py") if p.name != "checkpoints.py"
+    ]
+    constants = {
+        n for n, value in vars(checkpoints).items() if isinstance(value, checkpoints.Checkpoint)
+    }
     assert {c for c in constants if not any(f"{c}" in text for text in sources)} == set()
-    named = {name for name in steps.STEPS if name.partition(".")[0] not in steps.COMMIT_STEPS}
-    assert named | {"publish.verified"} == {getattr(steps, c).name for c in constants}
+    named = {
+        name
+        for name in checkpoints.CHECKPOINTS
+        if name.partition(".")[0] not in checkpoints.COMMIT_STEPS
+    }
+    assert named | {"publish.verified"} == {getattr(checkpoints, c).name for c in constants}
 
 
 @pytest.mark.parametrize("text", ["publish.begun", "publish.begun:die", "x:raise:0", "x:raise:y"])
@@ -310,7 +318,7 @@ def test_a_fault_that_is_none(text: str) -> None:
 
 
 def test_nobody_listens_by_default() -> None:
-    code = "from sparkwap.core import steps; print(steps._listeners)"
+    code = "from sparkwap.core import checkpoints; print(checkpoints._listeners)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "None"
 
@@ -318,7 +326,7 @@ def test_nobody_listens_by_default() -> None:
 def test_a_listener_is_told_of_runs_and_tables_until_it_ends(world: World) -> None:
     world.begin("wap_publish")
     told: list[tuple[str, dict[str, Any]]] = []
-    end = steps.listen(lambda step, facts: told.append((step.name, dict(facts))))
+    end = checkpoints.listen(lambda step, facts: told.append((step.name, dict(facts))))
     lake = open_lake(world.folder)
     try:
         operate(lake, "wap_publish", branch=BRANCH)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparkwap.alerts.decide import messages
 from sparkwap.alerts.model import Event, Message
 from sparkwap.gate.alert_settings import SEVERITY, AlertSettings, Chat, Value
-from sparkwap.ledger.ledger import Told
+from sparkwap.ledger.records import DeliveredAlert
 
 from .conftest import NOW, RUN, event
 
@@ -109,7 +109,7 @@ class TestGroups:
 
 class TestSuppression:
     def test_within_the_interval_and_by_route(self) -> None:
-        told = [Told("all", event("a").fingerprint, NOW - timedelta(hours=23))]
+        told = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=23))]
         other = slack("other")
         found = sent([event("a"), event("b")], ALL, other, told=told)
         assert subjects(found) == {"all": [["b"]], "other": [["a", "b"]]}

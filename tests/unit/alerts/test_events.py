@@ -12,8 +12,9 @@ from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import PublishedEntry
+from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.gate.verdicts import Decision, decide
 
 from .conftest import NOW, RUN, sample
 

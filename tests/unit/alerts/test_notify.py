@@ -101,7 +101,7 @@ def test_the_ledger_knows_of_alerts_only_where_there_were_some(
 
 def test_a_run_never_fails_by_it(settings: AlertSettings) -> None:
     class Broken:
-        def told_since(self, _: object) -> None:
+        def delivered_since(self, _: object) -> None:
             raise OSError("disk full; password=hunter2hunter2")
 
     (line,) = safely(Broken(), [now()], settings, target="")  # type: ignore[arg-type]
@@ -217,4 +217,4 @@ class TestLook:
 
 def test_ledger_takes_the_rows(lake: Lake) -> None:
     assert isinstance(lake.ledger, Ledger)
-    assert lake.ledger.told_since(datetime.now(UTC)) == []
+    assert lake.ledger.delivered_since(datetime.now(UTC)) == []

@@ -13,7 +13,7 @@ from sparkwap.core.redaction import remember
 
 from .conftest import RUN, event, failed, message, sample
 
-WAYS = (Command("after a fix", "dbt retry"), Command("give it up", "dbt run-operation wap_discard"))
+WAYS = (Command("after a fix", "dbt retry"), Command("discard it", "dbt run-operation wap_discard"))
 
 
 def rejection(subject: str = "shop.orders", **more: Any) -> Event:
@@ -51,7 +51,7 @@ class TestSlack:
         texts = [block["text"]["text"] for block in body["blocks"][1:4]]
         assert texts[0] == "*shop.orders*  rejected\n• test orders_have_ids failed (3 rows)"
         assert texts[1] == "```id\n&lt;b&gt;&amp;1\nNULL```"
-        assert texts[2] == "*Next*\nafter a fix\n```dbt retry```\ngive it up\n" + (
+        assert texts[2] == "*Next*\nafter a fix\n```dbt retry```\ndiscard it\n" + (
             "```dbt run-operation wap_discard```"
         )
         (context,) = body["blocks"][4]["elements"]
@@ -145,7 +145,7 @@ class TestWebhook:
                     "state": "Readers of main see the state before this run.",
                     "next": [
                         {"purpose": "after a fix", "command": "dbt retry"},
-                        {"purpose": "give it up", "command": "dbt run-operation wap_discard"},
+                        {"purpose": "discard it", "command": "dbt run-operation wap_discard"},
                     ],
                 }
             ],

@@ -11,7 +11,8 @@ import pytest
 from sparkwap.catalog import BranchItem, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.content_equality import between, same_rows, stands_alone
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.publish.lake import Lake
 
 BRANCH, SIDE = "pr_1", "s__pr_1"

@@ -19,8 +19,8 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.landing import LandingError, list_files, raw_models
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel
-from sparkwap.ledger.ledger import LedgerPublish
 from sparkwap.ledger.manifests import pack
+from sparkwap.ledger.records import LedgerPublish
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, Marks
+from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, PersonalMarks
 
 
 def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str
     }
 
 
-def marks(*nodes: dict[str, Any]) -> Marks:
-    return Marks({one["unique_id"]: one for one in nodes}.get)
+def marks(*nodes: dict[str, Any]) -> PersonalMarks:
+    return PersonalMarks({one["unique_id"]: one for one in nodes}.get)
 
 
 def hidden(*nodes: dict[str, Any], patterns: tuple[str, ...] = ()) -> Hidden:

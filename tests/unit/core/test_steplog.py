@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sparkwap.core import steplog, steps
+from sparkwap.core import checkpoints, steplog
+from sparkwap.core.checkpoints import CHECKPOINTS, checkpoint
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.steps import STEPS, reached
 from sparkwap.gate.settings import GateSettings
 
 
@@ -23,14 +23,18 @@ def test_a_line_for_each_step_of_the_gate_with_the_seconds_since_the_one_before(
     lines: list[str] = []
     log = _log(lines, [10.0, 11.0, 14.5, 15.0, 16.0]).start()
     try:
-        reached(steps.RUN_OPENED, run_id="r1", branch="b")
-        reached(steps.NODE_PLACED, run_id="r1", branch="b", table="s.t", node_id="model.p.t")
-        reached(steps.STATEMENT_SENDING, sql="select 'secret'")
-        reached(steps.NODE_RECORDED, run_id="r1", branch="b", table="s.t", node_id="model.p.t")
+        checkpoint(checkpoints.RUN_OPENED, run_id="r1", branch="b")
+        checkpoint(
+            checkpoints.NODE_PLACED, run_id="r1", branch="b", table="s.t", node_id="model.p.t"
+        )
+        checkpoint(checkpoints.STATEMENT_SENDING, sql="select 'secret'")
+        checkpoint(
+            checkpoints.NODE_RECORDED, run_id="r1", branch="b", table="s.t", node_id="model.p.t"
+        )
         log.tell("held", branch="b", table="s.t", reason="a test failed")
     finally:
         log.stop()
-    reached(steps.CLOSED, run_id="r1", branch="b")
+    checkpoint(checkpoints.CLOSED, run_id="r1", branch="b")
     found: list[dict[str, Any]] = [json.loads(line) for line in lines]
     told = [(line["event"], line["table"], line["seconds"]) for line in found]
     assert told == [
@@ -45,7 +49,7 @@ def test_a_line_for_each_step_of_the_gate_with_the_seconds_since_the_one_before(
 
 
 def test_every_event_is_of_a_step_that_there_is() -> None:
-    assert set(steplog.EVENTS) <= set(STEPS)
+    assert set(steplog.EVENTS) <= set(CHECKPOINTS)
 
 
 def test_the_file_is_appended_to_and_turned_over(

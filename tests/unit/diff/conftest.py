@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import Identifier
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.publish.lake import Lake
 

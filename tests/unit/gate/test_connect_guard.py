@@ -12,7 +12,7 @@ from pyspark.sql.connect import proto
 from sparkwap.core.errors import GateError
 from sparkwap.core.sqllex import ANY_RELATION
 from sparkwap.gate.connect_guard import changes, check, reads
-from sparkwap.gate.guard import END_SESSION
+from sparkwap.gate.session_changes import END_SESSION
 
 
 def refuse_writes(sql: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import RefState, TableState
-from sparkwap.gate.doctor import Facts, examine, lines, safe
+from sparkwap.gate.doctor import LakeFacts, examine, lines, safe
 from sparkwap.gate.isolation_check import IsolationCheck, problem
 
-GOOD = Facts(
+GOOD = LakeFacts(
     embedded=False,
     dbt="1.11.16",
     atomicity="transaction",
@@ -94,7 +94,7 @@ def test_warnings(change: dict[str, Any], told: str) -> None:
 
 
 def test_nothing_seen_is_never_safe() -> None:
-    assert not safe(examine(Facts(embedded=False, dbt="1.11.16")))
+    assert not safe(examine(LakeFacts(embedded=False, dbt="1.11.16")))
 
 
 PROBE = IsolationCheck("the server a:1", "1a2b3c4d-0000", "lake")

@@ -3,22 +3,13 @@ import time
 import pytest
 from helpers.statements import Grammar
 
+from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import GateError
 from sparkwap.gate import guard
-from sparkwap.gate.guard import (
-    END_SESSION,
-    Identifier,
-    Name,
-    Phase,
-    Scope,
-    Standing,
-    check,
-    classify,
-    name_of,
-    session_changes,
-    undoing,
-    written_tables,
-)
+from sparkwap.gate.guard import Phase, Scope, Standing, check
+from sparkwap.gate.session_changes import END_SESSION, session_changes, undo_statements
+from sparkwap.gate.statement_effects import classify, name_of, written_tables
+from sparkwap.gate.statement_reader import Name
 
 STANDS: dict[Identifier, Standing] = {
     ("s", "t"): "placed",
@@ -257,15 +248,15 @@ def test_names_are_asked_for_as_they_are_written() -> None:
 
 def test_the_messages_say_what_happened_and_what_to_do() -> None:
     assert refusal("ALTER TABLE s.Big ADD COLUMN c int") == (
-        "The guard refused alter table s.Big: s.Big is live, or will be by the gate: columns, "
-        "properties, branches and the table itself belong to all of its branches, so its readers "
-        "would see the change at once. It was not sent to Spark, and readers of main see no "
-        "change. Change the model instead: a run builds what changed beside the table, and "
-        "publishes it with the rows."
+        "The guard refused alter table s.Big: s.Big is live, or will be once it is published: "
+        "columns, properties, branches and the table itself belong to all of its branches, so its "
+        "readers would see the change at once. It was not sent to Spark, and readers of main see "
+        "no change. Change the model instead: a run builds the changed table beside the live one "
+        "and publishes it with the rows."
     )
     assert refusal("drop table s.Big") == (
-        "The guard refused drop table s.Big: s.Big is live, or will be by the gate, and its "
-        "readers would lose it at once. It was not sent to Spark, and readers of main see no "
+        "The guard refused drop table s.Big: s.Big is live, or will be once it is published, and "
+        "its readers would lose it at once. It was not sent to Spark, and readers of main see no "
         "change. Leave it out. To give the table up, disable or delete its model, then drop the "
         "table outside of dbt."
     )
@@ -273,7 +264,7 @@ def test_the_messages_say_what_happened_and_what_to_do() -> None:
     assert "has not begun" in stray
     assert "without an audit" in str(refusal("insert into s.Big values (1)", "closed"))
     branch = str(refusal("insert into s.t.branch_main values (1)"))
-    assert "it names a branch of s.t past the gate" in branch
+    assert "it names a branch of s.t and so bypasses the gate" in branch
     assert "wap_branch" in str(refusal("set spark.wap.branch = x"))
     assert "Write the schema in front" in str(refusal("insert into t values (1)"))
     outside = str(refusal("insert into s.log values (1)", "outside"))
@@ -284,7 +275,7 @@ def test_the_messages_say_what_happened_and_what_to_do() -> None:
 def test_maintenance_has_its_time_when_the_gate_has_decided() -> None:
     for procedure in ("expire_snapshots('s.Big')", "remove_orphan_files(table => 's.Big')"):
         sql = f"call lake.system.{procedure}"
-        assert "when no run is on" in str(refusal(sql))
+        assert "while no run is open" in str(refusal(sql))
         assert refusal(sql, "outside") is not None
         assert refusal(sql, "closed") is None
 
@@ -388,7 +379,7 @@ def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
         view,
         "drop view if exists global_temp.g",
     ]
-    assert undoing(changes, {"b-c": "1", "view": "2"}) == [
+    assert undo_statements(changes, {"b-c": "1", "view": "2"}) == [
         "drop view if exists global_temp.g",
         # Where the node has dropped its view itself, the name may mean one that others read.
         "create or replace temporary view v as select 1 as nothing",

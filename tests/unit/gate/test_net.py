@@ -9,8 +9,8 @@ from sparkwap.gate.net import (
     MAIN,
     NEW,
     REPLACED,
-    Change,
-    Command,
+    MainChange,
+    SentCommand,
     Writer,
     about,
     is_command,
@@ -25,8 +25,8 @@ PREY = ("shop", "prey")
 APP = "local-1"
 
 
-def sent(text: str, since: int = 100, until: int | None = 200, marked: bool = True) -> Command:
-    return Command("model.culprit", text, since, until, marked)
+def sent(text: str, since: int = 100, until: int | None = 200, marked: bool = True) -> SentCommand:
+    return SentCommand("model.culprit", text, since, until, marked)
 
 
 def wrote(run_id: str | None, at: int = 150, app: str | None = APP, **more: bool) -> Writer:
@@ -34,13 +34,13 @@ def wrote(run_id: str | None, at: int = 150, app: str | None = APP, **more: bool
 
 
 def by(
-    *commands: str | Command,
+    *commands: str | SentCommand,
     what: str = MAIN,
     writers: tuple[Writer, ...] = (),
     times: tuple[int, ...] = (150,),
     same_clock: bool = True,
 ) -> str:
-    change = Change(PREY, (what,), times, writers)
+    change = MainChange(PREY, (what,), times, writers)
     given = [sent(one) if isinstance(one, str) else one for one in commands]
     return judge(change, RUN, given, app_id=APP, same_clock=same_clock).by
 
@@ -133,9 +133,9 @@ class TestTheWholeTable:
 
 
 def test_the_command_that_names_it_is_told_before_one_that_hides() -> None:
-    hiding = Command("model.other", "execute immediate x", 100, 200)
+    hiding = SentCommand("model.other", "execute immediate x", 100, 200)
     naming = sent("drop table shop.prey")
-    change = Change(PREY, (GONE,), ())
+    change = MainChange(PREY, (GONE,), ())
     found = judge(change, RUN, [naming, hiding], app_id=APP, same_clock=True)
     assert found.node == "model.culprit"
 
@@ -187,7 +187,7 @@ def test_what_commands_may_have_moved() -> None:
     ],
 )
 def test_a_statement_hides_what_it_names_where_it_works_that_out(text: str, hides: bool) -> None:
-    found = about([Command("model.x", text, 0)])
+    found = about([SentCommand("model.x", text, 0)])
     assert found is None if hides else ("a", "b") in (found or ())
 
 

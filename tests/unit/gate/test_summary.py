@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import lines, not_closed
-from sparkwap.gate.verdicts import AuditTest, BuiltNode, Decision, TestResult, decide
+from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.runs.watched import Caught
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -108,7 +109,7 @@ def test_a_rejected_run() -> None:
                 after a fix of it     dbt retry
                 accept it as it is    dbt run-operation wap_accept --args '{branch: wap_1a2b3c4d, test: check_stg_policies_0, reason: "<why>"}'
                 after any other fix   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +stg_policies+
-                give it up            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+                discard it            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -121,10 +122,10 @@ def test_a_part_published() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           published  insurance.a   1/1 test
           rejected   insurance.b   build failed
-          Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, out of readers' sight.
+          Published 1 of 2 tables in one transaction (0.05 s); the others stay on the branch, where no reader sees them.
           Next: after a fix of it     dbt retry
                 after any other fix   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select +b+
-                give it up            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+                discard it            dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -136,7 +137,7 @@ def test_held_as_no_test_has_run() -> None:
           held       insurance.a   tests check_a_0, check_a_1 did not run
           Nothing was published (1 held); readers of main still see the state before this run.
           Next: run the tests, and publish   SPARKWAP_BRANCH=wap_1a2b3c4d dbt test
-                give it up                   dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+                discard it                   dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -165,7 +166,7 @@ def test_a_refused_publish() -> None:
           The catalog refused the publish, so nothing was published; readers of main still see the state before this run.
           main moved
           Next: build on main as it is   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select a+
-                give it up               dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
+                discard it               dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'
         """  # noqa: E501
     )
 
@@ -212,7 +213,7 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
 
 
 def test_who_has_next_steps_of_its_own_leaves_these_out() -> None:
-    assert "Next:" not in ended([node("a")], {"a": ["fail"]}, next_steps=False)
+    assert "Next:" not in ended([node("a")], {"a": ["fail"]}, with_next=False)
 
 
 def test_many_reasons_are_cut() -> None:
@@ -261,7 +262,7 @@ def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     decision = decide([built], [], [], GateSettings())
     closing = Ended(decision, (built,), 1, in_series=True)
     text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
-    assert "Published 1 table by a journal, one after the other" in text
+    assert "Published 1 table one after the other, by a journal" in text
     assert "transaction" not in text
 
 
@@ -297,7 +298,7 @@ def test_what_another_project_has_built_is_tested_and_built_there() -> None:
     nodes = [replace(node("orders"), known=False), node("items")]
     there = "Next: in the project that has it   SPARKWAP_BRANCH=wap_1a2b3c4d dbt {}\n"
     held = ended(nodes, {"items": ["pass"]})
-    assert "insurance.orders   its tests are not known to this command, which does not" in held
+    assert "insurance.orders   it is not in the project of this command" in held
     assert there.format("test") in held
     rejected = ended(nodes, {"orders": ["fail"], "items": ["pass"]})
     assert there.format("build") in rejected
@@ -308,9 +309,9 @@ def test_what_another_project_has_built_is_tested_and_built_there() -> None:
 def test_a_run_of_which_the_gate_was_not_asked() -> None:
     assert not_closed(run_id=RUN, branch=BRANCH) == [
         "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
-        "  A hook failed before the gate was asked, so nothing was published.",
-        "  Readers of main see no change; what was built waits on its branch.",
+        "  A hook failed before the gate decided, so nothing was published.",
+        "  Readers of main see no change; what was built stays on its branch.",
         "  Next: after a fix of the hook   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build",
-        "        give it up                "
+        "        discard it                "
         "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",
     ]

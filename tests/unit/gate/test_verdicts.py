@@ -7,20 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.core.errors import GateError
+from sparkwap.gate.audit_outcomes import rejects
+from sparkwap.gate.facts import NOT_RUN, Acceptance, AuditTest, BuiltNode, TestResult, TestRule
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import (
-    NOT_RUN,
-    UNKNOWN_TESTS,
-    Acceptance,
-    AuditTest,
-    BuiltNode,
-    Decision,
-    Rule,
-    TestResult,
-    Verdict,
-    decide,
-    rejects,
-)
+from sparkwap.gate.verdicts import UNKNOWN_TESTS, Decision, Verdict, decide
 
 RUN = GateSettings()
 LINEAGE = GateSettings(publish="lineage")
@@ -161,26 +151,26 @@ def test_no_test_audits_a_table_beside_one_that_was_built_empty() -> None:
     )
 
 
-FORMER = Rule("error", {"var most": "1", "env_var DAY": "7"})
-QUERIED = Rule("error", {}, "code", "sql", {"the target": "dev", "var off": "1"})
+FORMER = TestRule("error", {"var most": "1", "env_var DAY": "7"})
+QUERIED = TestRule("error", {}, "code", "sql", {"the target": "dev", "var off": "1"})
 
 
 @pytest.mark.parametrize(
     ("status", "rule", "told"),
     [
-        ("warn", Rule("warn", {}), "its severity was 'error'"),
-        ("pass", Rule("error, error_if > 9", {}), "its severity was 'error'"),
-        ("pass", Rule("error", {"var most": "2"}), "var most was another"),
-        ("warn", Rule("error", {"var new": "1"}), "var new was another"),
+        ("warn", TestRule("warn", {}), "its severity was 'error'"),
+        ("pass", TestRule("error, error_if > 9", {}), "its severity was 'error'"),
+        ("pass", TestRule("error", {"var most": "2"}), "var most was another"),
+        ("warn", TestRule("error", {"var new": "1"}), "var new was another"),
         (
             "pass",
-            Rule("error", {"var most": "2", "env_var DAY": "8"}),
+            TestRule("error", {"var most": "2", "env_var DAY": "8"}),
             "env_var DAY, var most were",
         ),
     ],
 )
 def test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it(
-    status: str, rule: Rule, told: str
+    status: str, rule: TestRule, told: str
 ) -> None:
     test = replace(test_of("a"), former=FORMER)
     found = replace(result(test, status, 3), rule=rule)
@@ -199,16 +189,16 @@ def test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it(
 @pytest.mark.parametrize(
     ("former", "rule"),
     [
-        (None, Rule("warn", {"var most": "2"})),
+        (None, TestRule("warn", {"var most": "2"})),
         (FORMER, None),
-        (FORMER, Rule("warn", {})),
-        (FORMER, Rule("error", FORMER.inputs)),
-        (Rule("error"), Rule("error", {"var most": "2"})),
-        (FORMER, Rule("error")),
+        (FORMER, TestRule("warn", {})),
+        (FORMER, TestRule("error", FORMER.inputs)),
+        (TestRule("error"), TestRule("error", {"var most": "2"})),
+        (FORMER, TestRule("error")),
     ],
 )
 def test_a_rule_that_lets_no_more_through_holds_nothing(
-    former: Rule | None, rule: Rule | None
+    former: TestRule | None, rule: TestRule | None
 ) -> None:
     test = replace(test_of("a"), former=former)
     passed = replace(result(test, "pass", 0), rule=rule)
@@ -230,7 +220,7 @@ def test_another_query_of_the_same_code_holds_where_something_else_was_given(
     test = replace(test_of("a"), former=QUERIED)
     now = replace(QUERIED, sql="other", given=change)
 
-    def verdict(rule: Rule) -> Verdict:
+    def verdict(rule: TestRule) -> Verdict:
         passed = replace(result(test, "pass", 0), rule=rule)
         return decide([node("a")], [test], [passed], RUN).verdicts["a"]
 
@@ -249,10 +239,10 @@ def test_warnings_publish_with_a_notice_or_hold() -> None:
     assert held.reasons == ("test t_a warned (3 rows), and wap_warnings is hold",)
 
 
-UNNAMED = "not built: dbt skipped it for a failure that its log names"
+UNNAMED = "not built: dbt skipped it because of a failure that is in dbt's log"
 BLIND = (
-    "did not read s.a as it stands on the branch: name it by ref(), with no metadata table or "
-    "`version as of` of it, and build the views in between along"
+    "did not read s.a as it is on the branch: read it with ref(), not a metadata table or "
+    "`version as of`, and build the views in between in the same run"
 )
 
 
@@ -338,7 +328,7 @@ def test_a_test_that_the_caller_does_not_have_says_when_it_failed() -> None:
     gone = replace(test_of("a"), known=False)
     decision = decide([node("a")], [gone], [result(gone, "fail", 2)], RUN)
     assert decision.verdicts["a"].reasons == (
-        "test t_a failed (2 rows) in an earlier run, and is not among the tests of this one",
+        "test t_a failed (2 rows) in an earlier run; it is not a test of this run",
     )
 
 
@@ -365,7 +355,7 @@ def test_tests_with_one_cause_share_a_reason() -> None:
 
 
 def test_a_node_given_twice_stops_the_gate() -> None:
-    with pytest.raises(GateError, match="told twice about"):
+    with pytest.raises(GateError, match="two records of"):
         decide([node("a"), node("a")], [], [], RUN)
 
 
@@ -517,7 +507,7 @@ def test_a_node_skipped_for_no_known_reason_blocks_the_run_too() -> None:
     decision = decide([node("a"), node("b", status="skipped")], [], [], RUN)
     assert decision.publish == ()
     assert decision.verdicts["b"].reasons == (
-        "not built: dbt skipped it for a failure that its log names",
+        "not built: dbt skipped it because of a failure that is in dbt's log",
     )
 
 
@@ -539,7 +529,7 @@ def test_other_unit_tests_do_not_reject_a_skipped_model(
     seen = replace(result(unit, status), audited=audited)
     decision = decide([node("a", status="skipped")], [unit], [seen], RUN)
     assert decision.verdicts["a"].reasons == (
-        "not built: dbt skipped it for a failure that its log names",
+        "not built: dbt skipped it because of a failure that is in dbt's log",
     )
 
 
@@ -556,7 +546,7 @@ def test_stored_failures_follow_the_run_and_never_stop_it() -> None:
     assert (broken.outcome, broken.failed) == ("published", False)
     skipped = decide([node("f", kind="failures", status="skipped")], [], [], RUN)
     assert skipped.verdicts["f"].reasons == (
-        "not built: dbt skipped it for a failure that its log names",
+        "not built: dbt skipped it because of a failure that is in dbt's log",
     )
     assert decide([stored], [], [], RUN).publish == ("f",)
     assert decide([stored], [], [], NEVER).publish == ()
@@ -596,7 +586,7 @@ AUDITS = st.lists(
         st.just("t"),
         st.frozensets(st.sampled_from(KEYS), min_size=1, max_size=3),
         st.sampled_from(["data", "unit"]),
-        st.sampled_from([None, None, Rule("error"), Rule("error", {"var a": "1"})]),
+        st.sampled_from([None, None, TestRule("error"), TestRule("error", {"var a": "1"})]),
         st.booleans(),
         st.sampled_from([None, None, Acceptance(4, "by ada: so")]),
     ),
@@ -612,7 +602,9 @@ RESULTS = st.lists(
         st.just(dict.fromkeys(KEYS, "1"))
         | st.dictionaries(st.sampled_from(KEYS), TOKENS, max_size=6),
         st.none(),
-        st.sampled_from([None, Rule("error", {}), Rule("warn", {}), Rule("error", {"var a": "2"})]),
+        st.sampled_from(
+            [None, TestRule("error", {}), TestRule("warn", {}), TestRule("error", {"var a": "2"})]
+        ),
     ),
     max_size=12,
 )

@@ -14,7 +14,8 @@ import pytest
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core.names import LEDGER_SCHEMA
-from sparkwap.ledger.ledger import Ledger, LedgerPublish, ended_otherwise
+from sparkwap.ledger.ledger import Ledger
+from sparkwap.ledger.records import LedgerPublish, ended_otherwise
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 
@@ -156,7 +157,7 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
 
 
 def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkwap.ledger.ledger._KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr("sparkwap.ledger.tables._KEPT_SNAPSHOTS", 5)
     for number in range(30):
         lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
     assert len(lake.ledger.runs()) == 30

@@ -23,10 +23,10 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+from sparkwap.ledger.records import KeptManifest, LedgerPublish
 from sparkwap.maintenance import branches, orphans
 from sparkwap.maintenance.decision import decide
 from sparkwap.maintenance.sweeper import Report, Sweeper, end_of_run, lines

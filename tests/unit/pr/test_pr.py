@@ -21,7 +21,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings, from_environment
 from sparkwap.gate.verdicts import PUBLISHING_OFF, UNTESTED
 from sparkwap.ledger import manifests
-from sparkwap.ledger.ledger import LedgerPublish
+from sparkwap.ledger.records import LedgerPublish
 from sparkwap.pr import base, comment, life
 from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing

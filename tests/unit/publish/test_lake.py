@@ -407,7 +407,7 @@ def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None
     document |= {"format-version": 3, "next-row-id": 7, "encryption-keys": [{"key-id": "x"}]}
     location = row.location.replace("00000", "00001")
     bench.lake.store.write({location: document})
-    from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+    from sparkwap.catalog.pointers import Pointer, PointerUpdate
 
     bench.lake.store.backend.apply([PointerUpdate(row, Pointer(row.identifier, "table", location))])
     bench.lake.branches.open(("s", "t"), BRANCH)

@@ -21,8 +21,9 @@ from sparkwap.catalog import (
 )
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import Files
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate, SqlBackend
+from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
@@ -362,15 +363,15 @@ def _crash_in_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = Files.write, []
+    real, calls = WarehouseFiles.write, []
 
-    def write(self: Files, location: str, data: bytes) -> None:
+    def write(self: WarehouseFiles, location: str, data: bytes) -> None:
         calls.append(location)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
         real(self, location, data)
 
-    monkeypatch.setattr(Files, "write", write)
+    monkeypatch.setattr(WarehouseFiles, "write", write)
 
 
 @pytest.mark.parametrize(
@@ -398,9 +399,9 @@ def test_a_failure_on_the_way_changes_nothing(
 def test_what_is_still_being_written_when_another_file_fails_is_gone_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, writing = Files.write, threading.Event()
+    real, writing = WarehouseFiles.write, threading.Event()
 
-    def write(self: Files, location: str, data: bytes) -> None:
+    def write(self: WarehouseFiles, location: str, data: bytes) -> None:
         if location.endswith("bad"):
             writing.wait(10)
             raise OSError(28, "No space left on device")
@@ -408,7 +409,7 @@ def test_what_is_still_being_written_when_another_file_fails_is_gone_too(
         time.sleep(0.2)
         real(self, location, data)
 
-    monkeypatch.setattr(Files, "write", write)
+    monkeypatch.setattr(WarehouseFiles, "write", write)
     with pytest.raises(OSError, match="No space left"):
         bench.lake.store.write({f"{bench.folder}/{name}": {} for name in ("bad", "good")})
     time.sleep(0.5)
@@ -471,7 +472,7 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.lake.ledger.ensure({"publishes"})
-    from sparkwap.catalog.sql_backend import Conflict
+    from sparkwap.catalog.pointers import Conflict
 
     def apply(*_args: Any, **_options: Any) -> None:
         raise Conflict(None, "the database is busy")

@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
-from sparkwap.catalog import journal as jn
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Item, Mismatch
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.rest_backend import RestBackend
-from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
-from sparkwap.publish import sequential_moves
+from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
+from sparkwap.publish.publish_port import PublishPort
 from sparkwap.runs.operations import Operations
 
 pytestmark = pytest.mark.long
@@ -340,7 +342,7 @@ def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
         rolling_back(slow.lake, run=receipt.publish_id)
     lake = after_death(slow)
     (told,) = lake.publishing.recover()
-    assert "all its tables are back" in told
+    assert "all its tables are rolled back" in told
     assert seen(slow) == OLD
     lake.close()
 
@@ -470,10 +472,10 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     expected = {**OLD, moved: [1, 9]}
     assert seen(slow) == expected
     # A process that has stood still meanwhile plans anew, on what the table is now.
-    journal = sequential_moves.journal_of(
+    journal = sequential_journal.journal_of(
         next(r for r in journals(slow) if r["state"] == "intended")
     )
-    port = sequential_moves.PublishPort(slow.lake.store, journal, {SIDE: "s"})
+    port = PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
     with pytest.raises(jn.Moved, match="the publish is undone"):
         port.forward([move])
@@ -533,15 +535,15 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
 # -- one step, and others between the look and the deed ------------------------------------------
 
 
-def port_of(bench: Bench, item: Item) -> tuple[sequential_moves.PublishPort, jn.Move]:
+def port_of(bench: Bench, item: Item) -> tuple[PublishPort, jn.Move]:
     """The publish of one item, as its journal has it."""
     store = bench.lake.store
     rows = store.backend.find(sequential_moves.names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
     (move,) = sequential_moves.moves_of([plan], [item], store.load)
-    journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
-    return sequential_moves.PublishPort(store, journal, schemas), move
+    journal = jn.PublishJournal("p", "r", BRANCH, "publish", TAG, None, None, (move,))  # type: ignore[arg-type]
+    return PublishPort(store, journal, schemas), move
 
 
 def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
@@ -605,11 +607,13 @@ def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
 
 
 def test_what_came_of_it_is_told() -> None:
-    journal = jn.Journal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
+    journal = jn.PublishJournal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}
-    sequential_moves.outcome_or_raise(journal, jn.Outcome("completed"), {})
+    sequential_journal.require_completed(journal, jn.JournalOutcome("completed"), {})
     with pytest.raises(PublishRefused):
-        sequential_moves.outcome_or_raise(journal, jn.Outcome("undone", (name,)), reasons)
+        sequential_journal.require_completed(journal, jn.JournalOutcome("undone", (name,)), reasons)
     with pytest.raises(PublishTorn):
-        sequential_moves.outcome_or_raise(journal, jn.Outcome("torn", (name,), (name,)), reasons)
+        sequential_journal.require_completed(
+            journal, jn.JournalOutcome("torn", (name,), (name,)), reasons
+        )

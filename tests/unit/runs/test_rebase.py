@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.catalog import Difference
-from sparkwap.gate.verdicts import BuiltNode
+from sparkwap.gate.facts import BuiltNode
 from sparkwap.runs.rebase import (
     FOLLOWED,
     GiveUp,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.catalog import CommitUnknown, Identifier
-from sparkwap.catalog.sql_backend import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
@@ -318,7 +318,7 @@ def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began
     closing = run.close([OTHER], [both], [PASSED], KNOWN)
     for verdict in closing.decision.verdicts.values():
         (reason,) = verdict.reasons
-        assert "as it stands on the branch" in reason
+        assert "as it is on the branch" in reason
     assert live(lake) == [1]
 
 
@@ -375,7 +375,7 @@ def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[Tes
 def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: Lake) -> None:
     build(first := a_run(lake), 666)
     first.close([NODE], [TEST], [FAILED])
-    reason = "test ids failed (1 row) in an earlier run, and is not among the tests of this one"
+    reason = "test ids failed (1 row) in an earlier run; it is not a test of this run"
     off = replace(TEST, disabled=True)
     moved = replace(TEST, reads=frozenset({OTHER.node_id}))
     for tests in ([], [off], [moved]):
@@ -1003,7 +1003,7 @@ def test_a_test_counts_where_it_has_read_the_candidate(
     assert closing.published == published
     if not published:
         (reason,) = closing.decision.verdicts[NODE.node_id].reasons
-        assert "did not read shop.orders as it stands on the branch" in reason
+        assert "did not read shop.orders as it is on the branch" in reason
 
 
 def test_a_table_that_is_looked_at_by_its_metadata_is_read_where_it_stands(lake: Lake) -> None:
@@ -1171,7 +1171,7 @@ def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> No
     build(run, 3)
     closing = run.close([NODE], [], [], varied=varied)
     assert closing.published == (0 if varied else 1)
-    assert ("is not there with the --vars" in str(closing.decision.verdicts)) == varied
+    assert ("does not exist with the --vars" in str(closing.decision.verdicts)) == varied
 
 
 def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
@@ -1199,7 +1199,7 @@ def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> N
     theirs = replace(NODE, node_id="model.guest.orders")
     closing = built_by(theirs, SECOND, 9).close([theirs], [], [])
     assert closing.published == 0
-    assert "is of the project that built it last" in str(closing.decision.verdicts)
+    assert "is in the project that built it last" in str(closing.decision.verdicts)
     later = a_run(lake, THIRD, branch=f"wap_{SECOND[:8]}")
     assert later.close([], [], [], {theirs.node_id}).published == 0
     closing = built_by(theirs, THIRD, 9, warnings="publish").close([theirs], [], [])

@@ -13,11 +13,11 @@ from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.model import Event, Sample
 from sparkwap.alerts.project import Project
-from sparkwap.gate import summary
+from sparkwap.gate.next_steps import next_steps
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-    from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.runs.run import Run
     from sparkwap.runs.types import Closing
 
@@ -64,7 +64,7 @@ class RunAlerts:
                 branch=self._run.branch,
                 at=at,
                 project=known,
-                ways=summary.ways(closing, self._run.branch),
+                ways=next_steps(closing, self._run.branch),
                 samples=self._samples,
             )
             threshold = self._settings.quarantine

@@ -15,8 +15,8 @@ from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error, tell
 from dbt.adapters.sparkwap.run_results import write_unfinished
 from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap.catalog import Identifier, TableState, lease
-from sparkwap.core import names, steplog, steps
-from sparkwap.core.steps import reached
+from sparkwap.core import checkpoints, names, steplog
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.runs import relation_overlay, state
 from sparkwap.runs.state import RESULTS, GoingOn, LastRun, RetryRecord, run_of
 
@@ -49,7 +49,9 @@ class CommandRun:
         self.went_on = False
         self.alerts: RunAlerts | None = None
         self.log: steplog.StepLog | None = None
-        self.on_step: Callable[[steps.Step, Mapping[str, Any]], None] = lambda step, about: None
+        self.on_step: Callable[[checkpoints.Checkpoint, Mapping[str, Any]], None] = (
+            lambda step, about: None
+        )
         self._lock = threading.RLock()
         self._settled = False
         self._lease: lease.Holding | None = None
@@ -173,9 +175,9 @@ class CommandRun:
             app_id=command.connections.app_id,
             same_clock=command.credentials is not None and command.credentials.embedded,
         )
-        self._end_listening = steps.listen(self.on_step)
+        self._end_listening = checkpoints.listen(self.on_step)
         relation_overlay.activate(run.candidates.overlay)
-        reached(steps.RUN_OPENING, run_id=run.run_id, branch=run.branch)
+        checkpoint(checkpoints.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         self.record(run, "open", going_on.gone)
         if going_on.line is not None:
             tell([going_on.line])

@@ -14,9 +14,9 @@ from dbt.adapters.sparkwap.command import as_dbt_error, tell, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.manifest import Manifest
 from dbt.adapters.sparkwap.sessions import logger
-from sparkwap.core import steps
+from sparkwap.core import checkpoints
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
-from sparkwap.core.steps import reached
 from sparkwap.gate import summary
 from sparkwap.runs import time_travel
 from sparkwap.runs.state import UNFINISHED
@@ -56,7 +56,7 @@ class RunHooks:
             self._pin(run, selected)
         self._runs.record_unfinished()
         self._runs.opened_by_hook = True
-        reached(steps.RUN_OPENED, run_id=run.run_id, branch=run.branch)
+        checkpoint(checkpoints.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
 
     def _pin(self, run: Run, selected: Sequence[str]) -> None:
@@ -116,16 +116,16 @@ class RunHooks:
             closing = self._build_again(run, closing, manifest)
         self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
-        reached(steps.RECORDING, **about)
+        checkpoint(checkpoints.RECORDING, **about)
         self._runs.record(run, closing.left)
-        reached(steps.RECORDED, **about)
+        checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
-        reached(steps.MARKED, **about)
+        checkpoint(checkpoints.MARKED, **about)
         remarks = [*(run.replay.remark() if run.replay else ()), *rebase_loop.told(closing)]
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
         lines = summary.lines(
-            closing, **about, remarks=remarks, width=width(), next_steps=tells_next()
+            closing, **about, remarks=remarks, width=width(), with_next=tells_next()
         )
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)

@@ -224,7 +224,7 @@ class SparkWapAdapter(SparkAdapter):
             raise DbtRuntimeError(
                 f"The guard refused to drop schema {schema}: its tables and views are live, and "
                 "their readers would lose them at once. Nothing was dropped. Drop it by a "
-                "run-operation, when no run is on."
+                "run-operation, while no run is open."
             )
         self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)

@@ -16,9 +16,9 @@ from dbt.adapters.sparkwap.relation import identifier_of
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import Statements
-from sparkwap.core import next_command, steps
+from sparkwap.core import checkpoints, next_command
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
-from sparkwap.core.steps import reached
 
 if TYPE_CHECKING:
     from sparkwap.runs.run import Run
@@ -75,8 +75,8 @@ class Nodes:
             with as_dbt_error():
                 run.read(node.unique_id, self._command.manifest.read_by(node))
         if run is not None and kind in TEST_TYPES:
-            reached(
-                steps.AUDIT_BEGINS,
+            checkpoint(
+                checkpoints.AUDIT_BEGINS,
                 run_id=run.run_id,
                 branch=run.branch,
                 node_id=node.unique_id,

@@ -19,7 +19,7 @@ from sparkwap.catalog import LedgerRows
 from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
-from sparkwap.gate.doctor import Atomicity, Facts
+from sparkwap.gate.doctor import Atomicity, LakeFacts
 from sparkwap.gate.isolation_check import DAYS, IsolationCheck, problem, refusal
 from sparkwap.publish.lake import Lake
 
@@ -83,11 +83,11 @@ def run_probe(
             execute(f"drop table if exists `{probe.catalog}`.`{LEDGER_SCHEMA}`.`{probe.table[1]}`")
 
 
-def look(profile: Any, project_dir: Path) -> Facts:
+def look(profile: Any, project_dir: Path) -> LakeFacts:
     """Look at the server and the catalog that a profile (dbt's object) of sparkwap's names."""
     creds: SparkWapCredentials = profile.credentials
     connections = _connections(profile, project_dir)
-    facts = Facts(embedded=creds.embedded, dbt=version("dbt-core"))
+    facts = LakeFacts(embedded=creds.embedded, dbt=version("dbt-core"))
     lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
     run_id = str(uuid.uuid4())
     probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
@@ -110,8 +110,8 @@ def _look_at_catalog(
     creds: SparkWapCredentials,
     connections: SparkWapConnectionManager,
     project_root: str,
-    facts: Facts,
-) -> tuple[Lake | None, Facts]:
+    facts: LakeFacts,
+) -> tuple[Lake | None, LakeFacts]:
     try:
         if creds.embedded:
             connections.endpoint()
@@ -138,8 +138,8 @@ def _look_at_sql(
     connections: SparkWapConnectionManager,
     creds: SparkWapCredentials,
     settings: Mapping[str, str],
-    facts: Facts,
-) -> Facts:
+    facts: LakeFacts,
+) -> LakeFacts:
     try:
         with closing(connections.open_sql({})) as plain:
             bare = _setting(plain, OVERWRITE_MODE)
@@ -164,9 +164,9 @@ def _look_at_gate(
     connections: SparkWapConnectionManager,
     probe: IsolationCheck,
     settings: Mapping[str, str],
-    facts: Facts,
-) -> Facts:
-    seen: list[Facts] = [facts]
+    facts: LakeFacts,
+) -> LakeFacts:
+    seen: list[LakeFacts] = [facts]
 
     def also() -> None:
         state = lake.state(probe.table)
@@ -188,8 +188,8 @@ def _look_at_connect(
     connections: SparkWapConnectionManager,
     probe: IsolationCheck,
     settings: Mapping[str, str],
-    facts: Facts,
-) -> Facts:
+    facts: LakeFacts,
+) -> LakeFacts:
     creds = connections.credentials
     if not creds.embedded and not creds.connect_url:
         return facts

@@ -22,10 +22,10 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
-from sparkwap.core import retry, steps
+from sparkwap.core import checkpoints, retry
+from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.redaction import redact
-from sparkwap.core.steps import reached
-from sparkwap.gate import guard
+from sparkwap.gate.session_changes import END_SESSION, session_changes, undo_statements
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.connect import GuardedSession
@@ -227,14 +227,14 @@ class PooledHandle(SparkConnectionWrapper):
 
     def _send(self, sql: str, bindings: list[Any] | None) -> None:
         try:
-            reached(steps.STATEMENT_SENDING, sql=sql)
+            checkpoint(checkpoints.STATEMENT_SENDING, sql=sql)
             if self._connect is not None:
                 self._cursor = ConnectCursor(self._connect)
                 self._cursor.execute(sql.strip().removesuffix(";"))
             else:
                 self._cursor = self._sql.cursor()
                 self._cursor.execute(sql, bindings)
-            reached(steps.STATEMENT_DONE, sql=sql)
+            checkpoint(checkpoints.STATEMENT_DONE, sql=sql)
         except _LOST_BY as error:
             self._broken = True
             raise DbtDatabaseError(f"{LOST}\n({type(error).__name__}: {error})") from error
@@ -245,7 +245,7 @@ class PooledHandle(SparkConnectionWrapper):
                 raise DbtDatabaseError(short_error(str(error))) from error
             raise
         finally:
-            change = guard.session_changes(sql)
+            change = session_changes(sql)
             if change is not None:
                 here = self._undo if self._connect is None else self._connect.gatekeeper.changes
                 here.append(change)
@@ -298,12 +298,12 @@ class PooledHandle(SparkConnectionWrapper):
     def _as_opened(self, send: Callable[[str], object], changes: list[str]) -> bool:
         """Undo what a node has changed in a session; whether it is now as it was opened."""
         try:
-            for statement in guard.undoing(changes, self._pool.settings):
+            for statement in undo_statements(changes, self._pool.settings):
                 send(statement)
         except Exception as error:
             logger.debug(f"session not reused: {error}")
             return False
-        return guard.END_SESSION not in changes
+        return END_SESSION not in changes
 
 
 class SessionPool:

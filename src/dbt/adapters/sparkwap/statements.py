@@ -13,11 +13,12 @@ from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from sparkwap.catalog import Identifier
 from sparkwap.catalog.metadata import WAP_ENABLED
-from sparkwap.core import names, sqllex, steps
+from sparkwap.core import checkpoints, names, sqllex
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import Fate
 from sparkwap.gate import connect_guard, guard
 from sparkwap.gate.settings import table_names
+from sparkwap.gate.statement_effects import dropped_objects, written_tables
 
 
 class AtWork(threading.local):
@@ -146,7 +147,7 @@ class Statements:
 
     def watch(self, sql: str) -> Callable[[], Fate]:
         """What tells the fate of a statement after an error, without which none is sent again."""
-        tables = guard.written_tables(sql)
+        tables = written_tables(sql)
         if not tables:
             return lambda: "no table"
         run = self._runs.active
@@ -156,11 +157,11 @@ class Statements:
         with as_dbt_error():
             return run.candidates.watch(identifier)
 
-    def on_step(self, step: steps.Step, about: Mapping[str, Any]) -> None:
+    def on_step(self, step: checkpoints.Checkpoint, about: Mapping[str, Any]) -> None:
         """Keep what was sent, and that it was answered, for the look at ``main``."""
-        if step is steps.STATEMENT_SENDING:
+        if step is checkpoints.STATEMENT_SENDING:
             self._sent(about["sql"])
-        elif step is steps.STATEMENT_DONE:
+        elif step is checkpoints.STATEMENT_DONE:
             run = self._runs.active
             if run is not None and run.main is not None:
                 run.main.answered()
@@ -170,7 +171,7 @@ class Statements:
         if run is None:
             return
         if "drop" in sql.lower():
-            for name in guard.dropped(sql):
+            for name in dropped_objects(sql):
                 identifier = guard.identifier_of(name, self._command.credentials.catalog_name)
                 if identifier is not None:
                     run.candidates.dropped(identifier)

@@ -13,8 +13,8 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import GateSettings
 
 if TYPE_CHECKING:
-    from sparkwap.ledger.ledger import LedgerPublish
     from sparkwap.ledger.manifests import Packed
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
     from sparkwap.runs.state import LastRun
     from sparkwap.runs.types import TestFact

@@ -63,7 +63,7 @@ class Publish(Operation):
             run_id=gate.run_id,
             branch=one.branch,
             width=gate.width,
-            next_steps=gate.next_steps,
+            with_next=gate.next_steps,
         )
         if closing.refused or closing.decision.failed or not closing.published:
             raise NotPublished("\n".join(lines))

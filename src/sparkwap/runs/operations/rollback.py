@@ -23,7 +23,7 @@ from sparkwap.runs import moved
 from sparkwap.runs.operations.context import Context, Operation
 
 if TYPE_CHECKING:
-    from sparkwap.ledger.ledger import LedgerPublish
+    from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
     from sparkwap.publish.rollback import Candidate
 

@@ -1,12 +1,12 @@
-"""The steps of the gate: every place between two changes of state, by name.
+"""The checkpoints of the gate: every place between two changes of state, by name.
 
 A run is a chain of changes: a branch is opened, rows are written, a transaction commits, a record
-is put down. Code calls `reached` between them. Whoever listens learns where a run is: the fault
-injector of the tests, which dies there, or a log.
+is written. Code calls `checkpoint` between them. Listeners learn where a run is: the fault injector
+of the tests, which kills the process there, and the log of steps.
 
-A new change of state gets a step here. The kill matrix (``tests/helpers/crashes/cells.py``) is made
-from this list, so that a step at which no test has died fails the suite, and so is the table in
-``docs/crashes.md``.
+A new change of state gets a checkpoint here. The kill matrix (``tests/helpers/crashes/cells.py``)
+and the table in ``docs/crashes.md`` are made from this list: a checkpoint at which no test kills
+the process fails the suite.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Side = Literal["before", "between", "gap", "after"]
-"""What readers of ``main`` see at a step: the state before the publish or rollback, or after it.
-``between`` is on catalogs without transactions: each table is as before or as after. In a ``gap``
-one of them is not there besides."""
+"""What readers of ``main`` see at a checkpoint: the state before the publish or rollback, or after
+it. On catalogs without transactions also ``between``: each table is as before or as after; and
+``gap``: besides, one of the tables is missing."""
 
 Where = Literal["catalog", "series", "run", "dbt"]
-"""What runs there: catalog code, that of the sequential publish on catalogs without
-transactions, the story of a run, or the adapter inside dbt."""
+"""Which code runs there: the catalog, the sequential publish on catalogs without transactions, the
+run, or the adapter inside dbt."""
 
-Listener = Callable[["Step", Mapping[str, Any]], None]
+Listener = Callable[["Checkpoint", Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Checkpoint:
     """A named place between two changes of state.
 
     Attributes:
         name: ``<what>.<where in it>``.
         where: Which code calls it.
         done: What has happened before it, in one line.
-        readers: What readers of ``main`` see, whatever dies here.
-        goes_on: The command that goes on from here.
+        readers: What readers of ``main`` see if the process dies here.
+        goes_on: The next command if the process dies here.
     """
 
     name: str
@@ -107,21 +107,21 @@ _MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_sche
 
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
 
-STEPS: dict[str, Step] = {}
-"""All steps by name, roughly in the order in which a run passes them."""
+CHECKPOINTS: dict[str, Checkpoint] = {}
+"""All checkpoints by name, roughly in the order in which a run passes them."""
 
 
 def _step(
     name: str, where: Where, done: str, readers: Side = "before", goes_on: str | None = None
-) -> Step:
-    """Add a step; what goes on from it is told by what readers see, if it is not given."""
-    step = Step(name, where, done, readers, goes_on or _GOES_ON_BY_SIDE[readers])
-    STEPS[name] = step
+) -> Checkpoint:
+    """Add a checkpoint; by default the next command follows from what readers see."""
+    step = Checkpoint(name, where, done, readers, goes_on or _GOES_ON_BY_SIDE[readers])
+    CHECKPOINTS[name] = step
     return step
 
 
-def _commit_steps(operation: Operation) -> dict[Part, Step]:
-    made: dict[Part, Step] = {}
+def _commit_steps(operation: Operation) -> dict[Part, Checkpoint]:
+    made: dict[Part, Checkpoint] = {}
     for part, done in _PARTS.items():
         if part in ("purging", "purged") and operation not in _PURGES:
             continue
@@ -164,7 +164,7 @@ METADATA_HALF = _step("metadata.half_written", "catalog", "half of a metadata fi
 METADATA_WRITTEN = _step("metadata.written", "catalog", "a metadata file is on the disk for good; "
                          "nothing names it")
 # fmt: on
-COMMIT_STEPS: Mapping[Operation, Mapping[Part, Step]] = {
+COMMIT_STEPS: Mapping[Operation, Mapping[Part, Checkpoint]] = {
     operation: _commit_steps(operation) for operation in _OPERATIONS
 }
 # fmt: off
@@ -212,11 +212,11 @@ MARKED = _step("results.marked", "dbt", "dbt's results say which tables were rej
 _listeners: tuple[Listener, ...] | None = None
 
 
-def reached(step: Step, **facts: Any) -> None:
-    """Say that a step is reached; does nothing unless somebody listens.
+def checkpoint(step: Checkpoint, **facts: Any) -> None:
+    """Notify the listeners that a checkpoint is reached.
 
     Args:
-        step: The step.
+        step: The checkpoint.
         facts: What it is about, as far as the caller knows: ``run_id``, ``branch``, ``table``
             (``schema.name``), ``node_id``, ``file``.
     """
@@ -226,10 +226,10 @@ def reached(step: Step, **facts: Any) -> None:
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Have ``listener`` called at every step, by the thread that reaches it.
+    """Call ``listener`` at every checkpoint, in the thread that reaches it.
 
     Returns:
-        A function that ends it.
+        A function that removes the listener.
     """
     global _listeners
     _listeners = (*(_listeners or ()), listener)

@@ -82,7 +82,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class PublishJournal:
     """A publish, or its rollback, as it was intended.
 
     Attributes:
@@ -111,7 +111,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JournalOutcome:
     """What a journal came to.
 
     Attributes:
@@ -181,11 +181,11 @@ def may_follow(states: Collection[str], state: State) -> bool:
 
 
 def carry(
-    journal: Journal,
+    journal: PublishJournal,
     port: Port,
     decide: Decide,
     pause: Callable[[int], None] = lambda attempt: None,
-) -> Outcome:
+) -> JournalOutcome:
     """Complete or undo a journal, from wherever it is.
 
     Args:
@@ -206,7 +206,7 @@ def carry(
             towards = decide("back")
         if towards == "forward":
             # Somebody has seen all of them moved; what is otherwise now, others have done since.
-            return Outcome("completed")
+            return JournalOutcome("completed")
         try:
             if towards == "back":
                 return _undo(journal, port, positions)
@@ -219,8 +219,8 @@ def carry(
 
 
 def _complete(
-    journal: Journal, port: Port, positions: Mapping[Identifier, Position]
-) -> Outcome | None:
+    journal: PublishJournal, port: Port, positions: Mapping[Identifier, Position]
+) -> JournalOutcome | None:
     """Move what is left; None where it has to be looked at once more."""
     left = [move for move in journal.moves if positions[move.identifier] == "before"]
     blocked = tuple(name for name, position in positions.items() if position == "moved")
@@ -228,20 +228,22 @@ def _complete(
         port.forward(left)
         # A catalog that said yes may have moved some of them only.
         return None
-    return Outcome("torn" if blocked else "completed", blocked)
+    return JournalOutcome("torn" if blocked else "completed", blocked)
 
 
-def _undo(journal: Journal, port: Port, positions: Mapping[Identifier, Position]) -> Outcome:
+def _undo(
+    journal: PublishJournal, port: Port, positions: Mapping[Identifier, Position]
+) -> JournalOutcome:
     # Also of those that look untouched: a move may be half done.
     for move in reversed(journal.moves):
         if positions[move.identifier] in ("before", "after"):
             port.back(move)
     blocked = tuple(name for name, position in positions.items() if position == "moved")
     stayed = tuple(name for name, position in positions.items() if position == "passed")
-    return Outcome("torn" if stayed else "undone", blocked, stayed)
+    return JournalOutcome("torn" if stayed else "undone", blocked, stayed)
 
 
-def dump(journal: Journal) -> str:
+def dump(journal: PublishJournal) -> str:
     """What is to be moved as text, for the ledger."""
     plain: Any = [_plain(move) for move in journal.moves]
     if journal.undone or journal.manifest_hash:

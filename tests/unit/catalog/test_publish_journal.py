@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap.catalog import BranchItem, SideItem
-from sparkwap.catalog import journal as jn
+from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import Identifier, PublishedEntry, UndonePublish
 
 NAMES = ("a", "b", "c")
@@ -109,7 +109,7 @@ class Decision:
             self.states.append(state)
 
 
-def journal() -> jn.Journal:
+def journal() -> jn.PublishJournal:
     moves = tuple(
         jn.Move(
             PublishedEntry(("s", name), "branch", 1, "base", 2, ""),
@@ -118,7 +118,7 @@ def journal() -> jn.Journal:
         )
         for name in NAMES
     )
-    return jn.Journal("p", "r", "pr_1", "publish", "tag", None, datetime.now(UTC), moves)
+    return jn.PublishJournal("p", "r", "pr_1", "publish", "tag", None, datetime.now(UTC), moves)
 
 
 others = st.lists(
@@ -219,7 +219,7 @@ def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> 
         assert jn.carry(journal(), tables, Decision()).state == "completed"
     assert all(history == ["base", "candidate"] for history in tables.main.values())
     tables.kill_at.clear()
-    assert jn.carry(journal(), tables, Decision()) == jn.Outcome("completed")
+    assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("completed")
 
 
 def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> None:
@@ -299,12 +299,12 @@ def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
 
 def test_what_is_half_moved_goes_back_too() -> None:
     tables = Scripted({"a": "before", "b": "after", "c": "moved"})
-    assert jn.carry(journal(), tables, Decision()) == jn.Outcome("undone", (("s", "c"),))
+    assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("undone", (("s", "c"),))
     assert tables.asked == ["back b", "back a"]
 
 
 def test_what_others_have_built_on_is_not_taken_back() -> None:
     tables = Scripted({"a": "passed", "b": "after", "c": "moved"})
     outcome = jn.carry(journal(), tables, Decision())
-    assert outcome == jn.Outcome("torn", (("s", "c"),), (("s", "a"),))
+    assert outcome == jn.JournalOutcome("torn", (("s", "c"),), (("s", "a"),))
     assert tables.asked == ["back b"]

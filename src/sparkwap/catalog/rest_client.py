@@ -1,0 +1,150 @@
+"""The HTTP client of a REST catalog: requests, pages of lists, and errors in plain words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sparkwap.catalog.pointers import (
+    Conflict,
+    Unanswered,
+)
+from sparkwap.core.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
+    from requests import Response
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_THREADS = 8
+# Seconds to connect, and to wait for an answer: a commit of many tables may take long.
+_TIMEOUT = (10, 300)
+
+
+class RestClient:
+    """Sends requests to a REST catalog; safe for use by several threads.
+
+    Args:
+        name: The catalog's name, the same for Spark and PyIceberg.
+        properties: PyIceberg's catalog properties.
+
+    Raises:
+        CatalogError: The server does not answer, or refuses.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self._catalog = _connect(name, properties)
+        self.properties: Mapping[str, str] = {
+            key: str(value) for key, value in self._catalog.properties.items()
+        }
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """Close connections and threads."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self._catalog._session.close()
+
+    def _pages(self, path: str, key: str) -> list[Any]:
+        """All pages of a list; empty if what is listed is not there."""
+        found: list[Any] = []
+        token: str | None = None
+        while True:
+            answer = self._send("GET", path, params={"pageToken": token} if token else None)
+            if answer.status_code == 404:
+                return found
+            body = self._must(answer).json()
+            found += body.get(key) or []
+            token = body.get("next-page-token")
+            if not token:
+                return found
+
+    def _send(self, method: str, path: str, **more: Any) -> Response:
+        from requests import RequestException
+
+        try:
+            return self._catalog._session.request(
+                method, self._catalog.url(path), timeout=_TIMEOUT, **more
+            )
+        except RequestException as error:
+            if method == "GET":
+                raise CatalogError(
+                    f"The REST catalog {_shown(self._catalog.uri)} does not answer "
+                    f"({type(error).__name__}). Nothing was changed. Check it, then run the same "
+                    "command again."
+                ) from error
+            raise Unanswered(
+                f"no answer to a change ({type(error).__name__})", lost=True
+            ) from error
+
+    def _must(self, answer: Response) -> Response:
+        """The answer, if the server did what was asked.
+
+        Raises:
+            CatalogError: It refused or failed.
+        """
+        if answer.ok:
+            return answer
+        raise CatalogError(
+            f"The REST catalog {_shown(self._catalog.uri)} refused a request "
+            f"({answer.status_code}): {_said(answer)}. This request changed nothing. Check its "
+            "address, its credentials and their rights in `catalog` of the profile."
+        )
+
+    def _committed(self, answer: Response, names: str) -> None:
+        if answer.status_code in (404, 409):
+            raise Conflict(None, f"{names}: {_said(answer)}")
+        if answer.status_code >= 500:
+            # By the protocol the state is then unknown, whatever the text says.
+            raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
+        self._must(answer)
+
+    def _map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
+        listed = list(values)
+        if len(listed) < 2:
+            return [function(value) for value in listed]
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rest")
+            threads = self._threads
+        return list(threads.map(function, listed))
+
+
+def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    uri = properties["uri"]
+    try:
+        return RestCatalog(name, **properties)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CatalogError(
+            f"The REST catalog {_shown(uri)} cannot be opened: {first}. Nothing was done. Check "
+            "`uri`, `warehouse` and the credentials in `catalog` of the profile."
+        ) from error
+
+
+def _said(answer: Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"]).splitlines()[0]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return answer.reason or "no reason given"
+
+
+def _shown(uri: str) -> str:
+    """The address without what may be secret in it."""
+    from sqlalchemy.engine import make_url
+
+    try:
+        return make_url(uri).render_as_string(hide_password=True).split("?")[0]
+    except Exception:
+        return "of the profile"

@@ -1,0 +1,215 @@
+"""The database of a SQL catalog: its tables, connections, transactions and schema properties."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    event,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateTable
+
+from sparkwap.core.errors import CatalogError
+
+if TYPE_CHECKING:
+    pass
+
+_BUSY_SECONDS = 60
+_WRITES = "sparkwap_writes"
+_POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
+
+_metadata = MetaData()
+TABLES = Table(
+    "iceberg_tables",
+    _metadata,
+    Column("catalog_name", String(255), primary_key=True, nullable=False),
+    Column("table_namespace", String(255), primary_key=True, nullable=False),
+    Column("table_name", String(255), primary_key=True, nullable=False),
+    Column("metadata_location", String(1000)),
+    Column("previous_metadata_location", String(1000)),
+    Column("iceberg_type", String(5)),
+)
+NAMESPACES = Table(
+    "iceberg_namespace_properties",
+    _metadata,
+    Column("catalog_name", String(255), primary_key=True, nullable=False),
+    Column("namespace", String(255), primary_key=True, nullable=False),
+    Column("property_key", String(255), primary_key=True, nullable=False),
+    Column("property_value", String(1000)),
+)
+
+
+class SqlDatabase:
+    """The database of a SQL catalog; safe for use by several threads.
+
+    Args:
+        name: The catalog's name, the same for Spark and PyIceberg.
+        properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
+    """
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties: Mapping[str, str] = dict(properties)
+        self.engine = _engine(self.properties["uri"])
+        self._refusal = ""
+        self._prepare()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+    def schema_properties(
+        self, schema: str, connection: Connection | None = None
+    ) -> dict[str, str]:
+        """The properties of a schema; empty for one that does not exist.
+
+        Args:
+            schema: Its name.
+            connection: A transaction to read in; a connection of its own if there is none.
+        """
+        statement = select(NAMESPACES.c.property_key, NAMESPACES.c.property_value).where(
+            NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == schema
+        )
+        if connection is not None:
+            return pairs(connection.execute(statement))
+        with self.reading() as own:
+            return pairs(own.execute(statement))
+
+    def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
+        """Set a property of a schema, in a transaction."""
+        if not self.change_property(connection, schema, key, value):
+            connection.execute(
+                insert(NAMESPACES).values(
+                    catalog_name=self.name,
+                    namespace=schema,
+                    property_key=key,
+                    property_value=value,
+                )
+            )
+
+    def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
+        """MetadataChange a property of a schema, in a transaction; False if it does not have it."""
+        statement = (
+            update(NAMESPACES).where(self._property(schema, key)).values(property_value=value)
+        )
+        return connection.execute(statement).rowcount == 1
+
+    def drop_property(self, connection: Connection, schema: str, key: str) -> None:
+        """Remove a property of a schema, in a transaction; nothing happens if it is not there."""
+        connection.execute(delete(NAMESPACES).where(self._property(schema, key)))
+
+    def clock(self, connection: Connection) -> float:
+        """Seconds since the epoch, by the database's clock."""
+        sqlite = self.engine.dialect.name == "sqlite"
+        now = "(julianday('now') - 2440587.5) * 86400.0" if sqlite else _POSTGRES_CLOCK
+        return float(connection.execute(text(f"select {now}")).scalar_one())
+
+    def _property(self, schema: str, key: str) -> Any:
+        return (
+            (NAMESPACES.c.catalog_name == self.name)
+            & (NAMESPACES.c.namespace == schema)
+            & (NAMESPACES.c.property_key == key)
+        )
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that holds SQLite's write lock from its start.
+
+        A transaction that began as a reader and wants to write cannot wait for another such one:
+        SQLite would end it with "database is locked" at once, whatever the timeout.
+        """
+        with self.engine.connect() as plain:
+            connection = plain.execution_options(**{_WRITES: True})
+            with connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise CatalogError(
+                f"The catalog's database cannot be read: {error.orig}. Nothing was changed by "
+                "this. Check that it is up and reachable, then run the same command again."
+            ) from error
+
+    def _prepare(self) -> None:
+        """Create the tables, and the column that schema version V1 adds, where they lack.
+
+        Spark with ``jdbc.schema-version=V1`` does the same at its start, so the order in which the
+        two come does not matter; each one that finds the other's work leaves it alone.
+        """
+        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
+            if not self._works(statement):
+                self._create()
+                break
+        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
+            if not self._works(statement):
+                raise CatalogError(
+                    f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
+                    f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
+                    "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
+                    "iceberg_namespace_properties)."
+                )
+
+    def _works(self, statement: Any) -> bool:
+        try:
+            with self.engine.connect() as connection:
+                connection.execute(statement.limit(0))
+        except DBAPIError as error:
+            self._refusal = str(error.orig).strip()
+            return False
+        return True
+
+    def _create(self) -> None:
+        tolerated = contextlib.suppress(DBAPIError)
+        for table in (TABLES, NAMESPACES):
+            with tolerated, self.transaction() as connection:
+                connection.execute(CreateTable(table, if_not_exists=True))
+        if not self._works(select(TABLES.c.iceberg_type)):
+            with tolerated, self.transaction() as connection:
+                connection.execute(
+                    text("alter table iceberg_tables add column iceberg_type varchar(5)")
+                )
+
+
+def pairs(rows: Iterable[Any]) -> dict[str, str]:
+    return {row[0]: row[1] for row in rows}
+
+
+def _engine(uri: str) -> Engine:
+    url = make_url(uri)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def _leave_begin_to_us(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

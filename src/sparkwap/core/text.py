@@ -1,0 +1,21 @@
+"""Short texts that several messages need."""
+
+from collections.abc import Sequence
+
+
+def some_of(names: Sequence[str], limit: int = 3) -> str:
+    """Return the first names, and how many more there are: `a, b, c and 5 more`."""
+    shown = ", ".join(names[:limit])
+    more = len(names) - limit
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a text; empty if there is none."""
+    lines = (text or "").strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 table`, `2 tables`."""
+    return f"{count:,} {noun if count == 1 else noun + 's'}"

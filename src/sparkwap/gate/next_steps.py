@@ -1,0 +1,184 @@
+"""The commands that go on from here after a run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sparkwap.core import next_command
+from sparkwap.gate.facts import LEFTOVER, LOAD, MOVED, NOT_RUN, PARTIAL, BuiltNode
+from sparkwap.gate.verdicts import (
+    CHANGED_RULE,
+    HELD_WARNING,
+    PUBLISHING_OFF,
+    UNTESTED,
+    Decision,
+    Outcome,
+    Verdict,
+)
+
+_UNBUILT = (LOAD, MOVED)
+_SELECTED = 3
+
+
+class CaughtMove(Protocol):
+    """A table that a run moved past the gate; see `sparkwap.runs.watched`."""
+
+    @property
+    def identifier(self) -> tuple[str, str]: ...
+    @property
+    def back(self) -> bool: ...
+
+
+class ClosedRun(Protocol):
+    """How a run ended; see `sparkwap.runs.types`."""
+
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def nodes(self) -> Sequence[BuiltNode]: ...
+    @property
+    def published(self) -> int: ...
+    @property
+    def refused(self) -> str | None: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def earlier(self) -> frozenset[str]: ...
+    @property
+    def notices(self) -> Mapping[str, tuple[str, ...]]: ...
+    @property
+    def in_series(self) -> bool: ...
+    @property
+    def watched(self) -> bool: ...
+    @property
+    def caught(self) -> Sequence[CaughtMove]: ...
+    @property
+    def continued(self) -> frozenset[str]: ...
+
+
+class NodeOutcome(NamedTuple):
+    """A node, its outcome and its verdict; a refused publish leaves it on the branch."""
+
+    outcome: Outcome
+    node: BuiltNode
+    verdict: Verdict
+
+
+def node_outcomes(closing: ClosedRun) -> list[NodeOutcome]:
+    """Return the outcome of each node after the publish, or after the catalog refused it."""
+    return [_node_outcome(node, closing) for node in closing.nodes]
+
+
+def _node_outcome(node: BuiltNode, closing: ClosedRun) -> NodeOutcome:
+    verdict = closing.decision.verdicts[node.node_id]
+    if verdict.outcome == "published" and closing.refused is not None:
+        verdict = Verdict("held", ("the catalog refused the publish",))
+    return NodeOutcome(verdict.outcome, node, verdict)
+
+
+def next_steps(closing: ClosedRun, branch: str) -> list[tuple[str, str]]:
+    """Return the next steps after a run: the purpose of each, and its command."""
+    kept = [row for row in node_outcomes(closing) if row.outcome != "published"]
+    if not kept:
+        return []
+    ways: list[tuple[str, str]] = []
+    stopped = closing.refused is not None
+    # No dbt command can write these rows again.
+    loads = [
+        row.node for row in kept if row.node.kind == LOAD and (stopped or row.outcome == "rejected")
+    ]
+    rejected = [
+        row
+        for row in kept
+        if row.outcome == "rejected" and row.node.kind not in _UNBUILT and row.node.known
+    ]
+    looked_at = next((node for _, node, _ in rejected if node.candidate), None)
+    if looked_at is not None:
+        query = f"select * from {{{{ {_ref(looked_at.node_id)} }}}}"
+        look = f'show --inline "{query}"'
+        ways.append(("look at it as built", next_command.dbt(look, branch=branch)))
+    foreign = [row for row in kept if not row.node.known and row.node not in loads]
+    if foreign:
+        # Only its own project has its code and its tests.
+        rebuilt = any(row.outcome == "rejected" for row in foreign)
+        command = next_command.dbt("build" if rebuilt else "test", branch=branch)
+        ways.append(("in the project that has it", command))
+    if rejected:
+        # A retry repeats this invocation: one that only tested would read the same rows again.
+        again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
+        if not again:
+            ways.append(("after a fix of it", "dbt retry"))
+        failed = next((name for _, _, verdict in rejected for name in verdict.failed), None)
+        if failed is not None:
+            ways.append(("accept it as it is", _accept(branch, failed)))
+        nodes = again or [node for _, node, _ in rejected]
+        ways.append(
+            (
+                "after a fix" if again else "after any other fix",
+                _build(nodes, branch, upstream=not again),
+            )
+        )
+    elif any(row.node.kind == MOVED for row in kept):
+        ways.append(("after a fix of it", next_command.dbt("build", branch=branch)))
+    elif not stopped and not loads:
+        ways += _ways_from_held(kept, branch)
+    elif stopped:
+        # The base of the refused candidates is no longer main.
+        refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
+        if any(node.node_id in closing.continued for node in refused):
+            # Any other command would build the batches of today.
+            ways.append(("build all its batches on main as it is", "dbt retry"))
+        elif refused:
+            ways.append(("build on main as it is", _build(refused, branch)))
+    return [*ways, ("discard it", discard_command(branch))]
+
+
+def discard_command(branch: str) -> str:
+    """Return the command that discards an audit branch."""
+    return next_command.operation("wap_discard", branch)
+
+
+def _accept(branch: str, test: str) -> str:
+    arguments = f'{{branch: {branch}, test: {test}, reason: "<why>"}}'
+    return next_command.dbt(f"run-operation wap_accept --args '{arguments}'")
+
+
+def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
+    """Return the command that builds these nodes and their descendants again."""
+    names = [next_command.selected(node.node_id) for node in nodes]
+    before = "+" if upstream else ""
+    # A leftover has only the name of its table, which dbt cannot select.
+    few = len(names) <= _SELECTED and all(node.kind != LEFTOVER for node in nodes)
+    selected = "".join(f" {before}{name}+" for name in names) if few else ""
+    return next_command.dbt(f"build{' --select' if selected else ''}{selected}", branch=branch)
+
+
+def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[str, str]]:
+    test = next_command.dbt("test", branch=branch)
+    reasons = {reason for _, _, verdict in kept for reason in verdict.reasons}
+    missing = any(verdict.passed < verdict.expected for _, _, verdict in kept)
+    if reasons & set(PARTIAL.values()):
+        nodes = [node for _, node, _ in kept if node.status in PARTIAL]
+        yield "build it whole", _build(nodes, branch)
+    elif any(node.stale for _, node, _ in kept):
+        yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
+    elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
+        # Without any other test `dbt test` does nothing, and runs no hooks.
+        publish = next_command.operation("wap_publish", branch, disabled_tests="publish")
+        yield "enable the test, and run it", test
+        yield "publish without it", publish
+    elif missing:
+        yield "run the tests, and publish", test
+    if UNTESTED in reasons:
+        yield "after adding tests", test
+    if any(reason.endswith((HELD_WARNING, CHANGED_RULE)) for reason in reasons):
+        accepted = next_command.dbt("test", branch=branch, warnings="publish")
+        yield "accept the warnings", accepted
+    if PUBLISHING_OFF in reasons and not missing:
+        yield "publish it", next_command.operation("wap_publish", branch)
+
+
+def _ref(node_id: str) -> str:
+    """Return the `ref` of a node: `model.shop.orders.v2` -> `ref('orders', v=2)`."""
+    parts = node_id.split(".", 2)
+    name, dot, version = parts[-1].rpartition(".v")
+    return f"ref('{name}', v={version})" if dot else f"ref('{parts[-1]}')"

@@ -1,0 +1,165 @@
+"""Records of the ledger, and what follows from its rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from sparkwap.catalog.model import How, PublishedEntry
+from sparkwap.ledger.rollback_plan import Undone, undone_entries
+
+LOADED = "load."
+"""Prefix of the node ids of tables that a program other than dbt has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchHistory:
+    """The nodes and tests of an audit branch since it was last discarded.
+
+    Attributes:
+        nodes: The latest row of each node.
+        tests: The latest row of each test; ``audited`` is a dict.
+    """
+
+    nodes: tuple[dict[str, Any], ...]
+    tests: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPublish:
+    """A publish on record.
+
+    Attributes:
+        publish_id: Its id.
+        run_id: The run that published.
+        branch: Its audit branch.
+        published_at: When.
+        entries: All its tables and views.
+        left: The entries that were not rolled back.
+        manifest_hash: The manifest of the published code; None if it is not stored.
+    """
+
+    publish_id: str
+    run_id: str
+    branch: str
+    published_at: datetime
+    entries: tuple[PublishedEntry, ...]
+    left: tuple[PublishedEntry, ...]
+    manifest_hash: str | None = None
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether all of it was rolled back."""
+        return not self.left
+
+
+@dataclass(frozen=True, slots=True)
+class KeptManifest:
+    """A stored manifest without its content; ``stored_at`` is UTC."""
+
+    hash: str
+    project: str
+    stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredAlert:
+    """An alert that was delivered."""
+
+    route: str
+    fingerprint: str
+    at: datetime
+
+
+def token_of(node: Mapping[str, Any]) -> str | None:
+    """Return the candidate's token of a row of ``nodes``, as in ``tests.audited``."""
+    snapshot = node["candidate_snapshot"]
+    return str(snapshot) if snapshot is not None else node["candidate_metadata"]
+
+
+def ended_otherwise(
+    runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
+) -> dict[str, str]:
+    """Return what happened to runs after their end, by run id.
+
+    ``discarded``: the audit branch was dropped later, with all that was not published.
+    ``rolled back`` and ``partly rolled back``: the publish was undone.
+
+    Args:
+        runs: Rows of ``runs``.
+        publishes: All publishes.
+    """
+    runs = list(runs)
+    dropped: dict[str, datetime] = {}
+    for row in runs:
+        if row["outcome"] == "discarded" and row["branch"]:
+            dropped[row["branch"]] = max(
+                time_of(row["ended_at"]), dropped.get(row["branch"], time_of(None))
+            )
+    found = {
+        row["run_id"]: "discarded"
+        for row in runs
+        if not row["publish_id"]
+        and time_of(row["ended_at"]) <= dropped.get(row["branch"], time_of(None))
+    }
+    undone = [one for one in publishes if len(one.left) < len(one.entries)]
+    return found | {
+        one.run_id: "rolled back" if one.rolled_back else "partly rolled back" for one in undone
+    }
+
+
+def group_publishes(rows: Sequence[Mapping[str, Any]]) -> list[LedgerPublish]:
+    """Return the publishes that rows of ``publishes`` describe, newest first."""
+    undone = undone_entries(rows)
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["action"] == "publish":
+            groups.setdefault(row["publish_id"], []).append(row)
+    found = [_publish(group, undone) for group in groups.values()]
+    return sorted(found, key=lambda publish: publish.published_at, reverse=True)
+
+
+def _publish(rows: Sequence[Mapping[str, Any]], undone: Collection[Undone]) -> LedgerPublish:
+    first = rows[0]
+    entries = {
+        (row["schema"], row["name"]): PublishedEntry(
+            (row["schema"], row["name"]),
+            _how(row["how"]),
+            row["base_snapshot"],
+            row["base_metadata"],
+            row["candidate_snapshot"],
+            row["published_metadata"],
+        )
+        # Two commands that complete the same journal at once both write its rows.
+        for row in rows
+    }
+    names = sorted(entries)
+    return LedgerPublish(
+        first["publish_id"],
+        first["run_id"],
+        first["branch"],
+        first["published_at"],
+        tuple(entries[name] for name in names),
+        tuple(entries[name] for name in names if (first["publish_id"], *name) not in undone),
+        first.get("manifest_hash"),
+    )
+
+
+def _how(text: str) -> How:
+    how: How = next(known for known in get_args(How) if known == text)
+    return how
+
+
+def latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
+    latest: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = latest.get(row[key])
+        if known is None or time_of(known[time]) <= time_of(row[time]):
+            latest[row[key]] = row
+    return tuple(latest[name] for name in sorted(latest))
+
+
+def time_of(value: datetime | None) -> datetime:
+    return value or datetime.min.replace(tzinfo=UTC)

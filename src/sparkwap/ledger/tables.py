@@ -1,0 +1,313 @@
+"""The Iceberg tables of the ledger: create, read, append, delete.
+
+They are in the schema ``wap_ledger`` of the same catalog: rows about a publish are committed in the
+transaction of the publish, and anyone can query them with Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+from pyiceberg import expressions
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.difference import difference
+from sparkwap.catalog.files import write_failed
+from sparkwap.catalog.model import LedgerRows, merge_rows
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.store import Staged
+from sparkwap.core.checkpoints import LEDGER_CREATED, LEDGER_CREATING, checkpoint
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import LEDGER_SCHEMA
+from sparkwap.core.retry import retrying, rule_of
+from sparkwap.ledger.schemas import SCHEMAS
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from sparkwap.catalog.store import Store
+
+R = TypeVar("R")
+
+_TABLE_PROPERTIES = {
+    "format-version": "2",
+    # Each append is a commit: without these, metadata and manifests grow with every run.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.previous-versions-max": "10",
+}
+_KEPT_SNAPSHOTS = 10
+# PyIceberg's expressions take a column's name and a value, but are not typed so.
+ex: Any = expressions
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change of one table; ``make`` adds it to a transaction, unless ``only_if`` is False."""
+
+    table: str
+    make: Callable[[Transaction], None]
+    only_if: Callable[[Table], bool] = lambda table: True
+
+
+class LedgerLake(Protocol):
+    """The parts of a lake that its ledger uses."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def warehouse(self) -> str: ...
+    def relations(self, schema: str) -> Mapping[str, str]: ...
+    def ensure_schema(self, schema: str) -> Any: ...
+
+
+class LedgerTables:
+    """The tables of the ledger of a lake; safe for use by several threads.
+
+    Args:
+        lake: The lake whose history they contain.
+    """
+
+    def __init__(self, lake: LedgerLake) -> None:
+        self.lake = lake
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def append(self, rows: LedgerRows | Sequence[LedgerRows]) -> None:
+        """Append rows, in one transaction if the catalog has transactions over several tables.
+
+        Raises:
+            ValueError: A table or a column is not one of the ledger's.
+            CatalogError: The catalog failed, or the disk; nothing was appended.
+        """
+        appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
+        merged = merge_rows(appends)
+        self.ensure({append.table for append in merged})
+        together = [merged] if self.lake.store.backend.atomic else [[one] for one in merged]
+        for part in together:
+            # Without such a transaction each table is a commit, which is retried by itself.
+            self.lake.store.commit(partial(self.stage, part), "ledger")
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return all rows of a table; none if it was never written."""
+        return self.read(table)
+
+    def ensure_all(self) -> None:
+        """Create the tables that each run needs; the journal only for sequential publishes."""
+        unneeded = {"alerts", "acceptances"} | (
+            {"journal"} if self.lake.store.backend.atomic else set()
+        )
+        self.ensure(set(SCHEMAS) - unneeded)
+
+    def ensure(self, tables: Collection[str]) -> None:
+        """Create the ledger's schema, these tables and their columns, as far as they are missing.
+
+        Raises:
+            ValueError: A table is not one of the ledger's.
+        """
+        unknown = sorted(set(tables) - set(SCHEMAS))
+        if unknown:
+            raise ValueError(f"unknown tables of the ledger: {unknown}; known: {sorted(SCHEMAS)}")
+        if not tables:
+            return
+        standing = self.lake.relations(LEDGER_SCHEMA)
+        for name in sorted(tables):
+            if name in standing and name in self._checked:
+                continue
+            try:
+                self._ensure(name, new=name not in standing)
+            except OSError as error:
+                raise write_failed(f"The ledger ({LEDGER_SCHEMA})", error) from error
+            except DBAPIError as error:
+                raise CatalogError(
+                    f"The catalog's database failed: {error.orig}. The ledger could not be "
+                    "created, and nothing was changed. Check the database (space, rights, "
+                    "connection), then run the same command again."
+                ) from error
+            with self._lock:
+                self._checked.add(name)
+
+    def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
+        """Add appends to the transaction of a commit; see `stage`.
+
+        If that fails, the files of the commit are deleted.
+        """
+        try:
+            own = self.stage(appends)
+        except BaseException:
+            self.lake.store.delete(staged.files)
+            raise
+        return replace(
+            staged,
+            swaps=[*staged.swaps, *own.swaps],
+            files=[*staged.files, *own.files],
+            obsolete=[*staged.obsolete, *own.obsolete],
+        )
+
+    def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
+        """Write the files of appends and return the pointer updates that commit them.
+
+        The tables must exist (see `ensure`), each at most once among the appends (see
+        `merge_rows`). A manifest that the ledger already has is left out.
+        """
+        return self.stage_changes(
+            [append_change(one) for one in map(self._new, appends) if one.rows]
+        )
+
+    def stage_changes(self, changes: Sequence[TableChange]) -> Staged[None]:
+        swaps: list[PointerUpdate] = []
+        files: list[str] = []
+        obsolete: list[str] = []
+        try:
+            for change in changes:
+                self._stage_one(change, swaps, files, obsolete)
+        except OSError as error:
+            self.lake.store.delete(files)
+            raise write_failed(f"The ledger ({LEDGER_SCHEMA})", error) from error
+        except BaseException:
+            self.lake.store.delete(files)
+            raise
+        return Staged(None, swaps, files, obsolete=obsolete)
+
+    def _new(self, append: LedgerRows) -> LedgerRows:
+        """Return an append without the manifests that the ledger already has."""
+        if append.table != "manifests":
+            return append
+        hashes = {row["hash"] for row in append.rows}
+        known = self.read("manifests", ex.In("hash", hashes), ("hash",))
+        kept = {row["hash"] for row in known}
+        return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
+
+    def _stage_one(
+        self, change: TableChange, swaps: list[PointerUpdate], files: list[str], obsolete: list[str]
+    ) -> None:
+        identifier = (LEDGER_SCHEMA, change.table)
+        table = self.lake.catalog.load_table(identifier)
+        if not change.only_if(table):
+            return
+        transaction = table.transaction()
+        change.make(transaction)
+        grown = transaction.table_metadata
+        before_it = {snapshot.snapshot_id for snapshot in table.snapshots()}
+        for snapshot in grown.snapshots:
+            if snapshot.snapshot_id not in before_it:
+                files.extend(_new_files(table, snapshot))
+        trimmed, dropped = _trim(_document(grown))
+        growth = difference(_document(table.metadata), trimmed)
+        row = Pointer(identifier, "table", table.metadata_location)
+        grown_swaps, metadata_files = self.lake.store.grow([(row, growth)])
+        swaps.extend(grown_swaps)
+        files.extend(metadata_files)
+        log = growth.document(row.location)["metadata-log"]
+        kept = {entry["metadata-file"] for entry in log}
+        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in kept)
+        obsolete.extend(dropped)
+
+    def _ensure(self, name: str, *, new: bool) -> None:
+        """Create or change a table; try again if another run did so at the same time."""
+        for attempt in retrying(lambda error: rule_of(error) in ("retry", "refresh")):
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    new = name not in self.lake.relations(LEDGER_SCHEMA)
+                self._ensure_one(name, new=new)
+
+    def _ensure_one(self, name: str, *, new: bool) -> None:
+        catalog, schema = self.lake.catalog, SCHEMAS[name]
+        if new:
+            self.lake.ensure_schema(LEDGER_SCHEMA)
+            checkpoint(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
+            table = catalog.create_table_if_not_exists(
+                (LEDGER_SCHEMA, name),
+                schema,
+                location=f"{self.lake.warehouse}/{LEDGER_SCHEMA}/{name}",
+                properties=dict(_TABLE_PROPERTIES),
+            )
+            checkpoint(LEDGER_CREATED, table=f"{LEDGER_SCHEMA}.{name}")
+        else:
+            table = catalog.load_table((LEDGER_SCHEMA, name))
+        present = {field.name for field in table.schema().fields}
+        if not set(schema.names) <= present:
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+
+    def read(
+        self,
+        table: str,
+        condition: expressions.BooleanExpression | None = None,
+        columns: tuple[str, ...] = ("*",),
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a table that meet a condition; none if it was never written."""
+        if table not in self.lake.relations(LEDGER_SCHEMA):
+            return []
+        loaded = self.lake.catalog.load_table((LEDGER_SCHEMA, table))
+        scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=columns)
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
+        return found
+
+
+def _arrow(append: LedgerRows) -> pa.Table:
+    schema = SCHEMAS[append.table]
+    unknown = sorted({key for row in append.rows for key in row} - set(schema.names))
+    if unknown:
+        raise ValueError(f"unknown columns of {append.table}: {unknown}; known: {schema.names}")
+    rows = [{key: _value(value) for key, value in row.items()} for row in append.rows]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def append_change(rows: LedgerRows) -> TableChange:
+    content = _arrow(rows)
+    return TableChange(rows.table, lambda transaction: transaction.append(content))
+
+
+def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
+    """Return the files that a snapshot added; they are deleted if it is not committed."""
+    files = [snapshot.manifest_list]
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            files.append(manifest.manifest_path)
+            files.extend(
+                entry.data_file.file_path
+                for entry in manifest.fetch_manifest_entry(table.io)
+                if entry.status == ManifestEntryStatus.ADDED
+                and entry.snapshot_id == snapshot.snapshot_id
+            )
+    return files
+
+
+def _document(metadata: TableMetadata) -> md.Document:
+    return md.parse(metadata.model_dump_json(exclude_none=True).encode())
+
+
+def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
+    """Return the document with the latest snapshots only, and the manifest lists of the others."""
+    named = {ref.snapshot_id for ref in md.refs_of(document).values()}
+    snapshots = sorted(document["snapshots"], key=lambda entry: entry["sequence-number"])
+    old = [entry for entry in snapshots[:-_KEPT_SNAPSHOTS] if entry["snapshot-id"] not in named]
+    gone = {entry["snapshot-id"] for entry in old}
+    trimmed = {
+        **document,
+        "snapshots": [entry for entry in snapshots if entry["snapshot-id"] not in gone],
+        "snapshot-log": [
+            entry for entry in document.get("snapshot-log", ()) if entry["snapshot-id"] not in gone
+        ],
+    }
+    return trimmed, [entry["manifest-list"] for entry in old]

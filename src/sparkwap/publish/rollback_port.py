@@ -1,0 +1,142 @@
+"""Rollback on a catalog without transactions over several tables: one table after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog import publish_journal as jn
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.difference import current_version
+from sparkwap.catalog.model import (
+    Identifier,
+    Mismatch,
+    PublishedEntry,
+)
+from sparkwap.catalog.planning import Differs, MovePlan
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
+from sparkwap.core.checkpoints import (
+    SERIES_CHANGED,
+    SERIES_FREED,
+    SERIES_MOVED,
+)
+from sparkwap.publish.rollback import Undoer
+from sparkwap.publish.sequential_moves import in_place_change, reached_table, rest_of, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkwap.catalog.store import Store
+
+
+class RollbackPort:
+    """The tables of a rollback: their positions, and the moves back to before the publish."""
+
+    def __init__(self, store: Store, journal: jn.PublishJournal) -> None:
+        self._store = store
+        self._backend = rest_of(store)
+        self._journal = journal
+        self._force = journal.action == "forced rollback"
+        self.reasons: dict[Identifier, Mismatch] = {}
+
+    def position(self, move: jn.Move) -> jn.Position:
+        """Return the position of a table or view; ``after`` is its state before the publish."""
+        return settled(lambda: self._find(move.entry), lambda rows: self._look(move, rows))
+
+    def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
+        live = rows.get(move.identifier)
+        if self._is_undone(move.entry, live):
+            return "after"
+        if live is None and move.entry.how == "replace":
+            return "before"
+        try:
+            self._plan(move.entry, rows)
+        except Differs as differs:
+            self.reasons[move.identifier] = differs.mismatch
+            return "moved"
+        return "before"
+
+    def forward(self, moves: Sequence[jn.Move]) -> None:
+        """Undo the publish of these tables and views."""
+        try:
+            in_place = [move for move in moves if self._changes_in_place(move.entry)]
+            changed = partial(reached_table, SERIES_CHANGED, self._journal)
+            steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
+            self._backend.evolve(steps, changed)
+            for move in moves:
+                if move not in in_place:
+                    self._former(move.entry)
+                    reached_table(SERIES_MOVED, self._journal, move.identifier)
+        except (Differs, Conflict, Unanswered) as problem:
+            raise jn.Moved(str(problem)) from problem
+
+    def back(self, move: jn.Move) -> None:
+        """Never called: a rollback is completed."""
+        raise AssertionError(move)
+
+    def _is_undone(self, entry: PublishedEntry, live: Pointer | None) -> bool:
+        if live is None:
+            return entry.base_metadata_location is None
+        if entry.base_metadata_location is None:
+            return False
+        document = self._store.load(live.location)
+        base = self._store.load(entry.base_metadata_location)
+        if entry.how == "view" and live.kind == "view":
+            texts = [current_version(one)["representations"] for one in (document, base)]
+            return bool(texts[0] == texts[1])
+        if md.identity(document) != md.identity(base):
+            return False
+        if entry.how == "replace":
+            return not self._force or md.main_of(document) == md.main_of(base)
+        if self._force:
+            return self._is_left_as_it_is(entry, live)
+        same = md.main_of(document) == entry.base
+        return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
+
+    def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
+        """Whether a forced rollback has nothing left to change in a table."""
+        try:
+            change = self._step(entry, {entry.identifier: live})[1]
+        except Differs:
+            return False
+        return change.refusal is None and not change.posted
+
+    def _changes_in_place(self, entry: PublishedEntry) -> bool:
+        """Whether the metadata of the same table changes; with force it may be another table."""
+        if entry.how not in ("branch", "clone"):
+            return False
+        live = self._backend.get(entry.identifier)
+        if not self._force:
+            return True
+        if live is None or live.kind != "table":
+            return False
+        base = self._store.load(str(entry.base_metadata_location))
+        return md.identity(self._store.load(live.location)) == md.identity(base)
+
+    def _former(self, entry: PublishedEntry) -> None:
+        rows = self._find(entry)
+        if entry.identifier not in rows and entry.how == "replace":
+            base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
+            self._backend.register(base)
+            return
+        plan = self._plan(entry, rows)
+        for swap in plan.swaps:
+            before, after = swap.before, swap.after
+            if before is not None and after is not None and not before.kind == after.kind == "view":
+                self._backend.apply([PointerUpdate(before, None)], documents={})
+                reached_table(SERIES_FREED, self._journal, entry.identifier)
+                before = None
+            self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
+
+    def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
+        return self._backend.find({entry.identifier})
+
+    def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
+        return Undoer(self._store.load, rows, self._force).plan(entry)
+
+    def _step(
+        self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]
+    ) -> tuple[Pointer, MetadataChange]:
+        return in_place_change(self._plan(entry, rows))

@@ -1,0 +1,136 @@
+"""A sequential publish or rollback as rows of the ledger, as a receipt, and as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.catalog import publish_journal as jn
+from sparkwap.catalog.model import (
+    Identifier,
+    Mismatch,
+    PublishedEntry,
+    PublishReceipt,
+    RollbackReceipt,
+)
+from sparkwap.catalog.refusals import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
+from sparkwap.core import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def require_completed(
+    journal: jn.PublishJournal, outcome: jn.JournalOutcome, reasons: Mapping[Identifier, Mismatch]
+) -> None:
+    """Raise unless a publish was completed.
+
+    Raises:
+        PublishRefused: It was undone.
+        PublishTorn: It was undone as far as it could be.
+    """
+    if outcome.state == "completed":
+        return
+    mismatches = [reasons[name] for name in outcome.blocked if name in reasons]
+    if outcome.state == "torn":
+        raise PublishTorn(journal.publish_id, mismatches, outcome.stayed)
+    raise PublishRefused(mismatches)
+
+
+def require_rolled_back(
+    journal: jn.PublishJournal, outcome: jn.JournalOutcome, reasons: Mapping[Identifier, Mismatch]
+) -> None:
+    """Raise unless all tables of a rollback were moved back.
+
+    Raises:
+        RollbackRefused: None was moved back.
+        RollbackTorn: Only some were moved back.
+    """
+    if not outcome.blocked:
+        return
+    mismatches = [reasons[name] for name in outcome.blocked if name in reasons]
+    back = [move.identifier for move in journal.moves if move.identifier not in outcome.blocked]
+    if not back:
+        raise RollbackRefused(mismatches)
+    raise RollbackTorn(journal.publish_id, mismatches, back)
+
+
+def format_action(journal: jn.PublishJournal) -> str:
+    """Return the publish or rollback in words, for messages."""
+    return f"the {journal.action} of run {names.short_run_id(journal.run_id)}"
+
+
+def format_rollback(
+    journal: jn.PublishJournal, outcome: jn.JournalOutcome, reasons: Mapping[Identifier, Mismatch]
+) -> str:
+    """Return the message of a command that found an open rollback and carried it out."""
+    what = format_action(journal)
+    try:
+        require_rolled_back(journal, outcome, reasons)
+    except (RollbackRefused, RollbackTorn) as problem:
+        return f"Continued {what}, which had not ended. {problem}"
+    return f"Completed {what}, which had not ended: all its tables are rolled back."
+
+
+def receipt_of(
+    journal: jn.PublishJournal, entries: Sequence[PublishedEntry], moved_reads: Sequence[Mismatch]
+) -> PublishReceipt:
+    """Return the receipt of a completed publish."""
+    return PublishReceipt(
+        journal.publish_id,
+        journal.run_id,
+        journal.branch,
+        journal.tag,
+        journal.at,
+        tuple(entries),
+        tuple(moved_reads),
+    )
+
+
+def rollback_receipt_of(journal: jn.PublishJournal) -> RollbackReceipt:
+    """Return the receipt of a completed rollback."""
+    entries = tuple(move.entry for move in journal.moves)
+    return RollbackReceipt(journal.publish_id, journal.run_id, journal.at, entries)
+
+
+def row_of(journal: jn.PublishJournal, state: jn.State) -> dict[str, Any]:
+    """Return the row of a journal for the ledger."""
+    return {
+        "publish_id": journal.publish_id,
+        "run_id": journal.run_id,
+        "branch": journal.branch,
+        "action": journal.action,
+        "state": state,
+        "tag": journal.tag,
+        "tag_max_age_ms": journal.tag_max_age_ms,
+        "moves": jn.dump(journal) if state == "intended" else None,
+        "intended_at": journal.at,
+        "at": datetime.now(UTC),
+    }
+
+
+def journal_of(row: Mapping[str, Any]) -> jn.PublishJournal:
+    """Return the journal of a row of the ledger."""
+    moves, undone, manifest_hash = jn.parse(row["moves"])
+    return jn.PublishJournal(
+        row["publish_id"],
+        row["run_id"],
+        row["branch"],
+        row["action"],
+        row["tag"],
+        row["tag_max_age_ms"],
+        row["intended_at"],
+        moves,
+        undone,
+        manifest_hash,
+    )
+
+
+def about(journal: jn.PublishJournal) -> dict[str, Any]:
+    """Return the facts for the checkpoints of a journal."""
+    return {
+        "run_id": journal.run_id,
+        "branch": journal.branch,
+        "publish_id": journal.publish_id,
+    }
