@@ -25,14 +25,14 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
-from sparkwap.erasure.files import LakeFiles
-from sparkwap.erasure.journal import Journal
-from sparkwap.erasure.look import Found, Look, Sql
-from sparkwap.erasure.plan import Conditions, NodeColumns
+from sparkwap.erasure.finder import Found, Sql, SubjectFinder
+from sparkwap.erasure.lake_files import LakeFiles
+from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import Conditions, NodeColumns
 from sparkwap.maintenance import expiry as forgetting
 from sparkwap.publish.lake import Lake
 
@@ -97,11 +97,11 @@ class Erasure:
             SparkwapError: It was interrupted; the message says how to go on.
         """
         path = self._folder / f"open_{request.token}.json"
-        journal = Journal.read(path, secrets.token_hex(8))
+        journal = ErasureProgress.read(path, secrets.token_hex(8))
         nodes = self._nodes()
 
         def look() -> Found:
-            return Look(self._files, self._sql, nodes, request, journal).find()
+            return SubjectFinder(self._files, self._sql, nodes, request, journal).find()
 
         found = look()
         states = self._lake.states(place.identifier for place in found.places)
@@ -127,7 +127,7 @@ class Erasure:
     # -- rewriting and publishing ----------------------------------------------------------------
 
     def _rewrite_all(
-        self, found: Found, look: Callable[[], Found], journal: Journal, path: Path
+        self, found: Found, look: Callable[[], Found], journal: ErasureProgress, path: Path
     ) -> Found:
         """Rewrite and publish; look again where others have written since the last look.
 
@@ -164,7 +164,7 @@ class Erasure:
         ]
 
     def _rewrite(
-        self, found: Found, journal: Journal, path: Path
+        self, found: Found, journal: ErasureProgress, path: Path
     ) -> Mapping[Identifier, int] | None:
         """Rewrite the tables on an audit branch of the operation's own, audit, publish.
 
@@ -297,7 +297,7 @@ class Erasure:
         self,
         request: Erase,
         found: Found,
-        journal: Journal,
+        journal: ErasureProgress,
         path: Path,
         forgotten: Sequence[forgetting.Expired],
     ) -> list[str]:

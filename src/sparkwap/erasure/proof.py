@@ -25,8 +25,8 @@ from pyarrow import orc
 from sparkwap.catalog import avro
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.plan import Place
 from sparkwap.erasure.search import Search, bound_text, text_of
+from sparkwap.erasure.subject_tables import SubjectTable
 
 PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -56,7 +56,7 @@ class Owned:
 
     identifier: Identifier
     folder: str
-    place: Place | None
+    place: SubjectTable | None
     fields: Mapping[int, str] = field(default_factory=dict)
     partitions: Mapping[int, Sequence[tuple[str, str] | None]] = field(default_factory=dict)
 

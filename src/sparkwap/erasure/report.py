@@ -17,7 +17,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
 
 if TYPE_CHECKING:
-    from sparkwap.erasure.look import Found
+    from sparkwap.erasure.finder import Found
 
 ERASED = "(erased)"
 _SHOWN = 20

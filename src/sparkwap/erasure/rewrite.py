@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.sqltext import quote
-from sparkwap.erasure.plan import FILE_ROWS, Conditions
+from sparkwap.erasure.subject_tables import FILE_ROWS, Conditions
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ _Row = tuple[Outcome, BuiltNode, Verdict]
 
 
 class Caught(Protocol):
-    """What a run has moved past the gate, as `sparkwap.runs.watched.Caught` tells it."""
+    """What a run has moved past the gate, as `sparkwap.runs.watched.GateBypass` tells it."""
 
     @property
     def identifier(self) -> tuple[str, str]: ...
@@ -52,7 +52,7 @@ class Caught(Protocol):
 
 
 class Closing(Protocol):
-    """How a run ended, as `sparkwap.runs.types.Closing` tells it."""
+    """How a run ended, as `sparkwap.runs.types.RunEnd` tells it."""
 
     @property
     def decision(self) -> Decision: ...

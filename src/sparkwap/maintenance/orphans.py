@@ -96,7 +96,7 @@ class Orphans:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFolders:
     """What the catalog and its ledger know of folders and identities.
 
     Attributes:
@@ -354,7 +354,7 @@ def _known(
     going: Sequence[md.Document],
     publishes: Sequence[Mapping[str, Any]],
     sweeps: Sequence[Mapping[str, Any]],
-) -> Known:
+) -> KnownFolders:
     present: dict[str, str] = {}
     keep_out: set[str] = set()
     for row, document in documents.items():
@@ -383,7 +383,7 @@ def _known(
     swept |= {plain(str(one["location"])) for one in going if not is_clone(one)}
     runs = {str(r["run_id"]).replace("-", "")[:_ID_LENGTH].lower() for r in lake.ledger.runs()}
     named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
-    return Known(
+    return KnownFolders(
         present,
         frozenset((swept | set(_taken_out(publishes))) - set(present)),
         frozenset(published),
@@ -411,7 +411,7 @@ def _table_folder(metadata_file: str) -> str:
     return plain(metadata_file).rsplit("/", 2)[0]
 
 
-def _folder_of(path: str, warehouse: str, known: Known) -> str | None:
+def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
     """The table's folder that a file belongs to; None for a file that is none of our business."""
     part, _, _ = path.rpartition("/")
     while part.startswith(f"{warehouse}/"):
@@ -430,7 +430,7 @@ def _why_left_alone(
     folder: str,
     files: Sequence[Listed],
     lone: Collection[str],
-    known: Known,
+    known: KnownFolders,
     warehouse: str,
 ) -> str | None:
     present = known.present.get(folder)
@@ -455,7 +455,7 @@ def _is_metadata(path: str) -> bool:
     return _METADATA.search(path.rpartition("/")[2]) is not None
 
 
-def _turn(path: str, known: Known) -> tuple[bool, bool, str]:
+def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:
     return _is_metadata(path), plain(path) in known.last, path
 
 

@@ -24,7 +24,7 @@ Alive = branches.Alive
 
 
 @dataclass
-class Report:
+class SweepReport:
     """What a sweep did, or would do.
 
     Attributes:
@@ -82,7 +82,7 @@ class Sweeper:
         self._retention = retention_days
         self._alive = alive
 
-    def look(self) -> Report:
+    def look(self) -> SweepReport:
         """What a sweep would take away now; changes nothing.
 
         Raises:
@@ -109,7 +109,7 @@ class Sweeper:
                 snapshots += len(document.get("snapshots") or ()) - len(less.get("snapshots") or ())
                 document = less
             documents[row] = document
-        return Report(
+        return SweepReport(
             plan,
             self._find(survey, documents, going),
             done=False,
@@ -118,7 +118,7 @@ class Sweeper:
             dead=[leasing.told(lease, lives=False) for lease, lives in survey.leases if not lives],
         )
 
-    def sweep(self, *, files: bool = True) -> Report:
+    def sweep(self, *, files: bool = True) -> SweepReport:
         """Take away what is to go: branch by branch, table by table, then the files.
 
         What cannot be taken away is told in the report, and does not stop the rest.
@@ -130,7 +130,7 @@ class Sweeper:
             CatalogError: Some metadata cannot be read.
         """
         survey, plan = self._decided()
-        report = Report(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
+        report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
         for branch in plan.branches:
             with _told(report, f"branch {branch.name}"):
@@ -201,7 +201,7 @@ class Sweeper:
             if one.branch in going
         }
 
-    def _sweep_tables(self, report: Report, older_than: datetime) -> None:
+    def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
         """Take tags away, and the snapshots that earlier discards have left behind."""
         survey = branches.survey(self._lake, self._alive)
         tags = _by_table(report.plan.tags)
@@ -224,7 +224,7 @@ class Sweeper:
                 )
                 report.snapshots += count
 
-    def _bury(self, report: Report) -> None:
+    def _bury(self, report: SweepReport) -> None:
         """Put runs on record that died, and take their leases away."""
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
@@ -236,7 +236,7 @@ class Sweeper:
                 self._lake.leases.release(lease.run_id)
                 report.dead.append(words)
 
-    def _forget_manifests(self, report: Report) -> None:
+    def _forget_manifests(self, report: SweepReport) -> None:
         hashes = report.plan.manifests
         if not hashes:
             return
@@ -251,7 +251,7 @@ class Sweeper:
             self._lake.ledger.forget_manifests(hashes)
             self._lake.ledger.append(LedgerRows("sweeps", [row]))
 
-    def _record_files(self, report: Report) -> None:
+    def _record_files(self, report: SweepReport) -> None:
         common = {"run_id": self._run_id, "swept_at": datetime.now(UTC), "what": "files"}
         rows = [
             {**common, "folder": folder.path, "count": len(folder.files), "bytes": folder.size}
@@ -288,7 +288,7 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
 # -- telling -------------------------------------------------------------------------------------
 
 
-def lines(report: Report, again: str) -> list[str]:
+def lines(report: SweepReport, again: str) -> list[str]:
     """A report as plain text, line by line.
 
     Args:
@@ -331,7 +331,7 @@ def lines(report: Report, again: str) -> list[str]:
     return [_head(report), *told, *_shortened(kept), *problems, *_next(report, again)]
 
 
-def _head(report: Report) -> str:
+def _head(report: SweepReport) -> str:
     if not report.anything:
         return "Nothing to sweep."
     if not report.done:
@@ -339,7 +339,7 @@ def _head(report: Report) -> str:
     return "Swept; readers of main see no change:"
 
 
-def _next(report: Report, again: str) -> Iterable[str]:
+def _next(report: SweepReport, again: str) -> Iterable[str]:
     if not report.done and report.anything:
         yield f"  Next: do it   {again}"
     if report.problems:
@@ -356,7 +356,7 @@ def _count(number: int, noun: str) -> str:
 
 
 @contextmanager
-def _told(report: Report, what: str) -> Iterator[None]:
+def _told(report: SweepReport, what: str) -> Iterator[None]:
     """Puts an error into the report instead of raising it."""
     try:
         yield

@@ -20,8 +20,8 @@ from sparkwap.runs.candidates import VIEW, Candidates, target_of
 from sparkwap.runs.checks import Checks
 from sparkwap.runs.rules import Rules, failed_before, rule_of
 from sparkwap.runs.trail import ByName, Trail
-from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen, Told
-from sparkwap.runs.watched import Caught
+from sparkwap.runs.types import Invocation, NodeFact, RunNotes, TestFact, TestSeen
+from sparkwap.runs.watched import GateBypass
 
 LEFT = (
     "left on the branch by an earlier run, and not audited as it is now; build it again, or drop "
@@ -32,7 +32,7 @@ _ENDED = ("pass", "warn", "fail")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClosingFacts:
     """What a run's end is decided on.
 
     Attributes:
@@ -58,7 +58,7 @@ class Facts:
     settings: GateSettings
     now: frozenset[str]
     earlier: frozenset[str]
-    caught: tuple[Caught, ...]
+    caught: tuple[GateBypass, ...]
     built_on: Mapping[str, Mapping[str, str]]
     earlier_reads: Mapping[str, Mapping[str, str]]
     reads: Mapping[str, Mapping[str, str]]
@@ -73,9 +73,9 @@ class Gathering:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
-    told: Told
+    told: RunNotes
     rules: Rules
-    caught: Callable[[], list[Caught]]
+    caught: Callable[[], list[GateBypass]]
 
     def facts(
         self,
@@ -84,7 +84,7 @@ class Gathering:
         seen: Sequence[TestSeen],
         known: Collection[str],
         varied: bool,
-    ) -> Facts:
+    ) -> ClosingFacts:
         """Gather them; see :meth:`sparkwap.runs.run.Run.close` for the parameters."""
         own, branch = self.invocation.is_own, self.invocation.branch
         earlier = (
@@ -139,7 +139,7 @@ class Gathering:
         ranges = self._batches(nodes, earlier.nodes)
         self._tell_lacking(nodes, ranges)
         tests_reads = {row["test_id"]: dict(row.get("reads") or {}) for row in earlier.tests}
-        return Facts(
+        return ClosingFacts(
             nodes=(*built, *failures, *leftovers),
             tests=tuple(tests),
             expected=tuple(expected),
@@ -174,7 +174,7 @@ class Gathering:
         for fact in nodes:
             if fact.batches:
                 rows = self.candidates.lake.ledger.builds(fact.node_id, fact.identifier)
-                own = batching.Build(ranges[fact.node_id], datetime.now(UTC), published=True)
+                own = batching.BatchBuild(ranges[fact.node_id], datetime.now(UTC), published=True)
                 lacking = batching.lacking([*batching.builds(rows), own])
                 for notice in batching.notices(fact.node_id, lacking):
                     self.told.tell(fact.node_id, notice)
@@ -419,13 +419,13 @@ class Gathering:
 
 
 def _with_caught(
-    built: Sequence[BuiltNode], caught: Sequence[Caught]
+    built: Sequence[BuiltNode], caught: Sequence[GateBypass]
 ) -> tuple[list[BuiltNode], list[BuiltNode]]:
     """The nodes, those that have moved `main` with that for a problem; and what nobody owns up to.
 
     All of the run waits for them: what else it has written, it may have written by the same means.
     """
-    by_node: dict[str | None, list[Caught]] = {}
+    by_node: dict[str | None, list[GateBypass]] = {}
     known = {node.node_id for node in built}
     for one in caught:
         by_node.setdefault(one.node if one.node in known else None, []).append(one)

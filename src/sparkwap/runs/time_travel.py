@@ -55,7 +55,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MainChange:
     """A publish or rollback of one table, as the ledger has it.
 
     Attributes:
@@ -184,15 +184,15 @@ def _beginnings(row: Mapping[str, Any], length: int) -> set[str]:
 # ---------------------------------------------------------------- which snapshot
 
 
-def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[Change]]:
+def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[MainChange]]:
     """The publishes and rollbacks of each table, oldest first.
 
     Args:
         rows: The ledger's ``publishes``; one that is there twice counts once.
     """
-    found: dict[Identifier, set[Change]] = {}
+    found: dict[Identifier, set[MainChange]] = {}
     for row in rows:
-        change = Change(
+        change = MainChange(
             row["published_at"].astimezone(UTC),
             row["action"],
             row["publish_id"],
@@ -212,10 +212,10 @@ class _Since:
 
     at: datetime
     snapshot_id: int | None
-    change: Change | None = None
+    change: MainChange | None = None
 
 
-def snapshot_at(history: TableHistory, changes: Sequence[Change], at: datetime) -> int | None:
+def snapshot_at(history: TableHistory, changes: Sequence[MainChange], at: datetime) -> int | None:
     """The snapshot that readers of ``main`` saw at a moment.
 
     Args:
@@ -248,7 +248,7 @@ def snapshot_at(history: TableHistory, changes: Sequence[Change], at: datetime) 
     return found.snapshot_id
 
 
-def _timeline(history: TableHistory, changes: Sequence[Change]) -> list[_Since]:
+def _timeline(history: TableHistory, changes: Sequence[MainChange]) -> list[_Since]:
     """Since when ``main`` was what, oldest first: by the ledger, and by the log where others
     wrote."""
     published_at = {one.publish_id: one.at for one in changes if one.action == "publish"}
@@ -263,7 +263,7 @@ def _timeline(history: TableHistory, changes: Sequence[Change]) -> list[_Since]:
     return sorted([*line, *others], key=lambda one: one.at)
 
 
-def _written_by(history: TableHistory, changes: Sequence[Change]) -> set[int]:
+def _written_by(history: TableHistory, changes: Sequence[MainChange]) -> set[int]:
     """The snapshots that publishes brought, the steps before each candidate included."""
     parents, found = history.parents or {}, set()
     for one in changes:
@@ -322,7 +322,7 @@ class Replay:
 
     moment: Moment
     histories: Histories
-    changes: Mapping[Identifier, Sequence[Change]]
+    changes: Mapping[Identifier, Sequence[MainChange]]
     pins: dict[Identifier, int] = field(default_factory=dict)
 
     def pin(self, outside: Iterable[Outside]) -> Mapping[Identifier, int]:
@@ -427,7 +427,7 @@ def literal(at: datetime) -> str:
 __all__ = [
     "LEGAL",
     "VARIABLE",
-    "Change",
+    "MainChange",
     "Moment",
     "Outside",
     "Replay",

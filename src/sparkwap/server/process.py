@@ -21,8 +21,8 @@ import psutil
 from sparkwap.core.errors import ConfigError, ServerError
 from sparkwap.server import catalog, defaults, jars, java
 from sparkwap.server import state as states
-from sparkwap.server.config import LOOPBACK, Endpoint, Layout, ServerConfig, resolve_lake
-from sparkwap.server.state import State
+from sparkwap.server.config import LOOPBACK, Endpoint, LakePaths, ServerConfig, resolve_lake
+from sparkwap.server.state import ServerState
 from sparkwap.server.watchdog import GRACE_SECONDS, Launch
 
 Progress = Callable[[str], None]
@@ -47,7 +47,7 @@ _FOREIGN_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Status:
+class ServerStatus:
     """A running server as ``sparkwap server status`` shows it.
 
     Attributes:
@@ -105,7 +105,7 @@ def stop(lake: Path) -> bool:
 
     SIGTERM first, SIGKILL after a grace period, and only to a process that is verifiably it.
     """
-    layout = Layout(resolve_lake(lake))
+    layout = LakePaths(resolve_lake(lake))
     if not layout.server.is_dir():
         return False
     with states.locked(layout, lambda _line: None):
@@ -117,9 +117,9 @@ def stop(lake: Path) -> bool:
         return process is not None
 
 
-def status(lake: Path) -> Status | None:
+def status(lake: Path) -> ServerStatus | None:
     """Return what is known of the lake's running server, None if none runs."""
-    layout = Layout(resolve_lake(lake))
+    layout = LakePaths(resolve_lake(lake))
     state = states.read(layout)
     process = states.server_process(layout, state) if state else None
     if state is None or process is None:
@@ -129,7 +129,7 @@ def status(lake: Path) -> Status | None:
     except psutil.Error:  # it has ended just now
         return None
     now = time.time()
-    return Status(
+    return ServerStatus(
         endpoint=state.endpoint,
         ready=state.ready,
         uptime=now - state.created,
@@ -140,7 +140,7 @@ def status(lake: Path) -> Status | None:
     )
 
 
-def _last_seen(layout: Layout, state: State) -> float:
+def _last_seen(layout: LakePaths, state: ServerState) -> float:
     try:
         return layout.activity.stat().st_mtime
     except FileNotFoundError:
@@ -149,15 +149,15 @@ def _last_seen(layout: Layout, state: State) -> float:
 
 def logs(lake: Path) -> Path:
     """Return the path of the server's log (absent before the first start)."""
-    return Layout(resolve_lake(lake)).log
+    return LakePaths(resolve_lake(lake)).log
 
 
 def register_client(lake: Path, pid: int) -> None:
     """Keep the lake's server up while process ``pid`` lives; cheap enough for every connection."""
-    states.register_client(Layout(resolve_lake(lake)), pid)
+    states.register_client(LakePaths(resolve_lake(lake)), pid)
 
 
-def _create(layout: Layout) -> None:
+def _create(layout: LakePaths) -> None:
     try:
         layout.create()
     except OSError as error:
@@ -167,7 +167,7 @@ def _create(layout: Layout) -> None:
         ) from error
 
 
-def _find(layout: Layout) -> State | None:
+def _find(layout: LakePaths) -> ServerState | None:
     state = states.read(layout)
     if state is not None and states.server_process(layout, state) is not None:
         return state
@@ -191,7 +191,7 @@ def _without_password(config: ServerConfig) -> str:
     return settings[f"spark.sql.catalog.{catalog.CATALOG_NAME}.uri"]
 
 
-def _compare(config: ServerConfig, running: State, progress: Progress) -> None:
+def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> None:
     wanted = _settings(config)
     differing = [name for name, value in wanted.items() if running.settings.get(name) != value]
     for name in ("thrift_port", "connect_port"):
@@ -212,7 +212,7 @@ def _compare(config: ServerConfig, running: State, progress: Progress) -> None:
         )
 
 
-def _start(config: ServerConfig, progress: Progress) -> State:
+def _start(config: ServerConfig, progress: Progress) -> ServerState:
     layout = config.layout
     progress("starting the server")
     spark_home = find_spark()
@@ -311,7 +311,7 @@ def _holder(port: int) -> str:
     return ""
 
 
-def _fresh_files(layout: Layout) -> None:
+def _fresh_files(layout: LakePaths) -> None:
     shutil.rmtree(layout.tmp, ignore_errors=True)
     for directory in (layout.tmp, layout.tmp / "hive-local"):  # Hive looks there, and makes it not
         directory.mkdir(mode=0o700)
@@ -347,7 +347,7 @@ def _command(
     ]
 
 
-def _spawn(layout: Layout, launch: Launch, spark_home: Path) -> State:
+def _spawn(layout: LakePaths, launch: Launch, spark_home: Path) -> ServerState:
     launch_file = layout.conf / "launch.json"
     launch.write(launch_file)
     environment = {k: v for k, v in os.environ.items() if k not in _FOREIGN_VARIABLES}
@@ -379,7 +379,7 @@ def _spawn(layout: Layout, launch: Launch, spark_home: Path) -> State:
     raise _failed(layout, "its watchdog did not start")
 
 
-def _await(layout: Layout, state: State, progress: Progress) -> State:
+def _await(layout: LakePaths, state: ServerState, progress: Progress) -> ServerState:
     """Wait until both endpoints listen, and note that they do."""
     started = told = time.monotonic()
     while time.monotonic() - started < START_TIMEOUT_SECONDS:
@@ -387,7 +387,7 @@ def _await(layout: Layout, state: State, progress: Progress) -> State:
         if process is None and time.monotonic() - started > 1:
             raise _failed(layout, "it ended while it was starting")
         if process is not None and states.listens(process, state.thrift_port, state.connect_port):
-            ready = State(**{**vars(state), "ready": True})
+            ready = ServerState(**{**vars(state), "ready": True})
             states.write(layout, ready)
             progress(
                 f"the server is up: Thrift on {LOOPBACK}:{state.thrift_port}, Spark Connect on "
@@ -415,14 +415,14 @@ def _terminate(process: psutil.Process) -> None:
             process.wait(timeout=GRACE_SECONDS)
 
 
-def _failed(layout: Layout, reason: str) -> ServerError:
+def _failed(layout: LakePaths, reason: str) -> ServerError:
     return ServerError(
         f"The server of {layout.lake} could not be started: {reason}.\n{_log_excerpt(layout)}"
         f"No table was touched. The whole log: sparkwap server logs --lake {layout.lake}"
     )
 
 
-def _log_excerpt(layout: Layout, lines: int = 8) -> str:
+def _log_excerpt(layout: LakePaths, lines: int = 8) -> str:
     try:
         text = layout.log.read_text(errors="replace").splitlines()
     except FileNotFoundError:

@@ -29,7 +29,7 @@ from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
 from sparkwap.maintenance import branches, orphans
 from sparkwap.maintenance.decision import decide
-from sparkwap.maintenance.sweeper import Report, Sweeper, end_of_run, lines
+from sparkwap.maintenance.sweeper import Sweeper, SweepReport, end_of_run, lines
 from sparkwap.pr import base
 from sparkwap.publish.lake import Lake
 
@@ -62,7 +62,7 @@ def sweeper(bench: Bench, *, retention: int | None = 90, **limits: int) -> Sweep
     )
 
 
-def sweep(bench: Bench, **options: Any) -> Report:
+def sweep(bench: Bench, **options: Any) -> SweepReport:
     report = sweeper(bench, **options).sweep()
     assert report.problems == []
     return report
@@ -78,7 +78,7 @@ def write(bench: Bench, identifier: tuple[str, str], *ids: int, branch: str = BR
     return head
 
 
-def swept(report: Report) -> list[str]:
+def swept(report: SweepReport) -> list[str]:
     return [branch.name for branch in report.plan.branches]
 
 

@@ -25,7 +25,7 @@ from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
 from sparkwap.publish import sequential_moves
 from sparkwap.publish.planner import Publisher
-from sparkwap.runs.operations import Operations
+from sparkwap.runs.operations import LakeOperations
 
 pytestmark = pytest.mark.long
 
@@ -273,7 +273,7 @@ ROLLBACK = "2b3c4d5e-0000-4000-8000-000000000000"
 
 
 def rolling_back(lake: Any, **arguments: str) -> list[str]:
-    work = Operations(
+    work = LakeOperations(
         lake,
         run_id=ROLLBACK,
         settings=GateSettings(),

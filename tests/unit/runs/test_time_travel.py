@@ -15,7 +15,7 @@ from sparkwap.catalog.history import TableHistory
 from sparkwap.core.errors import ConfigError
 from sparkwap.runs import time_travel
 from sparkwap.runs.time_travel import (
-    Change,
+    MainChange,
     Moment,
     Outside,
     Replay,
@@ -130,12 +130,12 @@ def history(
     return TableHistory(ORDERS, "table", main or last, entries, parents, cut)
 
 
-def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> Change:
-    return Change(t(minute), "publish", name or f"p{minute}", base, candidate)
+def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> MainChange:
+    return MainChange(t(minute), "publish", name or f"p{minute}", base, candidate)
 
 
-def undone(minute: float, base: int | None, candidate: int | None, name: str) -> Change:
-    return Change(t(minute), "rollback", name, base, candidate)
+def undone(minute: float, base: int | None, candidate: int | None, name: str) -> MainChange:
+    return MainChange(t(minute), "rollback", name, base, candidate)
 
 
 def test_a_table_of_others_is_what_its_log_says() -> None:

@@ -23,7 +23,7 @@ from dbt_common.invocation import get_invocation_id
 from dbt.adapters.sparkwap import rebase
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap.core import next_command, steplog
 from sparkwap.core.errors import ConfigError, SparkwapError
@@ -228,12 +228,14 @@ class DbtCommand:
         self._lake = lake
 
     @cached_property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ProjectManifest:
         return self.read_manifest()
 
-    def read_manifest(self) -> Manifest:
+    def read_manifest(self) -> ProjectManifest:
         """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
-        return Manifest(self.dbt_manifest(), self.given_vars, self.settings.varying, self.config)
+        return ProjectManifest(
+            self.dbt_manifest(), self.given_vars, self.settings.varying, self.config
+        )
 
     def packed_manifest(self) -> manifests.Packed:
         """The project's code, as the ledger keeps it."""

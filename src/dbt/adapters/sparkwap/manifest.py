@@ -55,7 +55,7 @@ def source_tables(manifest: Any) -> set[tuple[str, str]]:
     return {(source.schema, source.identifier) for source in sources.values()}
 
 
-class Manifest:
+class ProjectManifest:
     """The parts of dbt's manifest that the gate looks at.
 
     :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.

@@ -15,7 +15,7 @@ from dbt.adapters.sparkwap.manifest import BUILT_TYPES, READING_TYPES, TEST_TYPE
 from dbt.adapters.sparkwap.relation import identifier_of
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
-from dbt.adapters.sparkwap.statements import Statements
+from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core import next_command, steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.steps import reached
@@ -37,7 +37,7 @@ class Nodes:
         statements: The guard and the net around its statements.
     """
 
-    def __init__(self, runs: CommandRun, statements: Statements) -> None:
+    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
         self._runs = runs
         self._command = runs.command
         self._at_work = statements.at_work

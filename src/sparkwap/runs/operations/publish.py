@@ -20,7 +20,7 @@ class NotPublished(SparkwapError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publish(Operation):
+class PublishBranch(Operation):
     """Publish what a held branch has, by the tests that it has passed."""
 
     name: ClassVar = "wap_publish"

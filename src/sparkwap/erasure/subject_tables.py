@@ -57,7 +57,7 @@ class NodeColumns:
 
 
 @dataclass(frozen=True)
-class Place:
+class SubjectTable:
     """A table that may hold the subject.
 
     Attributes:
@@ -89,14 +89,14 @@ class Place:
         return found
 
 
-def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[Place, ...]:
+def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ...]:
     """The tables that are marked as holding a subject, by name.
 
     Raises:
         ConfigError: Nothing is marked, or marks contradict each other; one message with all.
     """
     problems: list[str] = []
-    found: dict[Identifier, Place] = {}
+    found: dict[Identifier, SubjectTable] = {}
     subjects: set[str] = set()
     for node in nodes:
         subjects |= _subjects(node)
@@ -120,9 +120,9 @@ def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[Place, ...]:
 
 def derived(
     nodes: Sequence[NodeColumns],
-    marked: Sequence[Place],
+    marked: Sequence[SubjectTable],
     columns: Mapping[Identifier, Collection[str]],
-) -> tuple[Place, ...]:
+) -> tuple[SubjectTable, ...]:
     """The tables that hold the subject without a mark of their own.
 
     These are quarantines (raw text, see `raw_columns`, and a parent that is marked) and stored
@@ -138,13 +138,13 @@ def derived(
     tests = {node.identifier for node in nodes if node.resource_type == "test"}
     built = {node.identifier for node in nodes if node.resource_type != "test"}
     schemas = {schema for schema, _ in tests} - {schema for schema, _ in built}
-    found: dict[Identifier, Place] = {}
+    found: dict[Identifier, SubjectTable] = {}
     for node in nodes:
         if node.parents & marked_ids and raw_columns(columns.get(node.identifier, ())):
-            found[node.identifier] = Place(node.identifier)
+            found[node.identifier] = SubjectTable(node.identifier)
     for identifier in columns:
         if identifier in tests - built or identifier[0] in schemas:
-            found[identifier] = Place(identifier, any_cell=True)
+            found[identifier] = SubjectTable(identifier, any_cell=True)
     return tuple(found[name] for name in sorted(found) if name not in names)
 
 
@@ -156,7 +156,7 @@ def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
     return (RAW_ROW,) if RAW_ROW in present else ()
 
 
-def with_columns(place: Place, columns: Collection[str]) -> Place:
+def with_columns(place: SubjectTable, columns: Collection[str]) -> SubjectTable:
     """The place as its table is: without columns that it lacks, with raw text where it has it."""
     present = {name.lower(): name for name in columns}
 
@@ -167,7 +167,7 @@ def with_columns(place: Place, columns: Collection[str]) -> Place:
     return replace(place, keys=there(place.keys), personal=there(place.personal), texts=texts)
 
 
-def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None:
+def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable | None:
     keys = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT), subject))
     personal = tuple(n for n, meta in node.columns.items() if _is(meta.get(PERSONAL), subject))
     texts = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT_TEXT), subject))
@@ -185,7 +185,7 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None
             f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
-    return Place(node.identifier, keys, personal, texts, action)
+    return SubjectTable(node.identifier, keys, personal, texts, action)
 
 
 def _is(mark: Any, subject: str) -> bool:
@@ -267,7 +267,7 @@ class Conditions:
 
     def rows(
         self,
-        place: Place,
+        place: SubjectTable,
         search: Search,
         texts: Mapping[str, Iterable[str]],
         columns: Sequence[str],

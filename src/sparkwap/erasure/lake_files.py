@@ -11,9 +11,9 @@ from typing import Any
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path, plain_location
-from sparkwap.erasure.plan import Place
 from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
 from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.maintenance import expiry as forgetting
 from sparkwap.publish.lake import Lake
 
@@ -59,7 +59,7 @@ class LakeFiles:
     def scanner(
         self,
         search: Search,
-        reached: Sequence[Place],
+        reached: Sequence[SubjectTable],
         states: Mapping[Identifier, TableState],
         ignored: frozenset[str],
     ) -> Scanner:
@@ -102,7 +102,7 @@ class LakeFiles:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _owned(state: TableState, document: md.Document, place: Place | None) -> Owned:
+def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
     """A table as the reader of files knows it."""
     fields: dict[int, str] = {}
     types: dict[int, str] = {}

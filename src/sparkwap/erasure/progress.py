@@ -15,7 +15,7 @@ from typing import Any
 
 
 @dataclass
-class Journal:
+class ErasureProgress:
     """The notes of one operation.
 
     Attributes:
@@ -37,7 +37,7 @@ class Journal:
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, salt: str) -> Journal:
+    def read(cls, path: Path, salt: str) -> ErasureProgress:
         """The notes that are there, or new ones."""
         try:
             return cls(**json.loads(path.read_text()))

@@ -13,22 +13,22 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
-from sparkwap.erasure.files import LakeFiles
-from sparkwap.erasure.journal import Journal
-from sparkwap.erasure.plan import (
+from sparkwap.erasure.lake_files import LakeFiles
+from sparkwap.erasure.progress import ErasureProgress
+from sparkwap.erasure.proof import Proof
+from sparkwap.erasure.request import Erase
+from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
+from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
     Conditions,
     NodeColumns,
-    Place,
+    SubjectTable,
     derived,
     key_texts,
     places,
     with_columns,
 )
-from sparkwap.erasure.proof import Proof
-from sparkwap.erasure.request import Erase
-from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
-from sparkwap.erasure.search import Search
 from sparkwap.maintenance import expiry as forgetting
 from sparkwap.publish.lake import Lake
 
@@ -51,7 +51,7 @@ class Found:
         heads: The snapshot of ``main`` that was looked at, of each of the places.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[SubjectTable, ...]
     rewrites: list[Rewrite] = field(default_factory=list)
     counts: dict[Identifier, tuple[int, int, int]] = field(default_factory=dict)
     proof: Proof = field(default_factory=lambda: Proof(()))
@@ -67,7 +67,7 @@ class Found:
         return set().union(*(self.reach.get(path, set()) for path in holding))
 
 
-class Look:
+class SubjectFinder:
     """A look at the lake; changes nothing but the journal in memory, which learns values.
 
     Args:
@@ -84,7 +84,7 @@ class Look:
         sql: Sql,
         nodes: Sequence[NodeColumns],
         request: Erase,
-        journal: Journal,
+        journal: ErasureProgress,
     ) -> None:
         self._files = files
         self._lake: Lake = files.lake
@@ -139,7 +139,7 @@ class Look:
         # A former call may have emptied the list already.
         return key_texts([*(row[0] for row in rows), *self._journal.keys])
 
-    def _spellings(self, reached: Sequence[Place]) -> set[str]:
+    def _spellings(self, reached: Sequence[SubjectTable]) -> set[str]:
         """The texts by which raw columns call the keys that typed ones have as whole numbers."""
         kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
         typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
@@ -181,7 +181,7 @@ class Look:
         found.proof = self._files.scan(scanner, paths)
         found.reach = forgetting.reachable(self._lake)
 
-    def _plan_table(self, found: Found, place: Place, state: TableState) -> Rewrite | None:
+    def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """How a table loses the subject; None if nothing of it is in its rows."""
         if state.main is None:
             return None
@@ -199,7 +199,7 @@ class Look:
         whole = newer or hides or "merge-on-read" in modes
         return replace(rewrite, whole=whole, settle=newer)
 
-    def _rewrite(self, found: Found, place: Place, state: TableState) -> Rewrite:
+    def _rewrite(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
         columns = [column.name for column in state.columns]
         types = {column.name: column.type for column in state.columns}
@@ -221,7 +221,7 @@ class Look:
             updates += [fewer_rows(conditions, gone)] if gone else []
         return replace(rewrite, delete=delete, updates=tuple(updates))
 
-    def _new_values(self, place: Place, types: Mapping[str, str]) -> dict[str, str]:
+    def _new_values(self, place: SubjectTable, types: Mapping[str, str]) -> dict[str, str]:
         if self._request.erases:
             return cleared([*place.keys, *place.personal], types)
         given = self._request.new_values
@@ -232,7 +232,7 @@ class Look:
         }
 
     def _naming(
-        self, place: Place, main: str, search: Search, types: Mapping[str, str]
+        self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
     ) -> dict[str, list[str]]:
         """The free texts that name the subject, matched here: no statement may hold a value."""
         names = dict.fromkeys(place.texts, search.in_raw)
@@ -305,7 +305,7 @@ class Look:
             )
 
 
-def _check_values(request: Erase, reached: Sequence[Place]) -> None:
+def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
     """Refuse a new value for a column that no table has, which would go unseen.
 
     Raises:
@@ -320,16 +320,20 @@ def _check_values(request: Erase, reached: Sequence[Place]) -> None:
         )
 
 
-def _with_source(marked: Sequence[Place], source: tuple[Identifier, str]) -> tuple[Place, ...]:
+def _with_source(
+    marked: Sequence[SubjectTable], source: tuple[Identifier, str]
+) -> tuple[SubjectTable, ...]:
     """The list of keys names the subject too, so that it is emptied with the rest."""
     identifier, column = source
     others = [place for place in marked if place.identifier != identifier]
-    known = next((p for p in marked if p.identifier == identifier), Place(identifier))
+    known = next((p for p in marked if p.identifier == identifier), SubjectTable(identifier))
     keys = tuple(dict.fromkeys([*known.keys, column]))
     return (*others, replace(known, keys=keys))
 
 
-def _search(request: Erase, journal: Journal, shared: Mapping[str, Iterable[str]]) -> Search:
+def _search(
+    request: Erase, journal: ErasureProgress, shared: Mapping[str, Iterable[str]]
+) -> Search:
     """What nobody but the subject may have left in the lake."""
     common = {text for those in shared.values() for text in those}
     values = {
