@@ -30,7 +30,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.run import Run
-from sparkwap.runs.types import RunEnd, Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 
 SHA256 = "load_sha256"
 """The property of a snapshot by which a file is known that was loaded."""

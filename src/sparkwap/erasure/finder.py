@@ -13,6 +13,7 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
@@ -21,7 +22,6 @@ from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, liter
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
-    Conditions,
     NodeColumns,
     SubjectTable,
     derived,
@@ -29,7 +29,7 @@ from sparkwap.erasure.subject_tables import (
     places,
     with_columns,
 )
-from sparkwap.maintenance import expiry as forgetting
+from sparkwap.maintenance import file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
@@ -179,7 +179,7 @@ class SubjectFinder:
         found.search = _search(self._request, journal, shared)
         scanner = self._files.scanner(found.search, found.places, self._states, ignored)
         found.proof = self._files.scan(scanner, paths)
-        found.reach = forgetting.reachable(self._lake)
+        found.reach = file_references.reachable(self._lake)
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """How a table loses the subject; None if nothing of it is in its rows."""
@@ -188,9 +188,9 @@ class SubjectFinder:
         rewrite = self._rewrite(found, place, state)
         rows, going, changing = (int(n) for n in self._sql(rewrite.count())[0])
         # Rows that delete files hide are not seen by a query, and still are in data files.
-        hides = forgetting.has_delete_files(self._lake, place.identifier)
+        hides = live_manifests.has_delete_files(self._lake, place.identifier)
         # Manifests of the newer format cannot be written here, so that no file of it can stay.
-        newer = state.format_version > forgetting.WRITTEN
+        newer = state.format_version > live_manifests.WRITABLE_VERSION
         hidden = (hides or newer) and place.identifier in found.tables_with_files()
         if not (going or changing or hidden):
             return None
@@ -281,10 +281,11 @@ class SubjectFinder:
         for ref, at in state.refs.items():
             if at.type == "branch" and ref not in known:
                 yield f"{name} has a branch {ref}: alter table {name} drop branch {ref}"
-        if state.format_version > forgetting.READ:
+        if state.format_version > live_manifests.READABLE_VERSION:
             yield (
-                f"{name} has Iceberg's format version {state.format_version}, which cannot be "
-                f"read here: build it anew with format_version {forgetting.READ} or less"
+                f"{name} has Iceberg's format version {state.format_version}, which sparkwap "
+                "cannot read: build it anew with format_version "
+                f"{live_manifests.READABLE_VERSION} or less"
             )
 
     def _unmarked(self, found: Found, reached: set[Identifier]) -> Iterable[str]:

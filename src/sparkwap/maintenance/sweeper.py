@@ -13,14 +13,13 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.sql_backend import Pointer
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.maintenance import branches, orphans
+from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.decision import SweepPlan, Swept, decide
+from sparkwap.maintenance.survey import Alive, Survey, take_survey
 from sparkwap.publish.lake import Lake
 
 _SHOWN = 20
 _FILES_EVERY = timedelta(days=1)
-
-Alive = branches.Alive
 
 
 @dataclass
@@ -105,7 +104,7 @@ class Sweeper:
             used = _used(survey, document)
             if owner is None and row.kind == "table" and (touched or not used):
                 dropped = () if used else tags.get(".".join(row.identifier), ())
-                less = branches.after(document, gone, dropped, before_ms)
+                less = removal.after(document, gone, dropped, before_ms)
                 snapshots += len(document.get("snapshots") or ()) - len(less.get("snapshots") or ())
                 document = less
             documents[row] = document
@@ -134,7 +133,7 @@ class Sweeper:
         older_than = self._snapshots_before(survey.now)
         for branch in plan.branches:
             with _told(report, f"branch {branch.name}"):
-                swept = branches.sweep_branch(
+                swept = removal.sweep_branch(
                     self._lake,
                     branch.name,
                     run_id=self._run_id,
@@ -149,7 +148,7 @@ class Sweeper:
         self._forget_manifests(report)
         report.looked_for_files = files
         if files:
-            survey = branches.survey(self._lake, self._alive)
+            survey = take_survey(self._lake, self._alive)
             documents = {row: self._lake.store.load(row.location) for row in survey.rows}
             found = self._find(survey, documents)
             report.found = orphans.Orphans(found.folders, found.left_alone)
@@ -167,8 +166,8 @@ class Sweeper:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _decided(self) -> tuple[branches.Survey, SweepPlan]:
-        survey = branches.survey(self._lake, self._alive)
+    def _decided(self) -> tuple[Survey, SweepPlan]:
+        survey = take_survey(self._lake, self._alive)
         return survey, decide(
             survey.branches, survey.tags, self._limits, survey.now, survey.manifests
         )
@@ -178,7 +177,7 @@ class Sweeper:
 
     def _find(
         self,
-        survey: branches.Survey,
+        survey: Survey,
         documents: Mapping[Pointer, md.Document],
         going: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
@@ -203,18 +202,18 @@ class Sweeper:
 
     def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
         """Take tags away, and the snapshots that earlier discards have left behind."""
-        survey = branches.survey(self._lake, self._alive)
+        survey = take_survey(self._lake, self._alive)
         tags = _by_table(report.plan.tags)
         for row in survey.rows:
             if row.kind != "table" or row.identifier[0] in survey.side_schemas:
                 continue
             document, name = self._lake.store.load(row.location), ".".join(row.identifier)
-            idle = branches.unreferenced(document, (), _ms(older_than))
+            idle = removal.unreferenced(document, (), _ms(older_than))
             # Changes of refs disturb a writer, even one on another branch.
             if _used(survey, document) or not (tags.get(name) or idle):
                 continue
             with _told(report, name):
-                _, count = branches.sweep_table(
+                _, count = removal.sweep_table(
                     self._lake,
                     row.identifier,
                     tags.get(name, ()),
@@ -231,7 +230,7 @@ class Sweeper:
             if not self._alive(lease, now):
                 words = leasing.told(lease, lives=False)
                 self._lake.ledger.append(
-                    LedgerRows("runs", [branches.died(lease, words)]),
+                    LedgerRows("runs", [removal.died(lease, words)]),
                 )
                 self._lake.leases.release(lease.run_id)
                 report.dead.append(words)
@@ -371,7 +370,7 @@ def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
     return found
 
 
-def _used(survey: branches.Survey, document: md.Document) -> bool:
+def _used(survey: Survey, document: md.Document) -> bool:
     """Whether a living run has a branch on a table."""
     refs = md.refs_of(document)
     return any(lease.branch in refs for lease in survey.live)

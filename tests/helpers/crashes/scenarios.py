@@ -23,7 +23,8 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.ledger.manifests import Packed
-from sparkwap.maintenance.expiry import expire, sweep_branch
+from sparkwap.maintenance.expiry import expire
+from sparkwap.maintenance.live_manifests import keep_live_files
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
@@ -238,7 +239,7 @@ def _replaced(lake: Lake) -> None:
 
 
 def _erase(lake: Lake) -> None:
-    sweep_branch(lake, ORDERS, BRANCH, SECOND)
+    keep_live_files(lake, ORDERS, BRANCH, SECOND)
     expire(lake, TOTALS, SECOND)
 
 

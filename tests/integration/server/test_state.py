@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sparkwap.core.errors import ConfigError, ServerError
-from sparkwap.server import ServerConfig, process, state
+from sparkwap.server import ServerConfig, process, starting, state
 from sparkwap.server.config import LakePaths
 from sparkwap.server.defaults import marker
 from sparkwap.server.state import ServerState
@@ -155,7 +155,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ServerError) as caught:
-            process._ports(ServerConfig(lake=tmp_path, thrift_port=port))
+            starting.choose_ports(ServerConfig(lake=tmp_path, thrift_port=port))
     assert f"Port {port} on 127.0.0.1 is taken" in str(caught.value)
     assert f"pid {os.getpid()}" in str(caught.value)
     assert "Set `thrift_port` in profiles.yml" in str(caught.value)
@@ -165,25 +165,27 @@ def test_a_port_taken_on_all_interfaces_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ServerError, match="connect_port"):
-            process._ports(ServerConfig(lake=tmp_path, connect_port=port))
+            starting.choose_ports(ServerConfig(lake=tmp_path, connect_port=port))
 
 
 def test_chosen_ports_differ_and_given_ones_are_kept(tmp_path: Path) -> None:
-    thrift, connect = process._ports(ServerConfig(lake=tmp_path))
+    thrift, connect = starting.choose_ports(ServerConfig(lake=tmp_path))
     assert thrift != connect
-    assert process._ports(ServerConfig(lake=tmp_path, thrift_port=thrift))[0] == thrift
+    assert starting.choose_ports(ServerConfig(lake=tmp_path, thrift_port=thrift))[0] == thrift
 
 
 def test_a_server_on_another_catalog_is_not_used(tmp_path: Path) -> None:
     config = ServerConfig(lake=tmp_path)
-    running = state_of(1, **{**process._settings(config), "catalog": "jdbc:postgresql://h:1/lake"})
+    running = state_of(
+        1, **{**starting.settings_of(config), "catalog": "jdbc:postgresql://h:1/lake"}
+    )
     with pytest.raises(ConfigError, match="sparkwap server stop"):
         process._compare(config, running, print)
 
 
 def test_other_settings_are_told_not_refused(tmp_path: Path) -> None:
     said: list[str] = []
-    running = state_of(1, **process._settings(ServerConfig(lake=tmp_path)))
+    running = state_of(1, **starting.settings_of(ServerConfig(lake=tmp_path)))
     process._compare(ServerConfig(lake=tmp_path), running, said.append)
     assert said == []
     wanted = ServerConfig(lake=tmp_path, memory="8g", thrift_port=4711)

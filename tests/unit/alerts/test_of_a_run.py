@@ -22,7 +22,7 @@ from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import LakeOperations
 from sparkwap.runs.run import Run
-from sparkwap.runs.types import RunEnd, Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.shop.orders", ORDERS, "model", "success", None, frozenset())

@@ -19,7 +19,8 @@ from helpers.people import files
 from pyarrow import orc
 
 from sparkwap.catalog import avro
-from sparkwap.erasure.proof import Owned, Scanner, scan
+from sparkwap.erasure.file_search import Owned
+from sparkwap.erasure.proof import Scanner, scan
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.publish.lake import Lake

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal
-from sparkwap.erasure.subject_tables import Conditions
 
 TABLE = ("s", "t")
 COLUMNS = ["id", "email"]

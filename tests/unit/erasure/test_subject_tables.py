@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sparkwap.core.errors import ConfigError
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import (
-    Conditions,
     NodeColumns,
     SubjectTable,
     derived,

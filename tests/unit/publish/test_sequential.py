@@ -21,8 +21,8 @@ from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.catalog.sql_backend import Conflict, Pointer, PointerUpdate, SqlBackend, Unanswered
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
+from sparkwap.maintenance.survey import take_survey
 from sparkwap.publish import sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.runs.operations import LakeOperations
@@ -488,7 +488,7 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
         slow.publish(*items)
-    found = branches.survey(slow.lake)
+    found = take_survey(slow.lake)
     aborted = [tag for tag in found.tags if tag.aborted]
     assert {tag.table for tag in aborted} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]

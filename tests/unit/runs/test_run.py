@@ -23,10 +23,11 @@ from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
 from sparkwap.runs.operations import LakeOperations, NotPublished
+from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
-from sparkwap.runs.time_travel import Moment, Outside, Replay
+from sparkwap.runs.time_travel import Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES, ProjectManifest
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined

@@ -18,7 +18,7 @@ from sparkwap.core import steps
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.steps import reached
 from sparkwap.gate import summary
-from sparkwap.runs import time_travel
+from sparkwap.runs import replay_moment, time_travel
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class RunHooks:
         """The present as SQL, in a replay its moment."""
         with as_dbt_error():
             moment = self._command.as_of
-        return "current_timestamp()" if moment is None else time_travel.literal(moment.moment.at)
+        return "current_timestamp()" if moment is None else replay_moment.literal(moment.moment.at)
 
     # -- on-run-end ------------------------------------------------------------------------------
 

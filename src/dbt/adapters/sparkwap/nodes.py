@@ -11,7 +11,8 @@ from dbt.flags import get_flags
 
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES, READING_TYPES, TEST_TYPES
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
+from dbt.adapters.sparkwap.manifest import READING_TYPES, TEST_TYPES
 from dbt.adapters.sparkwap.relation import identifier_of
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
