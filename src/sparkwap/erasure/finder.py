@@ -1,4 +1,4 @@
-"""A look at the lake: where the subject is, what would take it out, and what is in the way."""
+"""Finds the subject in the lake: its rows and files, how to remove them, and what blocks that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Sql = Callable[[str], Sequence[Sequence[Any]]]
 
 @dataclass
 class Found:
-    """What a look at the lake has found.
+    """What was found.
 
     Attributes:
         places: The tables that may hold the subject.
@@ -68,7 +68,7 @@ class Found:
 
 
 class SubjectFinder:
-    """A look at the lake; changes nothing but the journal in memory, which learns values.
+    """Finds the subject; changes only the progress in memory, which learns its values.
 
     Args:
         files: The lake's files.

@@ -1,7 +1,7 @@
-"""What an erasure must not forget when it is interrupted.
+"""The progress of an erasure, kept in a file so that an interrupted one can continue.
 
-Once rows are gone nobody could tell any more which e-mail address was the subject's, so what is
-looked for is kept in a file that only its owner can read, until the proof is done.
+Once the rows are deleted, the lake no longer tells which values were the subject's. So the values
+to look for stay in a file that only its owner can read, until the proof is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class ErasureProgress:
-    """The notes of one operation.
+    """The progress of one operation.
 
     Attributes:
         salt: Of the hashes in its statements and its report.
@@ -38,7 +38,7 @@ class ErasureProgress:
 
     @classmethod
     def read(cls, path: Path, salt: str) -> ErasureProgress:
-        """The notes that are there, or new ones."""
+        """Read the stored progress; a new one if there is none."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class ErasureProgress:
         self.texts = sorted({*self.texts, *texts})
 
     def write(self, path: Path) -> None:
-        """Put the notes down, durably and for their owner only."""
+        """Write the file durably; only its owner can read it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_suffix(".tmp")
         scratch.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The proof: every file of the lake is read, and none holds the subject.
+"""The proof: reads every file of the lake, and checks that none holds the subject.
 
-Nothing here trusts what the erasure did. Files are listed from the folders, not from the catalog,
+The proof does not rely on what the erasure did. Files are listed from the folders, not from the catalog,
 and read by PyArrow and fastavro: all values of all columns, the statistics of Parquet footers,
 the column bounds of manifests, partition values in paths, summaries of snapshots, and the plain
 bytes of all else.

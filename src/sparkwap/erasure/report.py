@@ -1,4 +1,4 @@
-"""What is told: the plan, the way on, the report. Never a key or a value."""
+"""The texts of an erasure: plan, next command, report. None contains a key or a value."""
 
 from __future__ import annotations
 

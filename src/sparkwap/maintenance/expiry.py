@@ -1,4 +1,4 @@
-"""Forgetting: what a table was before, in metadata and in files.
+"""Expires all of a table but the live rows of `main`, for an erasure.
 
 Iceberg's own expiry keeps what a table still refers to, and it refers to more than its rows: the
 manifests of a delete name the deleted files with the bounds of their columns until some later

@@ -63,7 +63,7 @@ def require_supported(identifier: Identifier, document: md.Document) -> None:
         raise CatalogError(
             f"{'.'.join(identifier)} has Iceberg's format version {version}, and some of its "
             "manifests name removed files. sparkwap can rewrite manifests up to format version "
-            f"{WRITABLE_VERSION} only. This step changed nothing. Write the table anew, or build it "
+            f"{WRITABLE_VERSION} only. This step changed nothing. Rewrite the table, or build it "
             "with format_version: 2, and run again."
         )
 

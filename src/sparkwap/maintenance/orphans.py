@@ -1,4 +1,4 @@
-"""Files of the lake that nothing refers to: found, told, deleted.
+"""Finds and deletes the files of the lake that nothing refers to.
 
 What is deleted here cannot be brought back, so a file goes only if all of this holds:
 

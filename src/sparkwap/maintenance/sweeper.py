@@ -1,4 +1,4 @@
-"""A sweep from its first look to its report: see, decide, take away, delete, tell."""
+"""A sweep: surveys the catalog, decides, removes branches and tags, deletes files, reports."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Sweeper:
     def sweep(self, *, files: bool = True) -> SweepReport:
         """Take away what is to go: branch by branch, table by table, then the files.
 
-        What cannot be taken away is told in the report, and does not stop the rest.
+        What cannot be removed is listed in the report, and does not stop the rest.
 
         Args:
             files: Also look for files to which nothing refers. Reads all manifests of the lake.
@@ -224,7 +224,7 @@ class Sweeper:
                 report.snapshots += count
 
     def _bury(self, report: SweepReport) -> None:
-        """Put runs on record that died, and take their leases away."""
+        """Record the runs that died, and release their leases."""
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
             if not self._alive(lease, now):

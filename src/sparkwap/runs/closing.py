@@ -1,4 +1,4 @@
-"""The end of a run: what is written when its facts are gathered and the gate has decided."""
+"""Closes a run: decides on its facts, publishes, and writes the ledger."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import DAY_MS, BuildTarget, Invocation, RunEnd, RunNotes
 
 REBASED_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot"})
-"""dbt's commands that may build again what main moved away under."""
+"""dbt's commands that are followed by a rebase when main has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Closer:
                 if isinstance(error, PublishRefused):
                     refusals = self._stopped(error.mismatches, plan.reads)
                     again = self._plan_rebase(refusals, facts)
-                # The run goes on with a rebuild, and its own row waits for the end of that.
+                # The run continues with a rebase; its row is written when the rebase has ended.
                 goes_on = isinstance(again, rebase.Rebase)
                 told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
                 refused = self._record_refusal(told, refused)
@@ -108,7 +108,7 @@ class Closer:
         code: Packed | None = None
         kept = decision.publish or not self.invocation.is_own
         if self.manifest is not None and facts.nodes and kept:
-            # What others may publish later has its code on record; of all else nobody asks.
+            # Store the manifest only if this run or a later command may publish the nodes.
             code = self.manifest()
         built, targets = self.candidates.built, self.candidates.targets
         rows = Rows(self.invocation, self.candidates, self.trail, self.told, facts, decision).all(
@@ -167,10 +167,10 @@ class Closer:
     ) -> rebase.Rebase | rebase.GiveUp:
         run = self.invocation
         if run.rebuild_of is not None or run.command not in REBASED_COMMANDS:
-            # A rebuild is tried again by the run that it is of; an operation builds nothing.
+            # The first run repeats a rebase that failed; an operation builds nothing.
             return rebase.GiveUp()
         buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
-        # Built in several runs: another build of it would build a part.
+        # Several runs have added to these: one more build would contain only a part.
         buildable = buildable - self.trail.continued
         tries = run.settings.rebuilds
         return rebase.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)

@@ -1,4 +1,4 @@
-"""What readers see of a table or view, how two such states differ, and the way back. Pure."""
+"""What readers see of a table or view, how two states differ, and the change that restores one."""
 
 from __future__ import annotations
 

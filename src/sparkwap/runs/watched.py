@@ -1,6 +1,6 @@
-"""The net at work: `main` before, during and after a run, and what of it the run has moved itself.
+"""Watches `main` during a run, and restores what the run has changed past the gate.
 
-`sparkwap.gate.net` decides, `sparkwap.runs.watching` looks and puts back.
+`sparkwap.gate.net` decides; `sparkwap.runs.watching` reads the catalog and restores.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MainWatch:
         self.caught: list[GateBypass] = []
 
     def sent(self, node: str | None, text: str) -> None:
-        """A statement is about to be sent by this thread."""
+        """Record that this thread is about to send a statement."""
         self.answered()
         if net.unmarks(text):
             # Of the whole run: sessions are handed on from node to node.
@@ -84,7 +84,7 @@ class MainWatch:
                 self._at_work[threading.get_ident()] = command
 
     def answered(self) -> None:
-        """The last statement of this thread was answered."""
+        """Record that the last statement of this thread has ended."""
         with self._lock:
             command = self._at_work.pop(threading.get_ident(), None)
             if command is not None:

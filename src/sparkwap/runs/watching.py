@@ -1,4 +1,4 @@
-"""Watching `main`: what readers see of the lake, what of it moved, and putting it back.
+"""Watches `main`: what readers see, what of it has changed, and how to restore it.
 
 A look is one query of the catalog where that is a database, and a request or two for each table
 where it is a server; metadata is read only of what moved.

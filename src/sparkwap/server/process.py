@@ -1,4 +1,4 @@
-"""Starting, finding and stopping the server of a lake."""
+"""Finds, starts and stops the server of a lake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down about a running server, and whether it is still true."""
+"""The stored state of a running server, and checks that it is still valid."""
 
 from __future__ import annotations
 
