@@ -1,9 +1,9 @@
 """The proof: reads every file of the lake, and checks that none holds the subject.
 
-The proof does not rely on what the erasure did. Files are listed from the folders, not from the catalog,
-and read by PyArrow and fastavro: all values of all columns, the statistics of Parquet footers,
-the column bounds of manifests, partition values in paths, summaries of snapshots, and the plain
-bytes of all else.
+The proof does not rely on what the erasure did. Files are listed from the folders, not from the
+catalog, and are read by PyArrow and fastavro: all values of all columns, the statistics of Parquet
+footers, the column bounds of manifests, partition values in paths, summaries of snapshots, and the
+plain bytes of all else.
 """
 
 from __future__ import annotations
