@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sparkwap.server import ServerConfig, Status, ensure, status, stop
+from sparkwap.server import ServerConfig, ServerStatus, ensure, status, stop
 
 THREADS = 4
 SAMPLE_SECONDS = 2
@@ -66,7 +66,7 @@ def _write_project(home: Path, nodes: int) -> None:
         path.write_text(text)
 
 
-def _build(home: Path, lake: Path, nodes: int) -> list[Status]:
+def _build(home: Path, lake: Path, nodes: int) -> list[ServerStatus]:
     """Run ``dbt build`` and return the server's figures, sampled after the warm-up."""
     log = home / "build.log"
     with log.open("w") as sink:
@@ -83,8 +83,10 @@ def _build(home: Path, lake: Path, nodes: int) -> list[Status]:
     return samples
 
 
-def _sample(build: subprocess.Popen[bytes], log: Path, lake: Path, nodes: int) -> list[Status]:
-    samples: list[Status] = []
+def _sample(
+    build: subprocess.Popen[bytes], log: Path, lake: Path, nodes: int
+) -> list[ServerStatus]:
+    samples: list[ServerStatus] = []
     started = told = time.monotonic()
     while build.poll() is None:
         time.sleep(SAMPLE_SECONDS)
@@ -101,7 +103,7 @@ def _sample(build: subprocess.Popen[bytes], log: Path, lake: Path, nodes: int) -
     return samples
 
 
-def _judge(nodes: int, samples: list[Status]) -> None:
+def _judge(nodes: int, samples: list[ServerStatus]) -> None:
     if not samples:
         raise SystemExit(f"{nodes} nodes end within the warm-up: take more.")
     first, last = samples[0], samples[-1]
@@ -112,7 +114,7 @@ def _judge(nodes: int, samples: list[Status]) -> None:
         raise SystemExit(f"Descriptors grew by {most - first.descriptors}, limit {MOST_GROWTH}.")
 
 
-def _figures(sample: Status) -> str:
+def _figures(sample: ServerStatus) -> str:
     return f"{sample.descriptors} descriptors, {sample.rss / 1e6:.0f} MB"
 
 

@@ -30,7 +30,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.run import Run
-from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 
 SHA256 = "load_sha256"
 """The property of a snapshot by which a file is known that was loaded."""
@@ -100,7 +100,7 @@ def load(lake: Lake, file: Path, table: Identifier, audits: list[str], *, publis
 
 def write_audit_publish(
     run: Run, file: Path, table: Identifier, sha256: str, audits: list[str]
-) -> Closing:
+) -> RunEnd:
     node = f"load.{'.'.join(table)}"  # the ledger knows by `load.` that no dbt project builds it
     run.candidates.load_side_schemas()
     run.watch_main([table])  # the net: a move of main that is not the publish is put back

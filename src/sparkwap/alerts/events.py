@@ -27,7 +27,7 @@ _GO_ON: Mapping[Kind, tuple[str, str]] = {
 
 
 class Closing(Protocol):
-    """How a run ended, as `sparkwap.runs.types.Closing` tells it."""
+    """How a run ended, as `sparkwap.runs.types.RunEnd` tells it."""
 
     @property
     def decision(self) -> Decision: ...

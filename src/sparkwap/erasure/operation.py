@@ -25,15 +25,16 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
-from sparkwap.erasure.files import LakeFiles
-from sparkwap.erasure.journal import Journal
-from sparkwap.erasure.look import Found, Look, Sql
-from sparkwap.erasure.plan import Conditions, NodeColumns
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.finder import Found, Sql, SubjectFinder
+from sparkwap.erasure.lake_files import LakeFiles
+from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
-from sparkwap.maintenance import expiry as forgetting
+from sparkwap.erasure.subject_tables import NodeColumns
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 _LOOKS = 4
@@ -97,11 +98,11 @@ class Erasure:
             SparkwapError: It was interrupted; the message says how to go on.
         """
         path = self._folder / f"open_{request.token}.json"
-        journal = Journal.read(path, secrets.token_hex(8))
+        journal = ErasureProgress.read(path, secrets.token_hex(8))
         nodes = self._nodes()
 
         def look() -> Found:
-            return Look(self._files, self._sql, nodes, request, journal).find()
+            return SubjectFinder(self._files, self._sql, nodes, request, journal).find()
 
         found = look()
         states = self._lake.states(place.identifier for place in found.places)
@@ -127,7 +128,7 @@ class Erasure:
     # -- rewriting and publishing ----------------------------------------------------------------
 
     def _rewrite_all(
-        self, found: Found, look: Callable[[], Found], journal: Journal, path: Path
+        self, found: Found, look: Callable[[], Found], journal: ErasureProgress, path: Path
     ) -> Found:
         """Rewrite and publish; look again where others have written since the last look.
 
@@ -164,7 +165,7 @@ class Erasure:
         ]
 
     def _rewrite(
-        self, found: Found, journal: Journal, path: Path
+        self, found: Found, journal: ErasureProgress, path: Path
     ) -> Mapping[Identifier, int] | None:
         """Rewrite the tables on an audit branch of the operation's own, audit, publish.
 
@@ -186,7 +187,7 @@ class Erasure:
                 return None
             for statement in rewrite.statements(branch):
                 self._sql(statement)
-            candidate = forgetting.sweep_branch(
+            candidate = live_manifests.keep_live_files(
                 self._lake, rewrite.identifier, branch, self._run_id
             )
             if not self._audit(rewrite, branch, base):
@@ -231,7 +232,7 @@ class Erasure:
 
     # -- forgetting ------------------------------------------------------------------------------
 
-    def _forget(self, found: Found) -> list[forgetting.Expired]:
+    def _forget(self, found: Found) -> list[expiry.Expired]:
         """Expire what held the subject, and delete the files that nothing refers to any more."""
         self._clean_ledger(found)
         reached = {place.identifier for place in found.places} | self._ledger_tables()
@@ -239,7 +240,7 @@ class Erasure:
         forgotten = []
         for identifier in sorted(touched & reached):
             self._require_alone(identifier)
-            forgotten.append(forgetting.expire(self._lake, identifier, self._run_id))
+            forgotten.append(expiry.expire(self._lake, identifier, self._run_id))
             self._at("expired")
         self._delete(found, {one.identifier for one in forgotten})
         return forgotten
@@ -261,7 +262,7 @@ class Erasure:
             )
 
     def _delete(self, found: Found, expired: set[Identifier]) -> None:
-        reach = forgetting.reachable(self._lake)
+        reach = file_references.reachable(self._lake)
         states = self._lake.states(expired)
         folders = [f"{plain_location(state.location)}/" for state in states.values()]
         holding = {file.path for file in found.proof.holding}
@@ -271,10 +272,10 @@ class Erasure:
             for path in self._files.paths()
             if path in holding or any(plain_location(path).startswith(f) for f in folders)
         ]
-        doomed = forgetting.unreachable(paths, reach)
+        doomed = file_references.unreachable(paths, reach)
         # Beside the warehouse are the catalog's database and the server's own files.
         doomed = [path for path in doomed if plain_location(path).startswith(inside)]
-        forgetting.delete_files(self._lake, doomed)
+        file_references.delete_files(self._lake, doomed)
         self._at("deleted")
 
     # -- the ledger ------------------------------------------------------------------------------
@@ -297,9 +298,9 @@ class Erasure:
         self,
         request: Erase,
         found: Found,
-        journal: Journal,
+        journal: ErasureProgress,
         path: Path,
-        forgotten: Sequence[forgetting.Expired],
+        forgotten: Sequence[expiry.Expired],
     ) -> list[str]:
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)

@@ -1,4 +1,4 @@
-"""What is told: the plan, the way on, the report. Never a key or a value."""
+"""The texts of an erasure: plan, next command, report. None contains a key or a value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
 
 if TYPE_CHECKING:
-    from sparkwap.erasure.look import Found
+    from sparkwap.erasure.finder import Found
 
 ERASED = "(erased)"
 _SHOWN = 20

@@ -14,7 +14,8 @@ from typing import Any
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.sqltext import quote
-from sparkwap.erasure.plan import FILE_ROWS, Conditions
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.subject_tables import FILE_ROWS
 
 
 @dataclass(frozen=True)

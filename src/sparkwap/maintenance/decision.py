@@ -1,7 +1,7 @@
 """What a sweep takes away: the decision, free of catalog and clock.
 
-A sweep only ever takes what runs have made and left behind. Whatever is in doubt stays: a branch
-that nobody can date, one whose run may live, one that sparkwap did not open.
+A sweep removes only what runs have left behind. In doubt a branch stays: if its age is unknown,
+if its run may be alive, or if sparkwap did not open it.
 """
 
 from __future__ import annotations

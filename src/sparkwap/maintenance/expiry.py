@@ -1,4 +1,4 @@
-"""Forgetting: what a table was before, in metadata and in files.
+"""Expires all of a table but the live rows of `main`, for an erasure.
 
 Iceberg's own expiry keeps what a table still refers to, and it refers to more than its rows: the
 manifests of a delete name the deleted files with the bounds of their columns until some later
@@ -8,46 +8,29 @@ names them.
 
 from __future__ import annotations
 
-import secrets
 import time
-import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestEntryStatus,
-    ManifestFile,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import text
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.branches import clone_base, is_clone, table_row
+from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
-from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
+from sparkwap.maintenance.live_manifests import live_snapshot
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-_COMPRESSION: Any = "gzip"
 _LOG_LIMIT = "write.metadata.previous-versions-max"
 _NOTED_LIMIT = "wap.log-limit"
-WRITTEN = 2
-"""The newest format version whose manifests can be written here."""
-READ = 3
-"""The newest format version that can be read here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,66 +48,6 @@ class Expired:
     snapshots: int
     refs: tuple[str, ...]
     kept: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A snapshot without entries of removed files, staged beside the one that it stands for."""
-
-    snapshot: Mapping[str, Any]
-    files: tuple[str, ...]
-
-
-def require_supported(identifier: Identifier, document: md.Document) -> None:
-    """Refuse a table whose manifests cannot be written here.
-
-    Raises:
-        CatalogError: It has a newer format version.
-    """
-    version = int(document.get("format-version") or 1)
-    if version > WRITTEN:
-        raise CatalogError(
-            f"{'.'.join(identifier)} has Iceberg's format version {version}, whose manifests "
-            f"cannot be rewritten here (up to {WRITTEN} they can), and some name removed files. "
-            "Nothing was changed by this step. Write the table anew, or build it with "
-            "format_version: 2, and run again."
-        )
-
-
-def sweep_branch(lake: Lake, identifier: Identifier, branch: str, run_id: str) -> int:
-    """Let the head of an audit branch name its live files only.
-
-    The manifests that a delete or overwrite leaves name the removed files too, with the least and
-    the greatest value of each column.
-
-    Args:
-        lake: The lake.
-        identifier: The table.
-        branch: The audit branch.
-        run_id: The run, for the summary of the snapshot that is added where there is need.
-
-    Returns:
-        The head.
-
-    Raises:
-        CatalogError: There is no such table or branch.
-    """
-
-    def stage() -> Staged[int]:
-        row = table_row(lake.store, identifier)
-        document = lake.store.load(row.location)
-        ref = md.refs_of(document).get(branch)
-        if ref is None:
-            raise CatalogError(f"{'.'.join(identifier)} has no branch {branch}.")
-        live = _live(lake, identifier, row, document, ref.snapshot_id, run_id)
-        if live is None:
-            return Staged(ref.snapshot_id)
-        head = int(live.snapshot["snapshot-id"])
-        change = MetadataChange(document).add_snapshot(live.snapshot).branch(branch, head)
-        swaps, files = lake.store.grow([(row, change)])
-        return Staged(head, swaps, [*live.files, *files])
-
-    return lake.store.commit(stage, "erase", table=".".join(identifier), run_id=run_id)
 
 
 def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
@@ -145,7 +68,9 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
         row = table_row(lake.store, identifier)
         document = lake.store.load(row.location)
         main = md.main_of(document)
-        live = None if main is None else _live(lake, identifier, row, document, main, run_id)
+        live = (
+            None if main is None else live_snapshot(lake, identifier, row, document, main, run_id)
+        )
         grown = document
         if live is not None and main is not None:
             head = int(live.snapshot["snapshot-id"])
@@ -305,237 +230,3 @@ def forget_previous(lake: Lake, identifier: Identifier) -> None:
         return
     with rows.transaction() as connection:
         connection.execute(statement, {"catalog": lake.name, "schema": schema, "name": name})
-
-
-# -- live entries only ---------------------------------------------------------------------------
-
-
-def _live(
-    lake: Lake,
-    identifier: Identifier,
-    row: Pointer,
-    document: md.Document,
-    snapshot_id: int,
-    run_id: str,
-) -> Live | None:
-    """A snapshot of the same live files; None where none of its manifests names a removed one."""
-    table = lake.catalog.load_table(identifier)
-    if table.metadata_location != row.location:
-        # Another writer came between; the commit below would find out, and try again.
-        table = _static(table, row.location)
-    snapshot = table.snapshot_by_id(snapshot_id)
-    entry = md.snapshot(document, snapshot_id)
-    if snapshot is None or entry is None:
-        raise CatalogError(f"{'.'.join(identifier)} has no snapshot {snapshot_id}.")
-    manifests = snapshot.manifests(table.io)
-    if all(manifest.deleted_files_count == 0 for manifest in manifests):
-        return None
-    require_supported(identifier, document)
-    new_id = secrets.randbits(62)
-    written: list[str] = []
-    kept: list[ManifestFile] = []
-    try:
-        for manifest in manifests:
-            kept.extend(_live_manifest(table, manifest, new_id, written))
-        sequence = int(document.get("last-sequence-number") or 0) + 1
-        path = f"{_metadata_folder(table)}/snap-{new_id}-1-{uuid.uuid4()}.avro"
-        written.append(path)
-        version: Any = table.metadata.format_version
-        with write_manifest_list(
-            version, table.io.new_output(path), new_id, snapshot_id, sequence, _COMPRESSION
-        ) as writer:
-            writer.add_manifests(kept)
-    except BaseException:
-        lake.store.delete(written)
-        raise
-    totals = {k: v for k, v in (entry.get("summary") or {}).items() if k.startswith("total-")}
-    fresh: dict[str, Any] = {
-        "snapshot-id": new_id,
-        "parent-snapshot-id": snapshot_id,
-        "timestamp-ms": max(int(time.time() * 1000), int(entry["timestamp-ms"])),
-        "manifest-list": path,
-        "summary": {"operation": "replace", "wap_run": run_id, **totals},
-    }
-    if "schema-id" in entry:
-        fresh["schema-id"] = entry["schema-id"]
-    if int(document.get("format-version") or 1) > 1:
-        fresh["sequence-number"] = sequence
-    return Live(fresh, tuple(written))
-
-
-def _static(table: Table, location: str) -> Table:
-    from pyiceberg.table import StaticTable
-
-    return StaticTable.from_metadata(location, table.io.properties)
-
-
-def _live_manifest(
-    table: Table, manifest: ManifestFile, snapshot_id: int, written: list[str]
-) -> Iterable[ManifestFile]:
-    if manifest.deleted_files_count == 0:
-        return [manifest]
-    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-    if not entries:
-        return []
-    if manifest.content == ManifestContent.DELETES:
-        raise CatalogError(
-            f"The manifest {manifest.manifest_path} names delete files of live rows, which the "
-            "rewrite should have left none of. Nothing was changed by this step."
-        )
-    path = f"{_metadata_folder(table)}/{uuid.uuid4()}-m0.avro"
-    written.append(path)
-    version: Any = table.metadata.format_version
-    spec = table.specs()[manifest.partition_spec_id]
-    with write_manifest(
-        version, spec, table.schema(), table.io.new_output(path), snapshot_id, _COMPRESSION
-    ) as writer:
-        for entry in entries:
-            writer.existing(entry)
-    return [writer.to_manifest_file()]
-
-
-def _metadata_folder(table: Table) -> str:
-    folder = table.properties.get("write.metadata.path")
-    return (folder or f"{table.location().rstrip('/')}/metadata").rstrip("/")
-
-
-def has_delete_files(lake: Lake, identifier: Identifier) -> bool:
-    """Whether rows of `main` are hidden by delete files, and so still are in data files."""
-    table = lake.catalog.load_table(identifier)
-    snapshot = table.current_snapshot()
-    if snapshot is None:
-        return False
-    return any(m.content == ManifestContent.DELETES for m in snapshot.manifests(table.io))
-
-
-# -- files ---------------------------------------------------------------------------------------
-
-
-def files_of(lake: Lake, folder: str) -> list[str]:
-    """All files below a folder, hidden ones included; empty where there is no such folder."""
-    path = local_path(folder)
-    if path is not None:
-        if path.is_file():
-            return [str(path)]
-        return [str(found) for found in path.rglob("*") if found.is_file()]
-    from pyarrow.fs import FileSelector, FileType
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, netloc, inner = PyArrowFileIO.parse_location(folder)
-    system = PyArrowFileIO(lake.properties).fs_by_scheme(scheme, netloc)
-    selector = FileSelector(inner, allow_not_found=True, recursive=True)
-    root = folder.removesuffix(inner)
-    return [
-        f"{root}{info.path}"
-        for info in system.get_file_info(selector)
-        if info.type == FileType.File
-    ]
-
-
-def content(lake: Lake, location: str) -> bytes:
-    """A file as it is, still compressed where it is."""
-    path = local_path(location)
-    if path is not None:
-        rows = lake.store.backend
-        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
-        # The database itself, and the index of its log beside it.
-        is_database = bool(database) and str(path).startswith(str(database))
-        return read_apart(path) if is_database else path.read_bytes()
-    with lake.store.files.io(location).new_input(location).open() as stream:
-        return stream.read()
-
-
-def reachable(lake: Lake) -> dict[str, set[Identifier]]:
-    """All files that some table or view of the catalog refers to, and by which.
-
-    These are metadata files (present and former ones that are still logged), manifest lists,
-    manifests, data and delete files, and statistics, of all snapshots.
-    """
-    found: dict[str, set[Identifier]] = {}
-    rows = lake.store.backend.all()
-    for row, files in zip(
-        rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
-    ):
-        for file in files:
-            found.setdefault(plain_location(file), set()).add(row.identifier)
-    return found
-
-
-def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
-    return files_of_document(lake, row.location, lake.store.load(row.location))
-
-
-def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:
-    """All files that a table's or view's metadata refers to, of all of its snapshots, and its own.
-
-    Args:
-        lake: The lake.
-        location: The metadata file.
-        document: What stands in it, or what it would be after some change.
-
-    Raises:
-        Exception: A manifest list or manifest cannot be read; then nothing is known.
-    """
-    found = {location}
-    if md.is_view(document):
-        return found
-    if is_clone(document):
-        found.add(clone_base(document)[0])
-    found.update(entry["metadata-file"] for entry in document.get("metadata-log") or ())
-    for kind in ("statistics", "partition-statistics"):
-        found.update(entry["statistics-path"] for entry in document.get(kind) or ())
-    io = lake.store.files.io(location)
-    manifests: dict[str, ManifestFile] = {}
-    for entry in document.get("snapshots") or ():
-        if "manifest-list" in entry:
-            found.add(entry["manifest-list"])
-            for manifest in _snapshot(entry).manifests(io):
-                manifests[manifest.manifest_path] = manifest
-    for path, manifest in manifests.items():
-        found.add(path)
-        found.update(_entries(manifest, io))
-    return found
-
-
-def _entries(manifest: ManifestFile, io: FileIO) -> Iterable[str]:
-    entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-    return [e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED]
-
-
-def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
-    return Snapshot.model_validate(entry)
-
-
-def unreachable(paths: Iterable[str], known: Collection[str]) -> list[str]:
-    """Those of ``paths`` that are not in ``known``; a checksum file goes with its file."""
-    return [path for path in paths if _checked(plain_location(path)) not in known]
-
-
-def _checked(path: str) -> str:
-    """The file that a Hadoop checksum file is about; any other file itself."""
-    folder, _, name = path.rpartition("/")
-    if name.startswith(".") and name.endswith(".crc"):
-        return f"{folder}/{name[1 : -len('.crc')]}"
-    return path
-
-
-def delete_files(lake: Lake, paths: Collection[str]) -> None:
-    """Delete files that nothing refers to, and the folders that are empty then.
-
-    Raises:
-        CatalogError: Some could not be deleted; the message names them.
-    """
-    left: list[str] = []
-    for path in sorted(paths):
-        lake.store.files.delete(path)
-        local = local_path(path)
-        if local is not None and local.exists():
-            left.append(path)
-        elif local is not None:
-            for folder in list(local.parents)[:2]:
-                lake.store.files.delete_empty(str(folder))
-    if left:
-        raise CatalogError(
-            f"{len(left)} files could not be deleted, the first is {left[0]}. Nothing refers to "
-            "them. Check their rights, then run the same command again."
-        )

@@ -1,4 +1,4 @@
-"""Files of the lake that nothing refers to: found, told, deleted.
+"""Finds and deletes the files of the lake that nothing refers to.
 
 What is deleted here cannot be brought back, so a file goes only if all of this holds:
 
@@ -20,27 +20,29 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.branches import is_clone
-from sparkwap.catalog.files import local_path, plain_location
+from sparkwap.catalog.files import local_path
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import is_diff_folder, run_of_folder
-from sparkwap.maintenance.expiry import files_of_document, unreachable
+from sparkwap.maintenance.file_references import files_of_document, unreachable
+from sparkwap.maintenance.known_folders import (
+    KnownFolders,
+    former_documents,
+    known_folders,
+    of_diff,
+    plain,
+    recent_metadata,
+)
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _PARTS = ("data", "metadata")
 _METADATA = re.compile(r"\.metadata\.json$|\.gz\.metadata\.json$|^v\d+(\.gz)?\.metadata\.json$")
-_S3 = re.compile(r"^s3[an]?://")
-_ID_LENGTH = 8
-_REPLACING = ("new", "view", "replace")
-_FILES = ("base_metadata", "published_metadata", "undone_metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,58 +97,6 @@ class Orphans:
         return sum(folder.size for folder in self.folders)
 
 
-@dataclass(frozen=True)
-class Known:
-    """What the catalog and its ledger know of folders and identities.
-
-    Attributes:
-        present: Folder -> the metadata file of the table in it now.
-        former: Folders of tables that sparkwap has taken out of the catalog.
-        published: Folders that a publish has put into the catalog.
-        uuids: Identities of tables and views, present and former.
-        runs: Short ids of the runs on record.
-        schemas: Schemas, side schemas included.
-        keep_out: Folders of tables whose files are not their own to delete.
-        last: Metadata files that the ledger names: they are deleted last, as they tell whose a
-            folder was.
-    """
-
-    present: Mapping[str, str]
-    former: frozenset[str]
-    published: frozenset[str]
-    uuids: frozenset[str]
-    runs: frozenset[str]
-    schemas: frozenset[str]
-    keep_out: frozenset[str]
-    last: frozenset[str]
-
-    def ours(self, folder: str, warehouse: str) -> bool:
-        """Whether files of a folder may go."""
-        return (
-            folder in self.present
-            or folder in self.former
-            or self.of_run(folder, warehouse)
-            or of_diff(folder, warehouse)
-        )
-
-    def of_run(self, folder: str, warehouse: str) -> bool:
-        """Whether a run on record has made a folder, and has not published it."""
-        above, _, name = folder.rpartition("/")
-        root, _, schema = above.rpartition("/")
-        return (
-            root == warehouse
-            and schema in self.schemas
-            and run_of_folder(name) in self.runs
-            and folder not in self.published
-        )
-
-
-def of_diff(folder: str, warehouse: str) -> bool:
-    """Whether a comparison has made a folder; no catalog of the lake ever knows its table."""
-    above, _, name = folder.rpartition("/")
-    return above == warehouse and is_diff_folder(name)
-
-
 def find(
     lake: Lake,
     documents: Mapping[Pointer, md.Document],
@@ -170,11 +120,11 @@ def find(
     """
     warehouse = plain(lake.warehouse)
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
-    former = _former(lake, documents, publishes, roots_since)
+    former = former_documents(lake, documents, publishes, roots_since)
     listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
-    reached |= {plain(path) for row in publishes for path in _recent(row, roots_since)}
-    known = _known(lake, documents, former, going, publishes, sweeps)
+    reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
+    known = known_folders(lake, documents, former, going, publishes, sweeps)
     by_folder: dict[str, list[Listed]] = {}
     for file in listed:
         folder = _folder_of(plain(file.path), warehouse, known)
@@ -237,11 +187,6 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
     return done
 
 
-def plain(location: str) -> str:
-    """A location in the one spelling by which files and references are compared."""
-    return _S3.sub("s3://", plain_location(location))
-
-
 # -- what is there -------------------------------------------------------------------------------
 
 
@@ -275,53 +220,6 @@ def listing(lake: Lake, folder: str) -> list[Listed]:
     ]
 
 
-# -- what is known -------------------------------------------------------------------------------
-
-
-def _former(
-    lake: Lake,
-    documents: Mapping[Pointer, md.Document],
-    publishes: Sequence[Mapping[str, Any]],
-    since: datetime | None,
-) -> dict[str, md.Document]:
-    """Metadata of tables that are no more, and that a rollback or a reopening could bring back."""
-    present = {md.identity(document) for document in documents.values()}
-    found: dict[str, md.Document] = {}
-    locations = sorted(
-        {
-            location
-            for row in publishes
-            for location in _recent(row, since)
-            # The other ways to publish leave the table itself in the catalog.
-            if row["how"] in _REPLACING or location == row["undone_metadata"]
-        }
-    )
-    loaded = lake.store.map(lambda location: _load(lake, location), locations)
-    for location, document in zip(locations, loaded, strict=True):
-        # What is still in the catalog refers to its files itself.
-        if document is not None and md.identity(document) not in present:
-            found[location] = document
-    return found
-
-
-def _recent(row: Mapping[str, Any], since: datetime | None) -> Iterable[str]:
-    """The metadata files that a publish or rollback names, as long as it can be undone."""
-    if since is None or row["published_at"] >= since:
-        for column in _FILES:
-            if row.get(column):
-                yield str(row[column])
-
-
-def _load(lake: Lake, location: str) -> md.Document | None:
-    """A metadata file of a former table; None for one that is gone."""
-    try:
-        return lake.store.load(location)
-    except CatalogError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
-
-
 def _reached(
     lake: Lake,
     documents: Mapping[Pointer, md.Document],
@@ -347,71 +245,7 @@ def _reached(
     return {plain(path) for paths in found for path in paths}
 
 
-def _known(
-    lake: Lake,
-    documents: Mapping[Pointer, md.Document],
-    former: Mapping[str, md.Document],
-    going: Sequence[md.Document],
-    publishes: Sequence[Mapping[str, Any]],
-    sweeps: Sequence[Mapping[str, Any]],
-) -> Known:
-    present: dict[str, str] = {}
-    keep_out: set[str] = set()
-    for row, document in documents.items():
-        folder = plain(str(document["location"]))
-        if is_clone(document):
-            continue
-        present[folder] = plain(row.location)
-        if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
-            keep_out.add(folder)
-    named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
-    replacing = [row for row in publishes if row["how"] in _REPLACING]
-    telling = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
-    standing = lake.store.map(lambda location: _load(lake, location), sorted(telling))
-    everything = [
-        *documents.values(),
-        *former.values(),
-        *going,
-        *(one for one in standing if one),
-    ]
-    published = {
-        _table_folder(row["published_metadata"])
-        for row in publishes
-        if row["published_metadata"] and row["action"] == "publish"
-    }
-    swept = {plain(str(row["folder"])) for row in sweeps if row["folder"] and row["uuid"]}
-    swept |= {plain(str(one["location"])) for one in going if not is_clone(one)}
-    runs = {str(r["run_id"]).replace("-", "")[:_ID_LENGTH].lower() for r in lake.ledger.runs()}
-    named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
-    return Known(
-        present,
-        frozenset((swept | set(_taken_out(publishes))) - set(present)),
-        frozenset(published),
-        frozenset(
-            {md.identity(one) for one in everything} | {str(r["uuid"]) for r in sweeps if r["uuid"]}
-        ),
-        frozenset(runs),
-        frozenset(lake.schemas() | named_schemas),
-        frozenset(keep_out),
-        frozenset(plain(location) for location in named),
-    )
-
-
-def _taken_out(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """The folders of tables that a publish replaced, or that a rollback took away."""
-    for row in publishes:
-        if row["action"] == "publish" and row["how"] in ("replace", "view"):
-            yield from (_table_folder(path) for path in (row["base_metadata"],) if path)
-        elif row["action"] == "rollback" and row["how"] in _REPLACING:
-            yield from (_table_folder(path) for path in (row["published_metadata"],) if path)
-
-
-def _table_folder(metadata_file: str) -> str:
-    """The folder of the table that a metadata file is of: ``<folder>/metadata/<file>``."""
-    return plain(metadata_file).rsplit("/", 2)[0]
-
-
-def _folder_of(path: str, warehouse: str, known: Known) -> str | None:
+def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
     """The table's folder that a file belongs to; None for a file that is none of our business."""
     part, _, _ = path.rpartition("/")
     while part.startswith(f"{warehouse}/"):
@@ -430,7 +264,7 @@ def _why_left_alone(
     folder: str,
     files: Sequence[Listed],
     lone: Collection[str],
-    known: Known,
+    known: KnownFolders,
     warehouse: str,
 ) -> str | None:
     present = known.present.get(folder)
@@ -455,7 +289,7 @@ def _is_metadata(path: str) -> bool:
     return _METADATA.search(path.rpartition("/")[2]) is not None
 
 
-def _turn(path: str, known: Known) -> tuple[bool, bool, str]:
+def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:
     return _is_metadata(path), plain(path) in known.last, path
 
 

@@ -1,4 +1,4 @@
-"""A sweep from its first look to its report: see, decide, take away, delete, tell."""
+"""A sweep: surveys the catalog, decides, removes branches and tags, deletes files, reports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.maintenance import branches, orphans
+from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.decision import SweepPlan, Swept, decide
+from sparkwap.maintenance.survey import Alive, Survey, take_survey
 from sparkwap.publish.lake import Lake
 
 _SHOWN = 20
 _FILES_EVERY = timedelta(days=1)
 
-Alive = branches.Alive
-
 
 @dataclass
-class Report:
+class SweepReport:
     """What a sweep did, or would do.
 
     Attributes:
@@ -82,7 +81,7 @@ class Sweeper:
         self._retention = retention_days
         self._alive = alive
 
-    def look(self) -> Report:
+    def look(self) -> SweepReport:
         """What a sweep would take away now; changes nothing.
 
         Raises:
@@ -105,11 +104,11 @@ class Sweeper:
             used = _used(survey, document)
             if owner is None and row.kind == "table" and (touched or not used):
                 dropped = () if used else tags.get(".".join(row.identifier), ())
-                less = branches.after(document, gone, dropped, before_ms)
+                less = removal.after(document, gone, dropped, before_ms)
                 snapshots += len(document.get("snapshots") or ()) - len(less.get("snapshots") or ())
                 document = less
             documents[row] = document
-        return Report(
+        return SweepReport(
             plan,
             self._find(survey, documents, going),
             done=False,
@@ -118,10 +117,10 @@ class Sweeper:
             dead=[leasing.told(lease, lives=False) for lease, lives in survey.leases if not lives],
         )
 
-    def sweep(self, *, files: bool = True) -> Report:
+    def sweep(self, *, files: bool = True) -> SweepReport:
         """Take away what is to go: branch by branch, table by table, then the files.
 
-        What cannot be taken away is told in the report, and does not stop the rest.
+        What cannot be removed is listed in the report, and does not stop the rest.
 
         Args:
             files: Also look for files to which nothing refers. Reads all manifests of the lake.
@@ -130,11 +129,11 @@ class Sweeper:
             CatalogError: Some metadata cannot be read.
         """
         survey, plan = self._decided()
-        report = Report(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
+        report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
         for branch in plan.branches:
             with _told(report, f"branch {branch.name}"):
-                swept = branches.sweep_branch(
+                swept = removal.sweep_branch(
                     self._lake,
                     branch.name,
                     run_id=self._run_id,
@@ -149,7 +148,7 @@ class Sweeper:
         self._forget_manifests(report)
         report.looked_for_files = files
         if files:
-            survey = branches.survey(self._lake, self._alive)
+            survey = take_survey(self._lake, self._alive)
             documents = {row: self._lake.store.load(row.location) for row in survey.rows}
             found = self._find(survey, documents)
             report.found = orphans.Orphans(found.folders, found.left_alone)
@@ -167,8 +166,8 @@ class Sweeper:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _decided(self) -> tuple[branches.Survey, SweepPlan]:
-        survey = branches.survey(self._lake, self._alive)
+    def _decided(self) -> tuple[Survey, SweepPlan]:
+        survey = take_survey(self._lake, self._alive)
         return survey, decide(
             survey.branches, survey.tags, self._limits, survey.now, survey.manifests
         )
@@ -178,7 +177,7 @@ class Sweeper:
 
     def _find(
         self,
-        survey: branches.Survey,
+        survey: Survey,
         documents: Mapping[Pointer, md.Document],
         going: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
@@ -201,20 +200,20 @@ class Sweeper:
             if one.branch in going
         }
 
-    def _sweep_tables(self, report: Report, older_than: datetime) -> None:
+    def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
         """Take tags away, and the snapshots that earlier discards have left behind."""
-        survey = branches.survey(self._lake, self._alive)
+        survey = take_survey(self._lake, self._alive)
         tags = _by_table(report.plan.tags)
         for row in survey.rows:
             if row.kind != "table" or row.identifier[0] in survey.side_schemas:
                 continue
             document, name = self._lake.store.load(row.location), ".".join(row.identifier)
-            idle = branches.unreferenced(document, (), _ms(older_than))
+            idle = removal.unreferenced(document, (), _ms(older_than))
             # Changes of refs disturb a writer, even one on another branch.
             if _used(survey, document) or not (tags.get(name) or idle):
                 continue
             with _told(report, name):
-                _, count = branches.sweep_table(
+                _, count = removal.sweep_table(
                     self._lake,
                     row.identifier,
                     tags.get(name, ()),
@@ -224,19 +223,19 @@ class Sweeper:
                 )
                 report.snapshots += count
 
-    def _bury(self, report: Report) -> None:
-        """Put runs on record that died, and take their leases away."""
+    def _bury(self, report: SweepReport) -> None:
+        """Record the runs that died, and release their leases."""
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
             if not self._alive(lease, now):
                 words = leasing.told(lease, lives=False)
                 self._lake.ledger.append(
-                    LedgerRows("runs", [branches.died(lease, words)]),
+                    LedgerRows("runs", [removal.died(lease, words)]),
                 )
                 self._lake.leases.release(lease.run_id)
                 report.dead.append(words)
 
-    def _forget_manifests(self, report: Report) -> None:
+    def _forget_manifests(self, report: SweepReport) -> None:
         hashes = report.plan.manifests
         if not hashes:
             return
@@ -251,7 +250,7 @@ class Sweeper:
             self._lake.ledger.forget_manifests(hashes)
             self._lake.ledger.append(LedgerRows("sweeps", [row]))
 
-    def _record_files(self, report: Report) -> None:
+    def _record_files(self, report: SweepReport) -> None:
         common = {"run_id": self._run_id, "swept_at": datetime.now(UTC), "what": "files"}
         rows = [
             {**common, "folder": folder.path, "count": len(folder.files), "bytes": folder.size}
@@ -288,7 +287,7 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
 # -- telling -------------------------------------------------------------------------------------
 
 
-def lines(report: Report, again: str) -> list[str]:
+def lines(report: SweepReport, again: str) -> list[str]:
     """A report as plain text, line by line.
 
     Args:
@@ -331,7 +330,7 @@ def lines(report: Report, again: str) -> list[str]:
     return [_head(report), *told, *_shortened(kept), *problems, *_next(report, again)]
 
 
-def _head(report: Report) -> str:
+def _head(report: SweepReport) -> str:
     if not report.anything:
         return "Nothing to sweep."
     if not report.done:
@@ -339,7 +338,7 @@ def _head(report: Report) -> str:
     return "Swept; readers of main see no change:"
 
 
-def _next(report: Report, again: str) -> Iterable[str]:
+def _next(report: SweepReport, again: str) -> Iterable[str]:
     if not report.done and report.anything:
         yield f"  Next: do it   {again}"
     if report.problems:
@@ -356,7 +355,7 @@ def _count(number: int, noun: str) -> str:
 
 
 @contextmanager
-def _told(report: Report, what: str) -> Iterator[None]:
+def _told(report: SweepReport, what: str) -> Iterator[None]:
     """Puts an error into the report instead of raising it."""
     try:
         yield
@@ -371,7 +370,7 @@ def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
     return found
 
 
-def _used(survey: branches.Survey, document: md.Document) -> bool:
+def _used(survey: Survey, document: md.Document) -> bool:
     """Whether a living run has a branch on a table."""
     refs = md.refs_of(document)
     return any(lease.branch in refs for lease in survey.live)

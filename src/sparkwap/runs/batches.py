@@ -19,7 +19,7 @@ _SHOWN = "%Y-%m-%dT%H:%M:%S"
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class BatchBuild:
     """The ranges of time that a run has built of a model, when, and whether `main` has got them."""
 
     ranges: tuple[Range, ...]
@@ -56,23 +56,23 @@ def read(row: Mapping[str, Any]) -> tuple[Range, ...]:
     )
 
 
-def builds(rows: Iterable[tuple[Mapping[str, Any], bool]]) -> list[Build]:
+def builds(rows: Iterable[tuple[Mapping[str, Any], bool]]) -> list[BatchBuild]:
     """The builds of a model since it was last published as a whole, or nobody knows as what.
 
     Args:
         rows: Its rows of ``nodes``, oldest first, and whether `main` has got what they tell of.
     """
-    found: list[Build] = []
+    found: list[BatchBuild] = []
     for row, published in rows:
         ranges = read(row)
         if published and not ranges:
             found = []
         elif ranges and PUBLISHING_OFF not in (row["reason"] or ""):
-            found.append(Build(ranges, row["built_at"], published))
+            found.append(BatchBuild(ranges, row["built_at"], published))
     return found
 
 
-def lacking(builds: Sequence[Build]) -> tuple[Range, ...]:
+def lacking(builds: Sequence[BatchBuild]) -> tuple[Range, ...]:
     """The ranges that were built or passed over, and that `main` has not got.
 
     A publish has all of its ranges that were wanted before it. For what was wanted later it has
@@ -105,7 +105,7 @@ def notices(node_id: str, ranges: Sequence[Range]) -> Iterator[str]:
         )
 
 
-def _passed_over(builds: Sequence[Build]) -> Iterator[tuple[Range, datetime]]:
+def _passed_over(builds: Sequence[BatchBuild]) -> Iterator[tuple[Range, datetime]]:
     """What lies between the end of all that is published and the start of the next publish."""
     last: datetime | None = None
     for build in builds:

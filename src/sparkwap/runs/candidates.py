@@ -15,7 +15,7 @@ from sparkwap.core.retry import Fate, fate
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import relation_overlay
-from sparkwap.runs.types import Invocation, Target
+from sparkwap.runs.types import BuildTarget, Invocation
 
 VIEW = "view "
 """With what the mark of a view begins."""
@@ -32,12 +32,12 @@ def overlay_of(lake: Lake, branch: str) -> relation_overlay.Overlay:
     return found
 
 
-def target_of(row: Mapping[str, Any]) -> Target:
+def target_of(row: Mapping[str, Any]) -> BuildTarget:
     """The target that an earlier run on the branch wrote into the ledger."""
     schema, branch = row["schema"], row["branch"]
     side = row["how"] == "side"
     snapshot = row["candidate_snapshot"]
-    return Target(
+    return BuildTarget(
         (schema, row["name"]),
         "side" if side else "branch",
         side_schema=names.side_schema(schema, branch) if side else None,
@@ -66,11 +66,11 @@ class Candidates:
         self.branch = invocation.branch
         self._invocation = invocation
         self.overlay = relation_overlay.Overlay()
-        self.targets: dict[Identifier, Target] = {}
+        self.targets: dict[Identifier, BuildTarget] = {}
         self.built: dict[str, Identifier] = {}
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
-        self._earlier: dict[str, Target] = {}
+        self._earlier: dict[str, BuildTarget] = {}
         self._added: set[str] = set()
         self._dropped: set[Identifier] = set()
         self._marks: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Candidates:
         targets = (self._earlier | built).items()
         return {n: self.mark(t) for n, t in targets if t.candidate is not None}
 
-    def mark(self, target: Target) -> str:
+    def mark(self, target: BuildTarget) -> str:
         """What tells a candidate from others; of a view its text, as its rows are not its own."""
         token = str(target.candidate)
         if target.how != "side":
@@ -161,7 +161,7 @@ class Candidates:
         identifier: Identifier,
         desired: Desired,
         in_place: Mapping[str, str] | None = None,
-    ) -> Target:
+    ) -> BuildTarget:
         """Decide where a table is built, and make the branch, the clone or the side schema.
 
         :param desired: what the table shall look like; see `sparkwap.gate.placement.Desired`.
@@ -182,7 +182,7 @@ class Candidates:
                 return self._branch(identifier, current, in_place)
             return self._clone(identifier, current, plan.changes, in_place)
 
-    def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Target:
+    def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> BuildTarget:
         """Build ``identifier`` on a clone, as its schema will change.
 
         :param changes: what will change, in words.
@@ -200,7 +200,7 @@ class Candidates:
                 return known or self._beside(identifier, current)
             return self._clone(identifier, current, tuple(changes))
 
-    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> Target:
+    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> BuildTarget:
         """Build ``identifier`` from nothing in the side schema: a view, or a replacement.
 
         :param kind: what it will be.
@@ -211,7 +211,7 @@ class Candidates:
             known = self.target(identifier)
             return known or self._beside(identifier, self.lake.state(identifier), kind)
 
-    def place_copy(self, identifier: Identifier, source: Identifier) -> Target:
+    def place_copy(self, identifier: Identifier, source: Identifier) -> BuildTarget:
         """Build ``identifier`` as a zero-copy copy of another published table.
 
         :raises SparkwapError: ``source`` is not a table.
@@ -221,11 +221,11 @@ class Candidates:
         copied = self.lake.branches.copy(source, beside, self.location(identifier))
         return self.keep(replace(target, since=copied.main))
 
-    def target(self, identifier: Identifier) -> Target | None:
+    def target(self, identifier: Identifier) -> BuildTarget | None:
         """Where ``identifier`` is built in this run; None if it is not."""
         return self.targets.get(identifier)
 
-    def of(self, node_id: str) -> Target | None:
+    def of(self, node_id: str) -> BuildTarget | None:
         """Where a node was built; None if it was not."""
         key = self.built.get(node_id)
         return self.targets.get(key) if key else None
@@ -239,7 +239,7 @@ class Candidates:
             self._invocation.reached(checkpoints.NODE_BEGUN, identifier, node_id=node_id)
             return found
 
-    def take(self, node_id: str, target: Target) -> None:
+    def take(self, node_id: str, target: BuildTarget) -> None:
         """Take over what an earlier run has built of a node."""
         self.targets.setdefault(target.identifier, target)
         self.built[node_id] = target.identifier
@@ -264,7 +264,7 @@ class Candidates:
         with self._lock:
             return self._places.setdefault(identifier, threading.Lock())
 
-    def keep(self, target: Target) -> Target:
+    def keep(self, target: BuildTarget) -> BuildTarget:
         """Keep what is known of a target, in the place of what was."""
         self.targets[target.identifier] = target
         return target
@@ -274,12 +274,12 @@ class Candidates:
         identifier: Identifier,
         current: TableState,
         in_place: Mapping[str, str] | None,
-    ) -> Target:
+    ) -> BuildTarget:
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         opened = self.lake.branches.open(identifier, self.branch, in_place)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            Target(
+            BuildTarget(
                 identifier,
                 "branch",
                 base=opened.base,
@@ -295,7 +295,7 @@ class Candidates:
         current: TableState,
         changes: tuple[str, ...],
         in_place: Mapping[str, str] | None = None,
-    ) -> Target:
+    ) -> BuildTarget:
         side = names.side_schema(identifier[0], self.branch)
         standing = self.lake.state((side, identifier[1]))
         if standing is not None and standing.uuid != current.uuid:
@@ -306,7 +306,7 @@ class Candidates:
         self.overlay.add(identifier, side)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            Target(
+            BuildTarget(
                 identifier,
                 "side",
                 side_schema=side,
@@ -319,7 +319,7 @@ class Candidates:
 
     def _beside(
         self, identifier: Identifier, current: TableState | None, kind: Kind = "table"
-    ) -> Target:
+    ) -> BuildTarget:
         if current is not None and current.kind != kind:
             self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
@@ -329,7 +329,7 @@ class Candidates:
         standing = self.lake.state((side, identifier[1]))
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            Target(
+            BuildTarget(
                 identifier,
                 "side",
                 side_schema=side,
@@ -371,7 +371,7 @@ class Candidates:
         with self._lock:
             self._dropped.add(identifier)
 
-    def has_dropped(self, target: Target) -> bool:
+    def has_dropped(self, target: BuildTarget) -> bool:
         """Whether nothing is left of what was built, and by a statement of this run itself."""
         beside = (str(target.side_schema), target.identifier[1])
         return beside in self._dropped and self.lake.state(beside) is None

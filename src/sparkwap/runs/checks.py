@@ -8,7 +8,7 @@ from sparkwap.catalog import Identifier, TableState
 from sparkwap.core import names
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import rebase
-from sparkwap.runs.types import Target
+from sparkwap.runs.types import BuildTarget
 
 UNGATED = (
     "somebody took the property write.wap.enabled off the table, without which writes go straight "
@@ -24,7 +24,7 @@ class Checks:
     run_id: str
     branch: str
 
-    def left(self, target: Target, *, must_write: bool) -> Target:
+    def left(self, target: BuildTarget, *, must_write: bool) -> BuildTarget:
         """The target with what its build has left, or with the invariant that does not hold."""
         if target.how == "side":
             beside = (str(target.side_schema), target.identifier[1])
@@ -72,7 +72,7 @@ class Checks:
             "branch during the build"
         )
 
-    def _moved_by_others(self, target: Target, state: TableState) -> bool:
+    def _moved_by_others(self, target: BuildTarget, state: TableState) -> bool:
         """Whether ``main`` was moved by another writer, which the publish will find out again."""
         head = state.refs.get(self.branch)
         wrote = False
@@ -82,7 +82,7 @@ class Checks:
         summaries = self.lake.summaries(target.identifier, target.base, state.main)
         return rebase.moved_by_others(summaries, self.run_id, wrote_to_branch=wrote)
 
-    def still_there(self, target: Target, is_beside: bool) -> Target | None:
+    def still_there(self, target: BuildTarget, is_beside: bool) -> BuildTarget | None:
         """A target of an earlier run as it is now; None if it was discarded meanwhile."""
         if target.candidate is None:
             return None

@@ -1,4 +1,4 @@
-"""The end of a run: what is written when its facts are gathered and the gate has decided."""
+"""Closes a run: decides on its facts, publishes, and writes the ledger."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.ledger.manifests import Packed
 from sparkwap.runs import rebase
 from sparkwap.runs.candidates import Candidates
-from sparkwap.runs.gathering import Facts
+from sparkwap.runs.gathering import ClosingFacts
 from sparkwap.runs.rows import Rows, refused_rows
 from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import DAY_MS, Closing, Invocation, Target, Told
+from sparkwap.runs.types import DAY_MS, BuildTarget, Invocation, RunEnd, RunNotes
 
-REBUILDING = frozenset({"build", "run", "test", "seed", "snapshot"})
-"""dbt's commands that may build again what main moved away under."""
+REBASED_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot"})
+"""dbt's commands that are followed by a rebase when main has moved."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClosingPlan:
     """What is to be written.
 
     Attributes:
@@ -58,10 +58,10 @@ class Closer:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
-    told: Told
+    told: RunNotes
     manifest: Callable[[], Packed] | None
 
-    def close(self, facts: Facts, *, watched: bool) -> Closing:
+    def close(self, facts: ClosingFacts, *, watched: bool) -> RunEnd:
         """Let the gate decide, and write what follows; nothing was written before."""
         decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
         checkpoint(
@@ -81,14 +81,14 @@ class Closer:
                 refused = str(error)
                 if isinstance(error, PublishRefused):
                     refusals = self._stopped(error.mismatches, plan.reads)
-                    again = self._plan_rebuild(refusals, facts)
-                # The run goes on with a rebuild, and its own row waits for the end of that.
+                    again = self._plan_rebase(refusals, facts)
+                # The run continues with a rebase; its row is written when the rebase has ended.
                 goes_on = isinstance(again, rebase.Rebase)
                 told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
                 refused = self._record_refusal(told, refused)
         elif facts.nodes:
             self.candidates.lake.ledger.append(plan.rows)
-        return Closing(
+        return RunEnd(
             decision,
             facts.nodes,
             published=0 if refused else len(plan.items),
@@ -97,7 +97,7 @@ class Closer:
             earlier=facts.earlier,
             notices={node_id: tuple(told) for node_id, told in self.told.notices.items()},
             refusals=refusals,
-            rebuild=again if isinstance(again, rebase.Rebase) else None,
+            rebase=again if isinstance(again, rebase.Rebase) else None,
             gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
             in_series=not self.candidates.lake.store.backend.atomic,
             watched=watched,
@@ -106,24 +106,24 @@ class Closer:
             code_hash=plan.code_hash,
         )
 
-    def _plan(self, facts: Facts, decision: Decision) -> Plan:
+    def _plan(self, facts: ClosingFacts, decision: Decision) -> ClosingPlan:
         code: Packed | None = None
         kept = decision.publish or not self.invocation.is_own
         if self.manifest is not None and facts.nodes and kept:
-            # What others may publish later has its code on record; of all else nobody asks.
+            # Store the manifest only if this run or a later command may publish the nodes.
             code = self.manifest()
         built, targets = self.candidates.built, self.candidates.targets
         rows = Rows(self.invocation, self.candidates, self.trail, self.told, facts, decision).all(
             code
         )
-        return Plan(
+        return ClosingPlan(
             tuple(self._item(targets[built[n]]) for n in decision.publish),
             tuple(rows),
             self._all_reads(facts, decision),
             code.hash if code else None,
         )
 
-    def _publish(self, plan: Plan) -> None:
+    def _publish(self, plan: ClosingPlan) -> None:
         settings = self.invocation.settings
         days = settings.tag_retention_days
         receipt = self.candidates.lake.publishing.publish(
@@ -139,7 +139,7 @@ class Closer:
         )
         self._tell_moved(receipt.moved_reads, plan.reads)
 
-    def _all_reads(self, facts: Facts, decision: Decision) -> dict[Read, set[str]]:
+    def _all_reads(self, facts: ClosingFacts, decision: Decision) -> dict[Read, set[str]]:
         """What was read from ``main`` for what is published -> the nodes that it was read for."""
         publish = set(decision.publish)
         read_for = {node_id: {node_id} for node_id in publish}
@@ -153,7 +153,7 @@ class Closer:
                     found.setdefault(Read((schema, table), token), set()).update(nodes)
         return found
 
-    def _item(self, target: Target) -> BranchItem | SideItem:
+    def _item(self, target: BuildTarget) -> BranchItem | SideItem:
         if target.how == "branch":
             branch = self.invocation.branch
             return BranchItem(target.identifier, branch, target.base, int(str(target.candidate)))
@@ -164,15 +164,15 @@ class Closer:
             target.base_metadata,
         )
 
-    def _plan_rebuild(
-        self, refusals: Mapping[str, Collection[Difference]], facts: Facts
+    def _plan_rebase(
+        self, refusals: Mapping[str, Collection[Difference]], facts: ClosingFacts
     ) -> rebase.Rebase | rebase.GiveUp:
         run = self.invocation
-        if run.rebuild_of is not None or run.command not in REBUILDING:
-            # A rebuild is tried again by the run that it is of; an operation builds nothing.
+        if run.rebuild_of is not None or run.command not in REBASED_COMMANDS:
+            # The first run repeats a rebase that failed; an operation builds nothing.
             return rebase.GiveUp()
         buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
-        # Built in several runs: another build of it would build a part.
+        # Several runs have added to these: one more build would contain only a part.
         buildable = buildable - self.trail.continued
         tries = run.settings.rebuilds
         return rebase.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)

@@ -21,7 +21,7 @@ from sparkwap.runs import rebase
 from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
-from sparkwap.runs.types import Closing
+from sparkwap.runs.types import RunEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ has taken so many seconds, if a number is given."""
 
 def follow(
     run: Run,
-    closing: Closing,
+    closing: RunEnd,
     build: Build,
     tell: Callable[[str], None],
     *,
     sleep: Callable[[float], None] = time.sleep,
     draw: Callable[[], float] = random.random,
-) -> Closing:
+) -> RunEnd:
     """Build again, as often as the settings allow, until nothing is refused any more.
 
-    :param closing: how the run ended at first, with :attr:`~sparkwap.runs.types.Closing.rebuild`.
+    :param closing: how the run ended at first, with :attr:`~sparkwap.runs.types.RunEnd.rebase`.
     :param tell: prints a line while the user waits.
     :return: how it ended at last; the ledger has it too.
     """
@@ -61,16 +61,16 @@ def follow(
     taken = (datetime.now(UTC) - run.invocation.started_at).total_seconds()
     limit = rebase.limit_seconds(run.settings.rebuild_timeout, taken)
     publish_id = None
-    while closing.rebuild is not None:
+    while closing.rebase is not None:
         wait = rebase.wait_seconds(closing.tries, run.settings.rebuild_wait, draw())
-        tell(_announced(closing, closing.rebuild, wait, tries))
+        tell(_announced(closing, closing.rebase, wait, tries))
         sleep(wait)
-        ended = build(closing.rebuild.nodes, limit)
+        ended = build(closing.rebase.nodes, limit)
         tried = replace(
             closing,
             tries=closing.tries + 1,
             waited=closing.waited + wait,
-            rebuilt=_names(closing, closing.rebuild.nodes),
+            rebuilt=_names(closing, closing.rebase.nodes),
             rebuilt_by=ended.run_id,
         )
         closing, publish_id = _taken_over(run, tried, ended, tell)
@@ -88,7 +88,7 @@ def follow(
     return closing
 
 
-def _announced(closing: Closing, plan: Rebase, wait: float, tries: int) -> str:
+def _announced(closing: RunEnd, plan: Rebase, wait: float, tries: int) -> str:
     moved, nodes = _names(closing, plan.moved), _names(closing, plan.nodes)
     return (
         f"sparkwap: main moved under {', '.join(moved[:3])}{' ...' if len(moved) > 3 else ''} "
@@ -97,7 +97,7 @@ def _announced(closing: Closing, plan: Rebase, wait: float, tries: int) -> str:
     )
 
 
-def _names(closing: Closing, node_ids: Sequence[str]) -> tuple[str, ...]:
+def _names(closing: RunEnd, node_ids: Sequence[str]) -> tuple[str, ...]:
     names = {node.node_id: node.name for node in closing.nodes}
     return tuple(names.get(node_id, node_id) for node_id in node_ids)
 
@@ -107,8 +107,8 @@ def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
 
 
 def _taken_over(
-    run: Run, before: Closing, ended: Ended, tell: Callable[[str], None]
-) -> tuple[Closing, str | None]:
+    run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]
+) -> tuple[RunEnd, str | None]:
     """The closing of the build that ended, and the id of its publish."""
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
@@ -118,7 +118,7 @@ def _taken_over(
     runs = _rows_of(run, ended)
     if not runs:
         why = f"the build on main as it is now did not come to its end: {ended.words}"
-        return replace(before, rebuild=None, gave_up=why), None
+        return replace(before, rebase=None, gave_up=why), None
     row = runs[-1]
     rows = ledger.of_run("nodes", str(ended.run_id))
     refused = row["message"]
@@ -148,7 +148,7 @@ def _taken_over(
         refused=refused,
         seconds=0.0,
         refusals=refusals,
-        rebuild=plan if isinstance(plan, Rebase) else None,
+        rebase=plan if isinstance(plan, Rebase) else None,
         gave_up=plan.reason if isinstance(plan, rebase.GiveUp) else "",
     )
     return closing, row["publish_id"]
@@ -167,7 +167,7 @@ def _node(row: Mapping[str, Any]) -> BuiltNode:
     )
 
 
-def _verdict(row: Mapping[str, Any], refused: str | None, before: Closing) -> Verdict:
+def _verdict(row: Mapping[str, Any], refused: str | None, before: RunEnd) -> Verdict:
     """The verdict in the ledger; how many tests there are, the run's own has told before."""
     known = before.decision.verdicts.get(row["node_id"], Verdict("held"))
     passed = row["verdict"] == "published" or (refused is not None and row["reason"] == refused)
@@ -182,7 +182,7 @@ def _kinds(row: Mapping[str, Any]) -> tuple[Difference, ...]:
     return tuple(cast(Difference, kind) for kind in row["refusal"].split(","))
 
 
-def told(closing: Closing) -> list[str]:
+def told(closing: RunEnd) -> list[str]:
     """What the summary says of it, line by line."""
     lines = []
     if closing.tries:

@@ -13,9 +13,9 @@ from sparkwap.gate.verdicts import Decision
 from sparkwap.ledger.manifests import Packed
 from sparkwap.runs import batches
 from sparkwap.runs.candidates import Candidates
-from sparkwap.runs.gathering import Facts
+from sparkwap.runs.gathering import ClosingFacts
 from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import Invocation, Told
+from sparkwap.runs.types import Invocation, RunNotes
 
 
 def run_row(
@@ -49,8 +49,8 @@ class Rows:
     run: Invocation
     candidates: Candidates
     trail: Trail
-    told: Told
-    facts: Facts
+    told: RunNotes
+    facts: ClosingFacts
     decision: Decision
 
     def all(self, code: Packed | None) -> list[LedgerRows]:

@@ -25,8 +25,16 @@ from sparkwap.runs.gathering import Gathering
 from sparkwap.runs.rules import Rules
 from sparkwap.runs.time_travel import Outside
 from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import Closing, Invocation, NodeFact, Target, TestFact, TestSeen, Told
-from sparkwap.runs.watched import Caught, MainWatch
+from sparkwap.runs.types import (
+    BuildTarget,
+    Invocation,
+    NodeFact,
+    RunEnd,
+    RunNotes,
+    TestFact,
+    TestSeen,
+)
+from sparkwap.runs.watched import GateBypass, MainWatch
 from sparkwap.runs.watching import Watch
 
 
@@ -62,7 +70,7 @@ class Run:
         self.replay = invocation.replay
         self.candidates = Candidates(lake, invocation)
         self.trail = Trail()
-        self.told = Told()
+        self.told = RunNotes()
         self.rules = Rules(self.candidates, stands)
         self.baselines = Baselines(lake)
         self.main: MainWatch | None = None
@@ -124,7 +132,7 @@ class Run:
             node_id, lambda: self.candidates.earlier_stands(node_id, identifier)
         )
 
-    def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> Target:
+    def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> BuildTarget:
         """Record what a node's build left as its candidate.
 
         :param must_write: the build replaces the table, so a branch head that did not move means
@@ -231,7 +239,7 @@ class Run:
             return 0
         return exact_rows(self.lake.snapshot_summary(state.identifier, snapshot))
 
-    def caught_on_main(self) -> list[Caught]:
+    def caught_on_main(self) -> list[GateBypass]:
         """What this run has moved past the gate, up to now; readers have it back if that goes.
 
         :raises CatalogError: the catalog cannot be read.
@@ -245,7 +253,7 @@ class Run:
 
     def close_copies(
         self, tests: Sequence[TestFact] = (), known: Collection[str] = frozenset()
-    ) -> Closing:
+    ) -> RunEnd:
         """Close a run that has copied tables: those that have no test are published.
 
         The tests of others have to look at the copies: they may be of another target, or older than
@@ -271,7 +279,7 @@ class Run:
         seen: Sequence[TestSeen],
         known: Collection[str] = frozenset(),
         varied: bool = False,
-    ) -> Closing:
+    ) -> RunEnd:
         """Let the gate decide, publish what it lets through, and write the ledger.
 
         :param nodes: what this run was to build.

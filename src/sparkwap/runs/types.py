@@ -16,10 +16,10 @@ from sparkwap.core.checkpoints import checkpoint
 from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import Decision, nearest_upstream
-from sparkwap.runs import rebase
 from sparkwap.runs.batches import Range
+from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.time_travel import Replay
-from sparkwap.runs.watched import Caught
+from sparkwap.runs.watched import GateBypass
 
 DAY = timedelta(days=1)
 DAY_MS = DAY // timedelta(milliseconds=1)
@@ -64,7 +64,7 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BuildTarget:
     """Where a node of this run is built.
 
     Attributes:
@@ -154,7 +154,7 @@ class TestSeen:
     sql: str | None = None
 
 
-class Told:
+class RunNotes:
     """What the builds and audits of a run have to tell besides their results.
 
     Safe for use by dbt's threads.
@@ -192,7 +192,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class RunEnd:
     """How a run ended.
 
     Attributes:
@@ -204,7 +204,7 @@ class Closing:
         earlier: ids of those nodes that earlier runs on the branch have built, not this one.
         notices: what the builds of nodes had to tell, by node id.
         refusals: what the catalog found different, by the id of the node that it stopped.
-        rebuild: what has to be built again on main as it is now; None where nothing has, or where
+        rebase: what has to be built again on main as it is now; None where nothing has, or where
             it would not help: ``gave_up`` then says why, if it has to be said.
         tries: how often this was done; ``waited`` is how long it waited for it, in seconds.
         rebuilt: names of the tables that were built again.
@@ -225,7 +225,7 @@ class Closing:
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refusals: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
-    rebuild: rebase.Rebase | None = None
+    rebase: Rebase | None = None
     gave_up: str = ""
     tries: int = 0
     waited: float = 0.0
@@ -233,7 +233,7 @@ class Closing:
     rebuilt_by: str | None = None
     in_series: bool = False
     watched: bool = False
-    caught: tuple[Caught, ...] = ()
+    caught: tuple[GateBypass, ...] = ()
     continued: frozenset[str] = frozenset()
     code_hash: str | None = None
 

@@ -1,6 +1,6 @@
-"""The net at work: `main` before, during and after a run, and what of it the run has moved itself.
+"""Watches `main` during a run, and restores what the run has changed past the gate.
 
-`sparkwap.gate.net` decides, `sparkwap.runs.watching` looks and puts back.
+`sparkwap.gate.net` decides; `sparkwap.runs.watching` reads the catalog and restores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class GateBypass:
     """A table or view of `main` that a run has moved past the gate.
 
     Attributes:
@@ -69,10 +69,10 @@ class MainWatch:
         self._at_work: dict[int, net.SentCommand] = {}
         self._done: list[net.SentCommand] = []
         self._marked = True
-        self.caught: list[Caught] = []
+        self.caught: list[GateBypass] = []
 
     def sent(self, node: str | None, text: str) -> None:
-        """A statement is about to be sent by this thread."""
+        """Record that this thread is about to send a statement."""
         self.answered()
         if net.unmarks(text):
             # Of the whole run: sessions are handed on from node to node.
@@ -84,13 +84,13 @@ class MainWatch:
                 self._at_work[threading.get_ident()] = command
 
     def answered(self) -> None:
-        """The last statement of this thread was answered."""
+        """Record that the last statement of this thread has ended."""
         with self._lock:
             command = self._at_work.pop(threading.get_ident(), None)
             if command is not None:
                 self._done.append(replace(command, done_ms=self._clock()))
 
-    def check(self, *, always: bool = False) -> list[Caught]:
+    def check(self, *, always: bool = False) -> list[GateBypass]:
         """Look at `main`, and put back what this run has moved.
 
         Args:
@@ -109,13 +109,13 @@ class MainWatch:
             if not commands and not always:
                 return []
             about = None if always else net.about(commands)
-            found: list[Caught] = []
+            found: list[GateBypass] = []
             for left in reversed(range(_LOOKS)):
                 judged = [
                     self._judged(*one, commands, last=always, give_up=not left)
                     for one in self._watch.changes(about)
                 ]
-                found += [one for one in judged if isinstance(one, Caught)]
+                found += [one for one in judged if isinstance(one, GateBypass)]
                 if "again" not in judged:
                     break
                 with self._lock:
@@ -136,7 +136,7 @@ class MainWatch:
         *,
         last: bool,
         give_up: bool,
-    ) -> Caught | Literal["later", "again"] | None:
+    ) -> GateBypass | Literal["later", "again"] | None:
         unstamped = any(one.run_id != self._run_id for one in change.writers)
         app_id = self._app_id() if unstamped and commands else None
         verdict = net.judge(
@@ -163,9 +163,9 @@ class MainWatch:
 
     def _caught(
         self, change: net.MainChange, verdict: net.ChangeOrigin, problem: str, *, back: bool
-    ) -> Caught:
+    ) -> GateBypass:
         own = [one.at_ms for one in change.writers if one.snapshot_id in verdict.own]
         since = min(own) if own else max(change.times, default=None)
         seconds = None if since is None else max(self._clock() - since, 0) / 1000
         told = net.format_change(change, verdict, seconds, problem, back=back)
-        return Caught(change.identifier, verdict.node, told, back)
+        return GateBypass(change.identifier, verdict.node, told, back)

@@ -1,4 +1,4 @@
-"""Watching `main`: what readers see of the lake, what of it moved, and putting it back.
+"""Watches `main`: what readers see, what of it has changed, and how to restore it.
 
 A look is one query of the catalog where that is a database, and a request or two for each table
 where it is a server; metadata is read only of what moved.
@@ -6,85 +6,28 @@ where it is a server; metadata is read only of what moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.planning import Differs, Load, snapshot_words
+from sparkwap.catalog.planning import Differs, snapshot_words
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag, publish_of_abort_tag
-from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, MainChange, Writer
-from sparkwap.publish.rollback import restore, with_helpers_of
+from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag
+from sparkwap.gate.net import MainChange, Writer
+from sparkwap.runs.visible_state import (
+    VisibleState,
+    came_to_main,
+    differences,
+    left_main,
+    put_back,
+    visible_state,
+)
 
 if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
-
-_DEFINITION = ("current-schema-id", "default-spec-id", "default-sort-order-id", "location")
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """What readers see of a table or view, and by what its gate goes.
-
-    Attributes:
-        kind: ``table`` or ``view``.
-        identity: The UUID; of a view its metadata file, as every change of it is one of its text.
-        main: The current snapshot.
-        definition: Schema, layout and place.
-        receipts: The tags that publishes and rollbacks have left, with their snapshots.
-        gated: Whether the property is on that keeps an audit branch's rows off ``main``.
-    """
-
-    kind: str
-    identity: str
-    main: int | None = None
-    definition: tuple[Any, ...] = ()
-    receipts: Mapping[str, int] | None = None
-    gated: bool = False
-
-
-def face(row: Pointer, load: Load) -> Face:
-    """What readers see of a row."""
-    if row.kind == "view":
-        return Face("view", row.location)
-    document = load(row.location)
-    receipts = {
-        name: ref.snapshot_id for name, ref in md.refs_of(document).items() if _is_receipt(name)
-    }
-    return Face(
-        "table",
-        md.identity(document),
-        md.main_of(document),
-        tuple(document.get(key) for key in _DEFINITION),
-        receipts,
-        md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true",
-    )
-
-
-def differences(before: Face | None, after: Face | None) -> tuple[str, ...]:
-    """What is not as it was, in words; new receipts and a gate that is switched on do no harm."""
-    if before is None or after is None:
-        return () if before is after else (NEW if before is None else GONE,)
-    if (before.kind, before.identity) != (after.kind, after.identity):
-        return (REPLACED,)
-    lost = {
-        name
-        for name, snapshot in (before.receipts or {}).items()
-        if (after.receipts or {}).get(name) != snapshot
-    }
-    told = {
-        MAIN: before.main != after.main,
-        "its schema or layout": before.definition != after.definition,
-        f"the tags {', '.join(sorted(lost))}": bool(lost),
-        f"its property {md.WAP_ENABLED}": before.gated and not after.gated,
-    }
-    return tuple(what for what, differs in told.items() if differs)
 
 
 class Watch:
@@ -190,7 +133,10 @@ class Watch:
                 return Staged(before, [PointerUpdate(moved, before)])
             if live.location == before.location:
                 return Staged(before)
-            now, then = face(live, self._store.load), face(before, self._store.load)
+            now, then = (
+                visible_state(live, self._store.load),
+                visible_state(before, self._store.load),
+            )
             if (now.kind, now.identity) != (then.kind, then.identity):
                 self._require_there(before)
                 return Staged(before, [PointerUpdate(live, before)])
@@ -218,13 +164,13 @@ class Watch:
         if before is None and name not in self._project:
             return None
         try:
-            was = face(before, load) if before else None
+            was = visible_state(before, load) if before else None
         except CatalogError:
             # Dropped with its files, or a log of metadata that was cut.
-            was = Face("table", "") if after is None else None
+            was = VisibleState("table", "") if after is None else None
         if before is not None and (was is None or not self._counts(name, was, after)):
             return None
-        what = differences(was, face(after, load) if after else None)
+        what = differences(was, visible_state(after, load) if after else None)
         if not what:
             return None
         if before is None or after is None or before.kind == "view" or after.kind == "view":
@@ -237,12 +183,12 @@ class Watch:
             name,
             what,
             tuple(sorted(at for at in times if at >= since)),
-            self._writers(old, document, came(old, document)),
+            self._writers(old, document, came_to_main(old, document)),
             self._seen(after),
-            self._writers(old, document, passed(old, document)),
+            self._writers(old, document, left_main(old, document)),
         )
 
-    def _counts(self, name: Identifier, was: Face, after: Pointer | None) -> bool:
+    def _counts(self, name: Identifier, was: VisibleState, after: Pointer | None) -> bool:
         ledger = name[0] == LEDGER_SCHEMA
         gone = after is None and not was.identity
         return was.gated or ledger or gone or name in self._project
@@ -251,7 +197,7 @@ class Watch:
         if after is None or after.kind == "view":
             return ()
         document = self._store.load(after.location)
-        return self._writers(None, document, came(None, document))
+        return self._writers(None, document, came_to_main(None, document))
 
     def _writers(
         self, old: md.Document | None, document: md.Document, snapshots: Iterable[md.Document]
@@ -309,94 +255,3 @@ class Watch:
             expected = f"metadata {row.location}"
             found = "that it is gone, as after a purge"
             raise Differs(row.identifier, "what it was", expected, found) from error
-
-
-def came(old: md.Document | None, document: md.Document) -> list[md.Document]:
-    """The snapshots that came to ``main``, newest first: those that it did not grow out of before.
-
-    What was on another branch before counts, too.
-    """
-    before = (
-        {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
-        if old is not None
-        else set()
-    )
-    found = []
-    for snapshot in md.ancestors(document, md.main_of(document)):
-        if snapshot["snapshot-id"] in before:
-            break
-        found.append(snapshot)
-    return found
-
-
-def passed(old: md.Document, document: md.Document) -> list[md.Document]:
-    """The snapshots that were current since the last look, and that ``main`` has left again."""
-    there = {one["snapshot-id"] for one in (*came(None, old), *came(old, document))}
-    ids = [one for one in _current_since(old, document) if one not in there]
-    found = [md.snapshot(document, one) for one in dict.fromkeys(ids)]
-    return [one for one in found if one is not None]
-
-
-def _current_since(old: md.Document, document: md.Document) -> list[int]:
-    since = int(old.get("last-updated-ms") or 0)
-    log = document.get("snapshot-log") or ()
-    return [int(one["snapshot-id"]) for one in log if one["timestamp-ms"] > since]
-
-
-def put_back(
-    identifier: Identifier, document: md.Document, old: md.Document, own: Collection[int]
-) -> MetadataChange:
-    """The change after which readers see what they saw before a run's own hand.
-
-    What others have written since stays.
-
-    Args:
-        identifier: The table.
-        document: Its metadata today.
-        old: Its metadata at the last look.
-        own: The snapshots that came to ``main`` and have to go.
-
-    Raises:
-        Differs: Others have written on what has to go, or what readers saw is gone.
-    """
-    line = [int(one["snapshot-id"]) for one in came(old, document)]
-    others = [one for one in line if one not in own]
-    if others and set(line[: len(line) - len(others)]) != set(own) & set(line):
-        raise Differs(
-            identifier,
-            md.MAIN,
-            f"nothing on {snapshot_words(max(set(own) & set(line), key=line.index))}",
-            f"{snapshot_words(others[0])} of another writer",
-        )
-    moved_definition = any(document.get(key) != old.get(key) for key in _DEFINITION)
-    if moved_definition and others:
-        expected = "that nobody else wrote"
-        raise Differs(identifier, "definition", expected, snapshot_words(others[0]))
-    main = others[0] if others else _last_of_others(document, old, own)
-    change = MetadataChange(document)
-    if moved_definition:
-        restored = with_helpers_of(document, restore(document, old, document))
-        change = difference(document, restored)
-    if main is None:
-        change = change.remove_refs(md.MAIN)
-    elif md.snapshot(document, main) is None:
-        raise Differs(identifier, md.MAIN, snapshot_words(main), "that it has expired")
-    else:
-        change = change.branch(md.MAIN, main)
-    for name, ref in (old.get("refs") or {}).items():
-        if _is_receipt(name) and md.snapshot(document, ref["snapshot-id"]) is not None:
-            change = change.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
-    if md.properties_of(old).get(md.WAP_ENABLED) == "true":
-        change = change.properties({md.WAP_ENABLED: "true"})
-    return change
-
-
-def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
-    """Where ``main`` was before a run set it back: as others left it, or as it was at first."""
-    before = {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
-    found = [one for one in _current_since(old, document) if one not in {*before, *own}]
-    return found[-1] if found else md.main_of(old)
-
-
-def _is_receipt(name: str) -> bool:
-    return is_publish_tag(name) or publish_of_abort_tag(name) is not None

@@ -7,13 +7,13 @@ catalog that the server uses.
 
 from sparkwap.server.catalog import CATALOG_NAME, catalog_properties
 from sparkwap.server.config import Endpoint, ServerConfig
-from sparkwap.server.process import Status, ensure, logs, register_client, status, stop
+from sparkwap.server.process import ServerStatus, ensure, logs, register_client, status, stop
 
 __all__ = [
     "CATALOG_NAME",
     "Endpoint",
     "ServerConfig",
-    "Status",
+    "ServerStatus",
     "catalog_properties",
     "ensure",
     "logs",

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.core.redaction import is_secret
-from sparkwap.server.config import Layout, ServerConfig
+from sparkwap.server.config import LakePaths, ServerConfig
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -40,7 +40,7 @@ def catalog_properties(config: ServerConfig) -> dict[str, str]:
     return {"type": "sql", "uri": _python_uri(config), "warehouse": warehouse_uri(config.layout)}
 
 
-def warehouse_uri(layout: Layout) -> str:
+def warehouse_uri(layout: LakePaths) -> str:
     """Return the warehouse's location as both engines write it into metadata."""
     return f"file://{layout.warehouse}"
 
@@ -96,7 +96,7 @@ def prepare(config: ServerConfig) -> None:
         ) from error
 
 
-def _create_sqlite(layout: Layout) -> None:
+def _create_sqlite(layout: LakePaths) -> None:
     try:
         # Made with the owner's rights before SQLite would make it with the world's. Never opened if
         # it is there: closing it would take the locks of all connections of this process with it,

@@ -79,9 +79,9 @@ class ServerConfig:
         return found
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> LakePaths:
         """The paths of this lake."""
-        return Layout(self.lake)
+        return LakePaths(self.lake)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LakePaths:
     """Where the files of a lake are; ``lake`` is an absolute path."""
 
     lake: Path

@@ -1,4 +1,4 @@
-"""What is written down about a running server, and whether it is still true."""
+"""The stored state of a running server, and checks that it is still valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from sparkwap.core.errors import ServerError
-from sparkwap.server.config import LOOPBACK, Endpoint, Layout
+from sparkwap.server.config import LOOPBACK, Endpoint, LakePaths
 from sparkwap.server.defaults import marker
 
 Progress = Callable[[str], None]
@@ -27,7 +27,7 @@ _EXEC_SECONDS = 1
 
 
 @dataclass(frozen=True)
-class State:
+class ServerState:
     """A server that was started.
 
     Attributes:
@@ -65,27 +65,27 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def write(layout: Layout, state: State) -> None:
+def write(layout: LakePaths, state: ServerState) -> None:
     """Write the state down."""
     write_private(layout.state, json.dumps(asdict(state), indent=1))
 
 
-def read(layout: Layout) -> State | None:
+def read(layout: LakePaths) -> ServerState | None:
     """Return the state as written, None if there is none or it is unreadable."""
     try:
-        return State(**json.loads(layout.state.read_text()))
+        return ServerState(**json.loads(layout.state.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
 
-def forget(layout: Layout, pid: int | None = None) -> None:
+def forget(layout: LakePaths, pid: int | None = None) -> None:
     """Remove the state; with ``pid`` only if it is that of this process."""
     state = read(layout)
     if pid is None or (state is not None and state.pid == pid):
         layout.state.unlink(missing_ok=True)
 
 
-def server_process(layout: Layout, state: State) -> psutil.Process | None:
+def server_process(layout: LakePaths, state: ServerState) -> psutil.Process | None:
     """Return the live process of ``state`` if it is verifiably this lake's server, else None."""
     # By its command line, not by its start time, which moves when the machine's clock is set.
     try:
@@ -119,7 +119,7 @@ def listens(process: psutil.Process, *ports: int) -> bool:
     return open_ports.issuperset(ports)
 
 
-def register_client(layout: Layout, pid: int) -> None:
+def register_client(layout: LakePaths, pid: int) -> None:
     """Note that process ``pid`` uses the server, which then stays up while the process lives."""
     try:
         created = psutil.Process(pid).create_time()
@@ -133,7 +133,7 @@ def register_client(layout: Layout, pid: int) -> None:
     write_private(path, str(created))
 
 
-def live_clients(layout: Layout) -> list[int]:
+def live_clients(layout: LakePaths) -> list[int]:
     """Return the ids of the registered processes that live, and drop the others."""
     alive = []
     for path in layout.clients.glob("[0-9]*"):
@@ -148,13 +148,13 @@ def live_clients(layout: Layout) -> list[int]:
     return sorted(alive)
 
 
-def lock_of(layout: Layout) -> FileLock:
+def lock_of(layout: LakePaths) -> FileLock:
     """The lock of the server's files, which only their owner can open."""
     return FileLock(layout.lock, mode=0o600, poll_interval=0.1)
 
 
 @contextmanager
-def locked(layout: Layout, progress: Progress) -> Iterator[None]:
+def locked(layout: LakePaths, progress: Progress) -> Iterator[None]:
     """Hold the lock of the server's files; others, in any process or thread, wait.
 
     Raises:

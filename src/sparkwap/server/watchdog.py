@@ -22,8 +22,8 @@ import psutil
 from filelock import Timeout
 
 from sparkwap.server import state as states
-from sparkwap.server.config import Layout
-from sparkwap.server.state import State
+from sparkwap.server.config import LakePaths
+from sparkwap.server.state import ServerState
 
 GRACE_SECONDS = 15
 LOG_LIMIT_BYTES = 20_000_000
@@ -58,7 +58,7 @@ class Launch:
 
 def run(launch: Launch) -> int:
     """Start the driver, stay until it ends, and return its exit code."""
-    layout = Layout(Path(launch.lake))
+    layout = LakePaths(Path(launch.lake))
     woken = _wake_on_child()
     driver = subprocess.Popen(launch.command, stdin=subprocess.DEVNULL, cwd=layout.server)
 
@@ -69,7 +69,7 @@ def run(launch: Launch) -> int:
     process = psutil.Process(driver.pid)
     states.write(
         layout,
-        State(
+        ServerState(
             pid=driver.pid,
             created=process.create_time(),
             thrift_port=launch.thrift_port,
@@ -105,7 +105,7 @@ def _wake_on_child() -> int:
 
 def _watch(
     launch: Launch,
-    layout: Layout,
+    layout: LakePaths,
     driver: subprocess.Popen[bytes],
     process: psutil.Process,
     woken: int,
@@ -141,7 +141,7 @@ def _reason_to_stop(launch: Launch, idle: float, process: psutil.Process) -> str
     return None
 
 
-def _in_use(launch: Launch, layout: Layout, process: psutil.Process) -> bool:
+def _in_use(launch: Launch, layout: LakePaths, process: psutil.Process) -> bool:
     if states.live_clients(layout):
         return True
     ports = {launch.thrift_port, launch.connect_port}
@@ -154,7 +154,7 @@ def _in_use(launch: Launch, layout: Layout, process: psutil.Process) -> bool:
 
 def _stop_unused(
     launch: Launch,
-    layout: Layout,
+    layout: LakePaths,
     driver: subprocess.Popen[bytes],
     process: psutil.Process,
     reason: str,
@@ -185,7 +185,7 @@ def descriptors_used(process: psutil.Process) -> float:
     return 0.0
 
 
-def _limit_log(layout: Layout) -> None:
+def _limit_log(layout: LakePaths) -> None:
     # The driver appends to an inherited descriptor, so the file is cut, not moved.
     with suppress(OSError):
         if layout.log.stat().st_size > LOG_LIMIT_BYTES:

@@ -23,9 +23,10 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.ledger.manifests import Packed
-from sparkwap.maintenance.expiry import expire, sweep_branch
+from sparkwap.maintenance.expiry import expire
+from sparkwap.maintenance.live_manifests import keep_live_files
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
@@ -164,7 +165,7 @@ def _view_document(location: str, side: str) -> dict[str, Any]:
 
 def operate(lake: Lake, name: str, last: LastRun | None = None, **arguments: str) -> str:
     """A run-operation; what it prints."""
-    operations = Operations(
+    operations = LakeOperations(
         lake,
         run_id=THIRD,
         settings=GateSettings(),
@@ -238,7 +239,7 @@ def _replaced(lake: Lake) -> None:
 
 
 def _erase(lake: Lake) -> None:
-    sweep_branch(lake, ORDERS, BRANCH, SECOND)
+    keep_live_files(lake, ORDERS, BRANCH, SECOND)
     expire(lake, TOTALS, SECOND)
 
 

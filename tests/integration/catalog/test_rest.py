@@ -19,7 +19,7 @@ from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.pointers import Unanswered
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core.errors import CatalogError
-from sparkwap.maintenance import expiry
+from sparkwap.maintenance import expiry, file_references
 
 pytestmark = pytest.mark.long
 
@@ -374,8 +374,8 @@ def _expired(rest: Bench) -> tuple[Any, set[str]]:
     """What the table is after an expiry, and the files that nothing refers to."""
     expiry.expire(rest.lake, ("s", "a"), RUN)
     row = rest.lake.store.backend.get(("s", "a"))
-    files = expiry.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
-    left = expiry.unreachable(files, expiry.reachable(rest.lake))
+    files = file_references.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
+    left = file_references.unreachable(files, file_references.reachable(rest.lake))
     return rest.lake.store.load(row.location), set(left)
 
 
@@ -386,7 +386,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     table.manage_snapshots().create_tag(first, "old").commit()
     data = {task.file.file_path for task in table.scan().plan_files()}
     rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
-    before = expiry.files_of(rest.lake, rest.state(("s", "a")).location)
+    before = file_references.files_of(rest.lake, rest.state(("s", "a")).location)
     document, left = _expired(rest)
     main = md.main_of(document)
     assert [one["snapshot-id"] for one in document["snapshots"]] == [main]
@@ -401,7 +401,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     assert sum(path.endswith("metadata.json") for path in before) == sum(
         path.endswith("metadata.json") and path in before for path in left
     )
-    expiry.delete_files(rest.lake, left)
+    file_references.delete_files(rest.lake, left)
     assert rest.read("a") == [1, 3]
     rest.lake.catalog.load_table(("s", "a")).append(
         rest.lake.catalog.load_table(("s", "a")).scan().to_arrow()

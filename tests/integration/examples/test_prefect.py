@@ -17,7 +17,7 @@ import pytest
 from helpers.documents import ROOT, commands
 
 from sparkwap.core.names import branch_problem
-from sparkwap.runs import time_travel
+from sparkwap.runs import replay_moment
 
 SCRIPT = "examples/prefect/flow.py"
 # As far as the example asks for it: tries of a task, the state instead of an error, deployments.
@@ -140,8 +140,8 @@ def test_a_replay_has_a_branch_of_its_own_and_a_legal_moment(example: Example) -
     variables = json.loads(text)
     assert variables["wap_branch"] == branch
     assert variables["wap_publish"] == "never"
-    moment = time_travel.asked(variables["as_of"], datetime.now(UTC))
-    assert isinstance(moment, time_travel.Moment)
+    moment = replay_moment.asked(variables["as_of"], datetime.now(UTC))
+    assert isinstance(moment, replay_moment.Moment)
 
 
 def test_it_serves_runs_by_schedule_and_by_arrival(example: Example) -> None:

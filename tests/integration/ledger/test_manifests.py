@@ -10,7 +10,7 @@ import pytest
 from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 
-from dbt.adapters.sparkwap.manifest import calls as calls_of
+from dbt.adapters.sparkwap.dbt_nodes import calls as calls_of
 from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger import manifests
 from sparkwap.pr.code import digests

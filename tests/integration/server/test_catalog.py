@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.maintenance.expiry import content
+from sparkwap.maintenance.file_references import content
 from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 from sparkwap.server.catalog import prepare

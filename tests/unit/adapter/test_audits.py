@@ -11,14 +11,14 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.audits import Audits
-from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from sparkwap.audits.anomaly import Sample
 
 TEST = {"unique_id": "test.p.t", "attached_node": "model.p.a", "config": {}}
 NAME = "wap_volume_anomaly"
 
 
-def manifest(materialized: str = "table") -> Manifest:
+def manifest(materialized: str = "table") -> ProjectManifest:
     node = SimpleNamespace(
         resource_type="model",
         name="a",
@@ -26,7 +26,7 @@ def manifest(materialized: str = "table") -> Manifest:
         alias="a",
         config=SimpleNamespace(materialized=materialized),
     )
-    return Manifest(SimpleNamespace(nodes={"model.p.a": node}, unit_tests={}))
+    return ProjectManifest(SimpleNamespace(nodes={"model.p.a": node}, unit_tests={}))
 
 
 class ARun:

@@ -14,7 +14,7 @@ from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 
 from dbt.adapters.sparkwap import variables
-from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import audited_again, deferred, mark_rejected, one_line
 
 
@@ -37,8 +37,8 @@ def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:
     )
 
 
-def manifest(*nodes: Any, disabled: tuple[Any, ...] = ()) -> Manifest:
-    return Manifest(
+def manifest(*nodes: Any, disabled: tuple[Any, ...] = ()) -> ProjectManifest:
+    return ProjectManifest(
         SimpleNamespace(
             nodes={n.unique_id: n for n in nodes},
             unit_tests={},
@@ -75,7 +75,7 @@ def test_the_tests_are_known_of_what_is_in_the_project_and_not_switched_off() ->
     assert facts.known() == {TABLE.unique_id, test.unique_id}
     source = SimpleNamespace(schema="raw", identifier="events")
     sources = SimpleNamespace(nodes={}, unit_tests={}, sources={"source.p.raw.events": source})
-    assert Manifest(sources).known() == {"source.p.raw.events"}
+    assert ProjectManifest(sources).known() == {"source.p.raw.events"}
 
 
 def test_the_parents_of_a_node_are_those_behind_ephemeral_models_and_views_too() -> None:
@@ -106,7 +106,7 @@ def test_what_a_node_reads_by_the_names_of_tables() -> None:
         unit_tests={},
         sources={"source.p.raw.events": source},
     )
-    read = Manifest(of_dbt).read_by(below)
+    read = ProjectManifest(of_dbt).read_by(below)
     assert set(read) == {("s", "newest"), ("s", "orders"), ("raw", "events_v2")}
 
 
@@ -121,7 +121,7 @@ def test_what_a_run_reads_and_does_not_build() -> None:
         unit_tests={},
         sources={"source.p.raw.events": source},
     )
-    found = Manifest(of_dbt).outside(["model.p.below", "model.p.beside", "test.p.audit"])
+    found = ProjectManifest(of_dbt).outside(["model.p.below", "model.p.beside", "test.p.audit"])
     assert {(one.name, one.node, one.reader) for one in found} == {
         ("s.newest", "newest", "below"),
         ("raw.events_v2", "source:raw.events", "below"),
@@ -283,7 +283,7 @@ def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.Mon
     def inputs(full_refresh: bool) -> dict[str, set[str]]:
         flags = SimpleNamespace(FULL_REFRESH=full_refresh, EMPTY=False)
         monkeypatch.setattr(variables, "get_flags", lambda: flags)
-        return {fact.name: set(fact.inputs) for fact in Manifest(parsed, given).tests()}
+        return {fact.name: set(fact.inputs) for fact in ProjectManifest(parsed, given).tests()}
 
     both = {"var as_of_day", "var landing_most"}
     expected = {
@@ -313,7 +313,7 @@ def query_facts(
         },
         env_vars={"DAY": "1"},
     )
-    (fact,) = Manifest(parsed, more.pop("given", {}), varying, config).tests()
+    (fact,) = ProjectManifest(parsed, more.pop("given", {}), varying, config).tests()
     return fact.code, dict(fact.given)
 
 
@@ -424,7 +424,7 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     )
 
     def inputs(most: int, *varying: str) -> dict[str, str]:
-        (fact,) = Manifest(parsed, {"most": most, "other": 1}, varying).tests()
+        (fact,) = ProjectManifest(parsed, {"most": most, "other": 1}, varying).tests()
         return dict(fact.inputs)
 
     outside: dict[str, set[str]] = {
@@ -463,7 +463,7 @@ def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
             state_check=SimpleNamespace(vars_hash=FileHash.from_contents(text)),
         )
         config = SimpleNamespace(cli_vars={}, args=args)
-        (fact,) = Manifest(manifest, {}, (), config).tests()
+        (fact,) = ProjectManifest(manifest, {}, (), config).tests()
         return set(fact.inputs.items())
 
     nothing = DEFAULT_ENV_PLACEHOLDER
@@ -515,7 +515,7 @@ def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_tes
         },
         files={"p://models/o.yml": SimpleNamespace(dict_from_yaml=written)},
     )
-    tests = {fact.name: set(fact.inputs) for fact in Manifest(parsed, {"most": 7}).tests()}
+    tests = {fact.name: set(fact.inputs) for fact in ProjectManifest(parsed, {"most": 7}).tests()}
     # What a table or view was made of is in its rows, which the test sees.
     assert bool(tests["t"]) == (of not in ("unit", "table", "view"))
     assert bool(tests["u"]) == (of == "unit")
@@ -540,7 +540,7 @@ def test_a_source_that_names_a_table_of_the_project_is_that_table() -> None:
         unit_tests={},
         sources={"source.p.same.orders": same},
     )
-    found = Manifest(parsed)
+    found = ProjectManifest(parsed)
     (fact,) = found.tests()
     assert fact.reads == {"model.p.v", "model.p.orders", "source.p.same.orders"}
     parents = {f.node_id: f.parents for f in found.nodes([result(view, "success"),

@@ -20,7 +20,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs import relation_overlay, time_travel
+from sparkwap.runs import relation_overlay, replay_moment
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import UNFINISHED, LastRun
 from sparkwap.runs.types import Invocation, NodeFact
@@ -208,7 +208,7 @@ def test_a_retry_looks_at_the_ledger_after_what_was_half_way_is_completed(
 def test_a_replay_looks_at_the_ledger_after_what_was_half_way_is_completed(
     lake: Lake, open_run: Open
 ) -> None:
-    run = open_run("build", **{time_travel.VARIABLE: "1a2b3c4d"})
+    run = open_run("build", **{replay_moment.VARIABLE: "1a2b3c4d"})
     assert run is not None and run.replay is not None
     (done,) = lake.ledger.publish(DEAD)
-    assert run.replay.moment == time_travel.Moment(done.published_at, done.publish_id)
+    assert run.replay.moment == replay_moment.Moment(done.published_at, done.publish_id)

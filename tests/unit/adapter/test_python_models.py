@@ -14,7 +14,7 @@ from pyspark.sql.connect import proto
 
 from dbt.adapters.sparkwap import python_models
 from dbt.adapters.sparkwap.python_models import model_frame, named_in
-from dbt.adapters.sparkwap.statements import AtWork, Statements
+from dbt.adapters.sparkwap.statements import AtWork, StatementGuard
 from sparkwap.runs.trail import Trail
 
 DBT = "\n\nclass dbtObj:\n    def __init__(self, load):\n        self.ref = load\n"
@@ -91,7 +91,7 @@ def test_the_line_itself_is_shown() -> None:
 
 def test_what_a_model_reads_in_a_thread_of_its_own_is_known() -> None:
     trail = Trail()
-    statements = object.__new__(Statements)
+    statements = object.__new__(StatementGuard)
     run = SimpleNamespace(trail=trail, settings=SimpleNamespace(guard=False), main=None)
     runs: Any = SimpleNamespace(active=run, closed=None)
     statements._runs, statements.at_work = runs, AtWork()

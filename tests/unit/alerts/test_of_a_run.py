@@ -20,9 +20,9 @@ from sparkwap.alerts.project import of_manifest
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.operations import Operations
+from sparkwap.runs.operations import LakeOperations
 from sparkwap.runs.run import Run
-from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 
 ORDERS = ("shop", "orders")
 NODE = NodeFact("model.shop.orders", ORDERS, "model", "success", None, frozenset())
@@ -107,7 +107,7 @@ def live(lake: Lake) -> list[int]:
     return sorted(lake.catalog.load_table(ORDERS).scan().to_arrow()["id"].to_pylist())
 
 
-def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, Closing, list[str]]:
+def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, RunEnd, list[str]]:
     """Build a row, close the run, and tell of it as the adapter does."""
     run_id = str(uuid.uuid4())
     run = Run(
@@ -180,7 +180,7 @@ def test_nobody_is_there_and_the_next_look_tells(
 
 def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     run, _, _ = close(lake, settings, PASSED)
-    operations = Operations(
+    operations = LakeOperations(
         lake,
         run_id=str(uuid.uuid4()),
         settings=settings,

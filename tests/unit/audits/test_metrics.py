@@ -17,7 +17,7 @@ from sparkwap.catalog.model import LedgerRows
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
@@ -97,9 +97,9 @@ class Builds:
         seen = TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)
         run.close(nodes, [VOLUME], [seen], {NODE.node_id})
 
-    def operations(self) -> Operations:
+    def operations(self) -> LakeOperations:
         """The gate by hand."""
-        return Operations(
+        return LakeOperations(
             self.lake,
             run_id="ffffffff-0000-4000-8000-000000000000",
             settings=GateSettings(),

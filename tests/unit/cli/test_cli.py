@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkwap import cli
-from sparkwap.server import Endpoint, Status, process
+from sparkwap.server import Endpoint, ServerStatus, process
 
 
 def test_status_of_a_lake_without_a_server(
@@ -21,7 +21,7 @@ def test_status_shows_what_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = Endpoint("127.0.0.1", 10000, 15002, "secret", 42)
-    found = Status(endpoint, True, 3700, 65, 400_000_000, 350, [7, 8])
+    found = ServerStatus(endpoint, True, 3700, 65, 400_000_000, 350, [7, 8])
     monkeypatch.setattr("sparkwap.server.status", lambda _lake: found)
     assert cli.main(["server", "status"]) == 0
     rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())

@@ -19,18 +19,21 @@ from helpers.people import files
 from pyarrow import orc
 
 from sparkwap.catalog import avro
-from sparkwap.erasure.plan import Place
-from sparkwap.erasure.proof import Owned, Scanner, scan
+from sparkwap.erasure.file_search import Owned
+from sparkwap.erasure.proof import Scanner, scan
 from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.publish.lake import Lake
 
 EMAIL = "anna.berg@mail.example"
 SEARCH = Search.of(["42"], {"email": [EMAIL]}, [EMAIL])
-PLACE = Place(("s", "people"), ("customer_id",), ("email",))
+PLACE = SubjectTable(("s", "people"), ("customer_id",), ("email",))
 FIELDS = {1: "customer_id", 2: "email", 3: "city"}
 
 
-def scanner(folder: str = "/w/s/people", place: Place | None = PLACE, **more: Any) -> Scanner:
+def scanner(
+    folder: str = "/w/s/people", place: SubjectTable | None = PLACE, **more: Any
+) -> Scanner:
     return Scanner(SEARCH, [Owned(("s", "people"), folder, place, FIELDS)], **more)
 
 
@@ -155,7 +158,7 @@ def test_personal_values_are_collected_and_told_from_those_of_others(
 ) -> None:
     state = lake.state(("s", "people"))
     assert state is not None
-    place = Place(("s", "people"), ("customer_id",), ("email", "city"))
+    place = SubjectTable(("s", "people"), ("customer_id",), ("email", "city"))
     look = Scanner(SEARCH, [Owned(("s", "people"), state.location, place, FIELDS)])
     (path,) = (path for path in files(tmp_path) if path.endswith(".parquet"))
     data = Path(path).read_bytes()
@@ -206,7 +209,7 @@ def avro_file(**columns: Any) -> bytes:
 
 @pytest.mark.parametrize(("ending", "write"), [("orc", orc_file), ("avro", avro_file)])
 def test_data_files_of_each_format_are_read_and_learned_from(ending: str, write: Any) -> None:
-    place = Place(("s", "people"), ("customer_id",), ("email", "born"))
+    place = SubjectTable(("s", "people"), ("customer_id",), ("email", "born"))
     path, data = f"/w/s/people/data/x.{ending}", write(**ROWS)
     found = scanner(place=place).scan(path, data)
     assert found.format == ending

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkwap.erasure.plan import Conditions
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal
 
 TABLE = ("s", "t")

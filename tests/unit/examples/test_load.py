@@ -15,7 +15,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.operations import Operations
+from sparkwap.runs.operations import LakeOperations
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
@@ -62,7 +62,7 @@ class World:
         return [one.branch for one in self.lake.branches.all()]
 
     def operate(self, name: str, **arguments: str) -> str:
-        operations = Operations(
+        operations = LakeOperations(
             self.lake,
             run_id="ffffffff-0000-0000-0000-000000000000",
             settings=GateSettings(),

@@ -12,7 +12,7 @@ from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import lines, not_closed
 from sparkwap.gate.verdicts import Decision, decide
-from sparkwap.runs.watched import Caught
+from sparkwap.runs.watched import GateBypass
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH = "wap_1a2b3c4d"
@@ -29,7 +29,7 @@ class Ended:
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_series: bool = False
     watched: bool = True
-    caught: tuple[Caught, ...] = ()
+    caught: tuple[GateBypass, ...] = ()
     continued: frozenset[str] = frozenset()
 
 

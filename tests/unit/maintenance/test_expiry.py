@@ -13,7 +13,7 @@ from helpers.people import PEOPLE, files, lake_of_people
 
 from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
-from sparkwap.maintenance import expiry
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 PEOPLE_TABLE = ("s", "people")
@@ -110,12 +110,12 @@ def test_a_branch_head_is_swept_alone(lake: Lake) -> None:
     lake.branches.open(PEOPLE_TABLE, "pr_1")
     before = md.main_of(document(lake))
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id = 42", branch="pr_1")
-    head = expiry.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN)
+    head = live_manifests.keep_live_files(lake, PEOPLE_TABLE, "pr_1", RUN)
     now = document(lake)
     assert md.refs_of(now)["pr_1"].snapshot_id == head
     assert md.main_of(now) == before
     assert md.grew_from(now, head, before)
-    assert expiry.sweep_branch(lake, PEOPLE_TABLE, "pr_1", RUN) == head
+    assert live_manifests.keep_live_files(lake, PEOPLE_TABLE, "pr_1", RUN) == head
     assert read(lake) == [41, 42, 43]
 
 
@@ -125,9 +125,11 @@ def test_files_that_nothing_refers_to_are_found_and_deleted(lake: Lake, tmp_path
     orphan = tmp_path / "warehouse/s/people/data/.orphan.parquet.crc"
     orphan.write_text("x")
     warehouse = str(tmp_path / "warehouse")
-    doomed = expiry.unreachable(expiry.files_of(lake, warehouse), expiry.reachable(lake))
+    doomed = file_references.unreachable(
+        file_references.files_of(lake, warehouse), file_references.reachable(lake)
+    )
     assert str(orphan) in doomed
-    expiry.delete_files(lake, doomed)
+    file_references.delete_files(lake, doomed)
     left = files(tmp_path)
     assert sum(path.endswith(".parquet") for path in left) == 1
     assert sum(path.endswith(".json") for path in left) == 1
@@ -136,14 +138,17 @@ def test_files_that_nothing_refers_to_are_found_and_deleted(lake: Lake, tmp_path
 
 
 def test_checksums_stay_with_their_files() -> None:
-    assert expiry.unreachable(["/w/.a.crc", "/w/.b.crc", "/w/b"], {"/w/a"}) == ["/w/.b.crc", "/w/b"]
+    assert file_references.unreachable(["/w/.a.crc", "/w/.b.crc", "/w/b"], {"/w/a"}) == [
+        "/w/.b.crc",
+        "/w/b",
+    ]
 
 
 def test_files_of_a_copy_are_reachable(lake: Lake, tmp_path: Path) -> None:
     lake.branches.copy(PEOPLE_TABLE, ("s", "copied"), f"{tmp_path}/warehouse/s/copied")
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
-    known = expiry.reachable(lake)
+    known = file_references.reachable(lake)
     data = [path for path in files(tmp_path) if path.endswith(".parquet")]
     assert {frozenset(known[path]) for path in data} == {
         frozenset({("s", "copied")}),

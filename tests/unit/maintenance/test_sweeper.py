@@ -27,9 +27,10 @@ from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.records import KeptManifest, LedgerPublish
-from sparkwap.maintenance import branches, orphans
+from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.decision import decide
-from sparkwap.maintenance.sweeper import Report, Sweeper, end_of_run, lines
+from sparkwap.maintenance.survey import manifest_facts, take_survey
+from sparkwap.maintenance.sweeper import Sweeper, SweepReport, end_of_run, lines
 from sparkwap.pr import base
 from sparkwap.publish.lake import Lake
 
@@ -62,7 +63,7 @@ def sweeper(bench: Bench, *, retention: int | None = 90, **limits: int) -> Sweep
     )
 
 
-def sweep(bench: Bench, **options: Any) -> Report:
+def sweep(bench: Bench, **options: Any) -> SweepReport:
     report = sweeper(bench, **options).sweep()
     assert report.problems == []
     return report
@@ -78,7 +79,7 @@ def write(bench: Bench, identifier: tuple[str, str], *ids: int, branch: str = BR
     return head
 
 
-def swept(report: Report) -> list[str]:
+def swept(report: SweepReport) -> list[str]:
     return [branch.name for branch in report.plan.branches]
 
 
@@ -171,13 +172,13 @@ def test_a_run_that_begins_between_the_look_and_the_deed_keeps_its_branch(bench:
     write(bench, ("s", "a"), 2)
     holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
     before, files = bench.pointers(), bench.files()
-    with pytest.raises(branches.InUse, match="in use by run 1a2b3c4d"):
-        branches.sweep_branch(
+    with pytest.raises(removal.InUse, match="in use by run 1a2b3c4d"):
+        removal.sweep_branch(
             bench.lake,
             BRANCH,
             run_id=SWEEP,
             reason="x",
-            older_than=branches.survey(bench.lake).now,
+            older_than=take_survey(bench.lake).now,
         )
     holding.release()
     assert (bench.pointers(), bench.files()) == (before, files)
@@ -224,7 +225,7 @@ def test_only_the_side_objects_of_the_branch_go(bench: Bench) -> None:
     bench.new("n", 1)
     bench.lake.ensure_schema("s__pr_2", "pr_2")
     other = bench.table("n", 5, schema="s__pr_2")
-    gone = branches.sweep_branch(
+    gone = removal.sweep_branch(
         bench.lake, BRANCH, run_id=SWEEP, reason="x", older_than=_now(bench)
     )
     assert gone.side == ((SIDE, "n"),)
@@ -729,7 +730,7 @@ def test_telling_what_a_sweep_would_take(bench: Bench, later: Callable[[float], 
 
 
 def _now(bench: Bench) -> Any:
-    return branches.survey(bench.lake).now
+    return take_survey(bench.lake).now
 
 
 def _age_all(bench: Bench) -> None:
@@ -817,7 +818,7 @@ def test_what_a_pull_request_is_compared_with_stays(
         left = () if rolled_back else entries
         publishes.append(LedgerPublish(f"p{number}", RUN, "b", at, entries, left, code))
     stored = [KeptManifest(code, "shop", now - timedelta(days=400)) for code in "abcd"]
-    facts = branches.manifest_facts(stored, [], publishes, ())
+    facts = manifest_facts(stored, [], publishes, ())
     gone = decide([], [], Limits(), now, facts).manifests
     left = {code: "shop" for code in "abcd" if code not in gone}
 
@@ -864,14 +865,14 @@ def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
     for branch in ("pr_1", "pr_2"):
         write(bench, ("s", "a"), 2, branch=branch)
     later(31)
-    whole = branches.sweep_branch
+    whole = removal.sweep_branch
 
     def sweep_branch(lake: Lake, branch: str, **options: Any) -> Any:
         if branch == "pr_1":
             raise CatalogError("Other writers were faster.")
         return whole(lake, branch, **options)
 
-    monkeypatch.setattr(branches, "sweep_branch", sweep_branch)
+    monkeypatch.setattr(removal, "sweep_branch", sweep_branch)
     report = sweeper(bench).sweep()
     assert report.problems == ["branch pr_1: Other writers were faster."]
     assert [one.branch for one in bench.lake.branches.all()] == ["pr_1"]

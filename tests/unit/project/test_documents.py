@@ -29,7 +29,7 @@ from sparkwap.core.dbt_cli import parse_call
 from sparkwap.diff import comment
 from sparkwap.gate.settings import GateSettings
 from sparkwap.ledger import schemas
-from sparkwap.runs import time_travel
+from sparkwap.runs import replay_moment
 
 
 def _script(name: str) -> Any:
@@ -53,7 +53,7 @@ def given(value: str | None) -> dict[str, Any]:
 def require_legal(variables: Mapping[str, Any]) -> None:
     """The vars of a command are settings that there are, and a moment that can be replayed."""
     GateSettings.from_vars(variables)
-    time_travel.asked(variables.get(time_travel.VARIABLE), datetime.now(UTC))
+    replay_moment.asked(variables.get(replay_moment.VARIABLE), datetime.now(UTC))
 
 
 def leaf(words: Sequence[str]) -> tuple[argparse.ArgumentParser, list[str]]:

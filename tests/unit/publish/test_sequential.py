@@ -22,12 +22,12 @@ from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Store
 from sparkwap.gate.settings import GateSettings, Limits
-from sparkwap.maintenance import branches
 from sparkwap.maintenance.decision import decide
+from sparkwap.maintenance.survey import take_survey
 from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.publish_port import PublishPort
-from sparkwap.runs.operations import Operations
+from sparkwap.runs.operations import LakeOperations
 
 pytestmark = pytest.mark.long
 
@@ -275,7 +275,7 @@ ROLLBACK = "2b3c4d5e-0000-4000-8000-000000000000"
 
 
 def rolling_back(lake: Any, **arguments: str) -> list[str]:
-    work = Operations(
+    work = LakeOperations(
         lake,
         run_id=ROLLBACK,
         settings=GateSettings(),
@@ -490,7 +490,7 @@ def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
         slow.publish(*items)
-    found = branches.survey(slow.lake)
+    found = take_survey(slow.lake)
     aborted = [tag for tag in found.tags if tag.aborted]
     assert {tag.table for tag in aborted} == {"s.a", "s.b", "s.c"}
     closed = journals(slow)[-1]["at"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkwap.gate.verdicts import PUBLISHING_OFF
-from sparkwap.runs.batches import Build, Range, builds, lacking, merged, notices, read, written
+from sparkwap.runs.batches import BatchBuild, Range, builds, lacking, merged, notices, read, written
 
 DAY = timedelta(days=1)
 NOON = timedelta(hours=12)
@@ -18,10 +18,10 @@ def day(number: int) -> datetime:
     return datetime(2026, 3, number, tzinfo=UTC)
 
 
-def build(at: int, *, published: bool, lookback: int = 1, first: int | None = None) -> Build:
+def build(at: int, *, published: bool, lookback: int = 1, first: int | None = None) -> BatchBuild:
     """A run at noon of a day, which builds that day and those that dbt looks back on."""
     start = day(at) - lookback * DAY if first is None else day(first)
-    return Build(((start, day(at) + DAY),), day(at) + NOON, published)
+    return BatchBuild(((start, day(at) + DAY),), day(at) + NOON, published)
 
 
 FIRST = build(3, published=True, first=1)
@@ -54,12 +54,12 @@ FIRST = build(3, published=True, first=1)
     ],
 )
 def test_what_no_publish_has_is_lacking_until_one_has_it(
-    later: list[Build], expected: list[Range]
+    later: list[BatchBuild], expected: list[Range]
 ) -> None:
     assert list(lacking([FIRST, *later])) == expected
 
 
-def row(of: Build, verdict: str = "published", **more: Any) -> tuple[dict[str, Any], bool]:
+def row(of: BatchBuild, verdict: str = "published", **more: Any) -> tuple[dict[str, Any], bool]:
     told = {"batches": written(of.ranges), "built_at": of.at, "reason": None, **more}
     return told, verdict == "published"
 

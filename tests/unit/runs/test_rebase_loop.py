@@ -18,7 +18,7 @@ from sparkwap.publish.publishing import Publishing
 from sparkwap.runs.rebase_loop import Ended, follow, told
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
-from sparkwap.runs.types import Closing, Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 
 RUNS = [f"{number}a2b3c4d-0000-4000-8000-000000000000" for number in range(1, 6)]
 LOG, TOTALS, NOTES, OTHER = (("shop", name) for name in ("log", "totals", "notes", "other"))
@@ -76,7 +76,7 @@ def build(run: Run, *tables: tuple[str, str]) -> None:
         run.built(name, table, must_write=True)
 
 
-def close(run: Run, *tables: tuple[str, str], seen: TestSeen = PASSED) -> Closing:
+def close(run: Run, *tables: tuple[str, str], seen: TestSeen = PASSED) -> RunEnd:
     facts = [fact(table) for table in tables]
     return run.close(facts, [TEST], [seen] if LOG in tables else [], KNOWN)
 
@@ -89,7 +89,7 @@ def live(lake: Lake, table: tuple[str, str]) -> list[int]:
     return sorted(lake.catalog.load_table(table).scan().to_arrow()["id"].to_pylist())
 
 
-def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run, Closing]:
+def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run, RunEnd]:
     """A run that built three tables, of which main of one moved before the publish."""
     run = a_run(lake, 0, **more)
     build(run, LOG, TOTALS, NOTES)
@@ -113,11 +113,11 @@ class Child:
         tables = [table for table in PARENTS if f"model.{table[1]}" in nodes]
         build(run, *tables)
         self.meanwhile(len(self.asked))
-        assert close(run, *tables, seen=self.seen).rebuild is None
+        assert close(run, *tables, seen=self.seen).rebase is None
         return Ended(run.run_id, "")
 
 
-def followed(run: Run, closing: Closing, child: Any) -> tuple[Closing, list[float]]:
+def followed(run: Run, closing: RunEnd, child: Any) -> tuple[RunEnd, list[float]]:
     waits: list[float] = []
     ended = follow(run, closing, child, lambda line: None, sleep=waits.append, draw=lambda: 0.5)
     return ended, waits
@@ -202,10 +202,10 @@ def test_a_rebuild_that_died_after_its_publish_has_published(lake: Lake) -> None
 def test_a_run_that_died_after_its_rebuild_has_published_is_not_retried(lake: Lake) -> None:
     last = LastRun(RUNS[0], "dev", "open")
     _, closing = refused(lake)
-    assert closing.rebuild is not None
+    assert closing.rebase is not None
     require_unpublished(lake.ledger, last)
     # The run was killed while it waited for the other one.
-    Child(lake)(closing.rebuild.nodes, None)
+    Child(lake)(closing.rebase.nodes, None)
     assert live(lake, LOG) == [1, 2, 9]
     with pytest.raises(SparkwapError, match=r"has published 3 tables.*run: 2a2b3c4d"):
         require_unpublished(lake.ledger, last)
@@ -244,7 +244,7 @@ def test_each_rebuild_has_a_limit(lake: Lake, given: float | None, limit: float 
 )
 def test_where_nothing_is_built_again(lake: Lake, more: dict[str, Any], reason: str) -> None:
     _, closing = refused(lake, **more)
-    assert (closing.rebuild, closing.gave_up) == (None, reason)
+    assert (closing.rebase, closing.gave_up) == (None, reason)
     assert closing.refused is not None
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert row["outcome"] == "rejected"
@@ -255,7 +255,7 @@ def test_a_branch_that_somebody_moved_is_not_built_over(lake: Lake) -> None:
     build(run, NOTES)
     lake.catalog.load_table(NOTES).append(rows(66), branch="dev")
     closing = close(run, NOTES)
-    assert closing.rebuild is None
+    assert closing.rebase is None
     assert "is no longer on the audit branch" in closing.gave_up
     assert live(lake, NOTES) == [1]
 
@@ -266,11 +266,11 @@ def test_what_an_earlier_run_has_built_is_left_to_its_owner(lake: Lake) -> None:
     assert first.close([fact(LOG)], [TEST], []).published == 0
     write(lake, LOG, 9)
     tested = a_run(lake, 1).close([], [TEST], [PASSED], KNOWN)
-    assert tested.rebuild is None
+    assert tested.rebase is None
     assert "shop.log was built by an earlier run" in tested.gave_up
     # A retry has that run's vars and flags.
     retried = a_run(lake, 2, repeats=True).close([], [TEST], [PASSED], KNOWN)
-    assert retried.rebuild is not None
+    assert retried.rebase is not None
 
 
 def test_main_that_another_run_moved_during_the_build_is_left_to_the_publish(lake: Lake) -> None:
@@ -282,7 +282,7 @@ def test_main_that_another_run_moved_during_the_build_is_left_to_the_publish(lak
     lake.catalog.load_table(NOTES).append(rows(9))
     run.built("model.notes", NOTES, must_write=False)
     closing = close(run, NOTES)
-    assert closing.rebuild is not None
+    assert closing.rebase is not None
     assert closing.refusals == {"model.notes": ("main",)}
 
 
@@ -293,13 +293,13 @@ def test_main_that_the_run_itself_moved_is_a_catalog_without_branches(lake: Lake
     lake.catalog.load_table(NOTES).append(rows(2), snapshot_properties={"wap_run": RUNS[0]})
     with pytest.raises(Exception, match="does not keep Iceberg branches apart"):
         run.built("model.notes", NOTES, must_write=False)
-    assert close(run, NOTES).rebuild is None
+    assert close(run, NOTES).rebase is None
 
 
 # -- reads ---------------------------------------------------------------------------------------
 
 
-def reading(lake: Lake, mode: str, reader: str = "model.log") -> tuple[Run, Closing]:
+def reading(lake: Lake, mode: str, reader: str = "model.log") -> tuple[Run, RunEnd]:
     """A run that builds the log from `other`, whose main moves before the publish."""
     run = a_run(lake, 0, settings={"reads": mode})
     run.read(reader, [OTHER])

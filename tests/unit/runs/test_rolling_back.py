@@ -16,7 +16,7 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
-from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
 
@@ -108,7 +108,7 @@ def _made_by_somebody_else(lake: Lake, name: str) -> None:
 
 
 def call(lake: Lake, name: str, number: int = 8, **arguments: object) -> list[str]:
-    work = Operations(
+    work = LakeOperations(
         lake,
         run_id=IDS[number],
         settings=GateSettings(),

@@ -22,13 +22,14 @@ from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs.operations import NotPublished, Operations
+from sparkwap.runs.operations import LakeOperations, NotPublished
+from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
-from sparkwap.runs.time_travel import Moment, Outside, Replay
+from sparkwap.runs.time_travel import Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
-from sparkwap.runs.watched import Caught
+from sparkwap.runs.watched import GateBypass
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
 SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
@@ -106,8 +107,8 @@ def live(lake: Lake, identifier: Identifier = ORDERS) -> list[int]:
     return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
-def operations(lake: Lake, last: LastRun | None = None) -> Operations:
-    return Operations(
+def operations(lake: Lake, last: LastRun | None = None) -> LakeOperations:
+    return LakeOperations(
         lake,
         run_id=SECOND,
         settings=GateSettings(),
@@ -890,7 +891,9 @@ def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> N
 @pytest.mark.parametrize("node", [NODE.node_id, None])
 def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | None) -> None:
     build(run := a_run(lake, publish="lineage"), 2)
-    run.caught_on_main = lambda: [Caught(("shop", "prey"), node, "was moved past the gate", True)]
+    run.caught_on_main = lambda: [
+        GateBypass(("shop", "prey"), node, "was moved past the gate", True)
+    ]
     closing = run.close([NODE], [TEST], [PASSED])
     assert closing.published == 0
     assert "was moved past the gate" in "; ".join(closing.rejected().values())

@@ -13,16 +13,10 @@ from hypothesis import strategies as st
 from sparkwap.catalog import Identifier
 from sparkwap.catalog.history import TableHistory
 from sparkwap.core.errors import ConfigError
-from sparkwap.runs import time_travel
-from sparkwap.runs.time_travel import (
-    Change,
-    Moment,
-    Outside,
-    Replay,
-    ReplayRefused,
-    asked,
-    snapshot_at,
-)
+from sparkwap.runs import replay_moment
+from sparkwap.runs.main_history import MainChange, ReplayRefused, snapshot_at
+from sparkwap.runs.replay_moment import Moment, asked
+from sparkwap.runs.time_travel import Outside, Replay
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ORDERS: Identifier = ("shop", "orders")
@@ -103,19 +97,19 @@ def row(publish: str, run: str, minute: float, **more: Any) -> dict[str, Any]:
 def test_a_publish_is_found_by_its_own_id_and_by_its_runs() -> None:
     rows = [row("aaaaaaaa-1", "bbbbbbbb-1", 1), row("aaaaaaaa-1", "bbbbbbbb-1", 1, name="b")]
     for name in ("aaaaaaaa", "bbbbbbbb-1"):
-        assert time_travel.named(name, rows) == Moment(t(1), "aaaaaaaa-1")
+        assert replay_moment.named(name, rows) == Moment(t(1), "aaaaaaaa-1")
 
 
 def test_a_rollback_is_no_publish_of_the_run_that_rolled_back() -> None:
     rows = [row("aaaaaaaa-1", "bbbbbbbb-1", 1), row("aaaaaaaa-1", "cccccccc", 2, action="rollback")]
     with pytest.raises(ConfigError, match="knows of no publish 'cccccccc'"):
-        time_travel.named("cccccccc", rows)
+        replay_moment.named("cccccccc", rows)
 
 
 def test_a_name_for_two_publishes_is_refused() -> None:
     rows = [row("aaaaaaaa-1", "b", 1), row("aaaaaaaa-2", "c", 2)]
     with pytest.raises(ConfigError, match="names 2 publishes: aaaaaaaa-1 at"):
-        time_travel.named("aaaaaaaa", rows)
+        replay_moment.named("aaaaaaaa", rows)
 
 
 # ---------------------------------------------------------------- which snapshot
@@ -130,12 +124,12 @@ def history(
     return TableHistory(ORDERS, "table", main or last, entries, parents, cut)
 
 
-def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> Change:
-    return Change(t(minute), "publish", name or f"p{minute}", base, candidate)
+def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> MainChange:
+    return MainChange(t(minute), "publish", name or f"p{minute}", base, candidate)
 
 
-def undone(minute: float, base: int | None, candidate: int | None, name: str) -> Change:
-    return Change(t(minute), "rollback", name, base, candidate)
+def undone(minute: float, base: int | None, candidate: int | None, name: str) -> MainChange:
+    return MainChange(t(minute), "rollback", name, base, candidate)
 
 
 def test_a_table_of_others_is_what_its_log_says() -> None:
@@ -280,4 +274,4 @@ def test_what_the_run_builds_itself_may_not_have_been_there() -> None:
 
 
 def test_the_moment_in_sql_is_the_same_in_every_time_zone() -> None:
-    assert time_travel.literal(t(3)) == "timestamp '2024-01-01 00:03:00.000000Z'"
+    assert replay_moment.literal(t(3)) == "timestamp '2024-01-01 00:03:00.000000Z'"

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES, Manifest
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
     from sparkwap.ledger.records import LedgerPublish
     from sparkwap.runs.run import Run
-    from sparkwap.runs.types import Closing
+    from sparkwap.runs.types import RunEnd
 
 _FAILED = frozenset({"fail", "error", "runtime error"})
 
@@ -52,7 +53,9 @@ class RunAlerts:
         except Exception as error:
             logger.debug(f"no sample of {test_id}: {type(error).__name__}")
 
-    def closed(self, closing: Closing, manifest: Manifest, results: Iterable[Any]) -> list[str]:
+    def closed(
+        self, closing: RunEnd, manifest: ProjectManifest, results: Iterable[Any]
+    ) -> list[str]:
         """Tell of a run that has ended; returns the lines to print."""
 
         def found(known: Project) -> list[Event]:
@@ -95,7 +98,7 @@ class RunAlerts:
         for line in _told(self._command, found):
             logger.info(line)
 
-    def _quarantined(self, closing: Closing) -> list[Quarantined]:
+    def _quarantined(self, closing: RunEnd) -> list[Quarantined]:
         """The quarantines of the raw tables that this run has published."""
         if closing.refused is not None:
             return []
@@ -165,7 +168,7 @@ def _told(command: DbtCommand, find: Callable[[Project], list[Event]]) -> list[s
     return safely(command.lake.ledger, found, settings, target=target)
 
 
-def _failures(manifest: Manifest, results: Iterable[Any]) -> list[Failure]:
+def _failures(manifest: ProjectManifest, results: Iterable[Any]) -> list[Failure]:
     bad = {seen.test_id: seen for seen in manifest.seen(results) if seen.status in _FAILED}
     return [
         Failure(test.test_id, test.name, test.reads, bad[test.test_id].failures)

@@ -23,14 +23,14 @@ from dbt_common.invocation import get_invocation_id
 from dbt.adapters.sparkwap import rebase
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap.core import next_command, steplog
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.settings import GateSettings, from_environment, of_one_call
 from sparkwap.ledger import manifests
-from sparkwap.runs import time_travel
+from sparkwap.runs import main_history, replay_moment, time_travel
 from sparkwap.runs.state import RESULTS, LastRun, run_of
 
 # What reaches the catalog (PyIceberg, PyArrow, SQLAlchemy) is imported where it is first used: it
@@ -139,7 +139,7 @@ class DbtCommand:
         own = variables.get(self.project_name, {})
         given = {**from_environment(self.environment), **self.given_vars}
         settings = GateSettings.from_vars({**scoped, **own, **given})
-        if given.get(time_travel.VARIABLE) and "wap_publish" not in given:
+        if given.get(replay_moment.VARIABLE) and "wap_publish" not in given:
             # An earlier state must not come to readers because nobody thought of them.
             settings = replace(settings, publish="never")
         rebuilt = rebase.rebuilt_branch()
@@ -165,26 +165,26 @@ class DbtCommand:
 
     @cached_property
     def _as_of(self) -> time_travel.Replay | None:
-        wanted = time_travel.asked(self.given_vars.get(time_travel.VARIABLE), datetime.now(UTC))
+        wanted = replay_moment.asked(self.given_vars.get(replay_moment.VARIABLE), datetime.now(UTC))
         if wanted is None:
             return None
         args = getattr(self.config, "args", None)
         if self.name == "clone" or getattr(args, "defer", False) or getattr(args, "DEFER", 0):
             raise ConfigError(
-                f"{time_travel.VARIABLE} cannot go with `dbt clone` or --defer, whose tables "
+                f"{replay_moment.VARIABLE} cannot go with `dbt clone` or --defer, whose tables "
                 "belong to another state of the project. Nothing was run. Leave one of the two out."
             )
         rows = self.lake.ledger.rows("publishes")
-        moment = time_travel.named(wanted, rows) if isinstance(wanted, str) else wanted
-        return time_travel.Replay(moment, self.lake.histories, time_travel.changes(rows))
+        moment = replay_moment.named(wanted, rows) if isinstance(wanted, str) else wanted
+        return time_travel.Replay(moment, self.lake.histories, main_history.changes(rows))
 
     def require_no_replay(self) -> None:
         """Refuse a replay of what only looks: it opens no run, and would read the present."""
-        if self.name in _LOOKING and self.given_vars.get(time_travel.VARIABLE):
+        if self.name in _LOOKING and self.given_vars.get(replay_moment.VARIABLE):
             raise DbtRuntimeError(
-                f"`dbt {self.name}` reads the present, whatever {time_travel.VARIABLE} says, so "
+                f"`dbt {self.name}` reads the present, whatever {replay_moment.VARIABLE} says, so "
                 "nothing was run. To look at a replay: "
-                f"dbt build --vars '{time_travel.VARIABLE}: ...', "
+                f"dbt build --vars '{replay_moment.VARIABLE}: ...', "
                 f"then {next_command.dbt(self.name, branch='<its branch>')}."
             )
 
@@ -228,12 +228,14 @@ class DbtCommand:
         self._lake = lake
 
     @cached_property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ProjectManifest:
         return self.read_manifest()
 
-    def read_manifest(self) -> Manifest:
+    def read_manifest(self) -> ProjectManifest:
         """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
-        return Manifest(self.dbt_manifest(), self.given_vars, self.settings.varying, self.config)
+        return ProjectManifest(
+            self.dbt_manifest(), self.given_vars, self.settings.varying, self.config
+        )
 
     def packed_manifest(self) -> manifests.Packed:
         """The project's code, as the ledger keeps it."""

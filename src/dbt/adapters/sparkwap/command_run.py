@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt import selected_resources
-from dbt.adapters.sparkwap import manifest, rebase
+from dbt.adapters.sparkwap import dbt_nodes, rebase
 from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error, tell
 from dbt.adapters.sparkwap.run_results import write_unfinished
 from dbt.adapters.sparkwap.sessions import base_settings, logger
@@ -125,14 +125,14 @@ class CommandRun:
 
         command, settings = self.command, self.command.settings
         lake, dbt_manifest = command.lake, command.dbt_manifest()
-        tables = manifest.tables(dbt_manifest)
+        tables = dbt_nodes.tables(dbt_manifest)
         names.require_own(tables, lake.alike(tables))
         self.start_log()
         # First of all: what follows asks the ledger what is published.
         for line in lake.publishing.recover():
             logger.info(line)
         # Now, as no node was run yet: dbt adds to this what nodes call when they are.
-        command.calls = manifest.calls(dbt_manifest)
+        command.calls = dbt_nodes.calls(dbt_manifest)
         rebuilt = rebase.rebuilt_branch()
         going_on, moment = self._going_on(), command.as_of
         branch = self._take_branch(going_on)
@@ -165,7 +165,7 @@ class CommandRun:
             # What a rebuild came to is told by the run that it belongs to.
             self.alerts = RunAlerts(command, run)
         if not names.is_run_branch(run.branch):
-            lake.branches.require_own(tables | manifest.source_tables(dbt_manifest), run.branch)
+            lake.branches.require_own(tables | dbt_nodes.source_tables(dbt_manifest), run.branch)
         run.warm_up()
         run.candidates.load_side_schemas()
         run.candidates.find_candidates()

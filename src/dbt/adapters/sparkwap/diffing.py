@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.alerting import project
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
 from dbt.adapters.sparkwap.erasing import REACHED_TYPES
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES
 from sparkwap.core.personal import Hidden
 from sparkwap.diff.operation import Diff, deliver
 from sparkwap.diff.work import Differ

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erasure, NodeColumns
 from sparkwap.runs.types import DAY_MS

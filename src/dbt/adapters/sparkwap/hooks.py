@@ -12,19 +12,19 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap import rebase, run_results
 from dbt.adapters.sparkwap.command import as_dbt_error, tell, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.manifest import Manifest
+from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate import summary
-from sparkwap.runs import time_travel
+from sparkwap.runs import replay_moment, time_travel
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:
     from sparkwap.runs.rebase_loop import Ended
     from sparkwap.runs.run import Run
-    from sparkwap.runs.types import Closing, NodeFact
+    from sparkwap.runs.types import NodeFact, RunEnd
 
 _REFUSAL = "Not everything was published; the reasons stand above."
 
@@ -82,7 +82,7 @@ class RunHooks:
         """The present as SQL, in a replay its moment."""
         with as_dbt_error():
             moment = self._command.as_of
-        return "current_timestamp()" if moment is None else time_travel.literal(moment.moment.at)
+        return "current_timestamp()" if moment is None else replay_moment.literal(moment.moment.at)
 
     # -- on-run-end ------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class RunHooks:
             raise DbtRuntimeError(told) from error
         finally:
             self._runs.leave(run)
-        if closing.rebuild is not None:
+        if closing.rebase is not None:
             closing = self._build_again(run, closing, manifest)
         self._log_verdicts(run, closing)
         about = {"run_id": run.run_id, "branch": run.branch}
@@ -132,8 +132,8 @@ class RunHooks:
         return {"lines": [*lines, *self._swept(run)], "failed": self._fail(closing, results)}
 
     def _closed(
-        self, run: Run, manifest: Manifest, nodes: Sequence[NodeFact], results: Sequence[Any]
-    ) -> Closing:
+        self, run: Run, manifest: ProjectManifest, nodes: Sequence[NodeFact], results: Sequence[Any]
+    ) -> RunEnd:
         selected = {result.node.unique_id for result in results}
         args = self._command.config.args
         deferred = run_results.deferred(self._command.dbt_manifest(), args, selected)
@@ -145,7 +145,7 @@ class RunHooks:
             varied=manifest.inputs.varied,
         )
 
-    def _build_again(self, run: Run, closing: Closing, manifest: Manifest) -> Closing:
+    def _build_again(self, run: Run, closing: RunEnd, manifest: ProjectManifest) -> RunEnd:
         """Follow main, which moved away under the run."""
         from sparkwap.runs import rebase_loop
 
@@ -163,7 +163,7 @@ class RunHooks:
         with as_dbt_error():
             return rebase_loop.follow(run, closing, build, logger.info)
 
-    def _log_verdicts(self, run: Run, closing: Closing) -> None:
+    def _log_verdicts(self, run: Run, closing: RunEnd) -> None:
         log = self._runs.log
         if log is None:
             return
@@ -188,7 +188,7 @@ class RunHooks:
 
         return end_of_run(self._command.lake, run.run_id, run.settings)
 
-    def _fail(self, closing: Closing, results: Sequence[Any]) -> bool:
+    def _fail(self, closing: RunEnd, results: Sequence[Any]) -> bool:
         """Whether dbt takes for a success what the gate did not publish.
 
         An exception in an on-run-end hook is a keyboard interrupt to dbt, but a statement of the

@@ -7,17 +7,25 @@ from functools import cache, cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from dbt.adapters.sparkwap.dbt_nodes import (
+    BUILT_TYPES,
+    batches_of,
+    depends_on,
+    materialized,
+    query_of,
+    severity_of,
+    short_name,
+    tested_by,
+    why_cannot_fail,
+    why_not_replayable,
+)
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
-from sparkwap.gate.thresholds import cannot_fail
-from sparkwap.runs.batches import as_utc, merged
 from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
-    from sparkwap.runs.batches import Range
     from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
-BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
 TEST_TYPES = frozenset({"test", "unit_test"})
 # A unit test is given its rows.
 READING_TYPES = BUILT_TYPES | {"test"}
@@ -30,32 +38,9 @@ DROPPED = (
 """What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
 _NAMED = 3
-_THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 
-def calls(manifest: Any) -> dict[str, list[str]]:
-    """Node id -> ids of the macros that it calls, as far as dbt knows by now; None has none."""
-    nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
-    return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
-
-
-def tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all that a manifest's project builds, as tables or views."""
-    nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
-    return {
-        (node.schema, node.alias)
-        for node in nodes.values()
-        if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
-    }
-
-
-def source_tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all sources of a manifest's project."""
-    sources: Mapping[str, Any] = getattr(manifest, "sources", {})
-    return {(source.schema, source.identifier) for source in sources.values()}
-
-
-class Manifest:
+class ProjectManifest:
     """The parts of dbt's manifest that the gate looks at.
 
     :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.
@@ -83,7 +68,7 @@ class Manifest:
         self._built = {
             (node.schema, node.alias): key
             for key, node in self._nodes.items()
-            if str(node.resource_type) in BUILT_TYPES and _materialized(node) != "ephemeral"
+            if str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
         }
         self._reads = cache(self._reads_of)
         self._data_test = cache(self._data_test_of)
@@ -96,13 +81,13 @@ class Manifest:
     def severity(self, test_id: str) -> str:
         """A test's severity with its thresholds, as `TestFact.severity` has it."""
         test = self._nodes.get(test_id)
-        return _severity(test) if test is not None else ""
+        return severity_of(test) if test is not None else ""
 
     def read_by(self, node: Any) -> list[tuple[str, str]]:
         """Tables and views that a node or test reads, those behind views included."""
         return [
             name
-            for node_id in sorted(self._closure(_depends_on(node)))
+            for node_id in sorted(self._closure(depends_on(node)))
             if (name := self.table(node_id)) is not None
         ]
 
@@ -114,13 +99,13 @@ class Manifest:
             for node_id in self._inlined(node) - chosen:
                 table = self.table(node_id)
                 if table is not None:
-                    found.setdefault(node_id, Outside(table, _short(node_id), node.name))
+                    found.setdefault(node_id, Outside(table, short_name(node_id), node.name))
         return list(found.values())
 
     def not_replayable(self, selected: Collection[str]) -> list[str]:
         """Those of the selected nodes that no earlier state of what they read can make anew."""
         chosen = (self._nodes[one] for one in sorted(selected) if one in self._nodes)
-        told = ((node.name, _keeps(node)) for node in chosen)
+        told = ((node.name, why_not_replayable(node)) for node in chosen)
         return [f"{name}: {why}" for name, why in told if why]
 
     def selector(self, node_id: str) -> str:
@@ -137,7 +122,7 @@ class Manifest:
         if source is not None:
             return source.schema, source.identifier
         node = self._nodes.get(node_id)
-        if node is None or _materialized(node) == "ephemeral":
+        if node is None or materialized(node) == "ephemeral":
             return None
         return node.schema, node.alias
 
@@ -160,7 +145,7 @@ class Manifest:
                 message=one_line(result.message),
                 parents=self._parents(result.node),
                 seconds=result.execution_time,
-                batches=_batches(result),
+                batches=batches_of(result),
             )
             for result in results
             if str(result.node.resource_type) in BUILT_TYPES
@@ -188,7 +173,7 @@ class Manifest:
                 test.unique_id,
                 test.name,
                 "unit",
-                frozenset({_tested(test)}),
+                frozenset({tested_by(test)}),
                 "error",
                 inputs=self.inputs.of_unit_test(test),
             )
@@ -227,7 +212,7 @@ class Manifest:
             test.name,
             "data",
             tested,
-            _severity(test),
+            severity_of(test),
             inputs=inputs,
             code=code,
             given=self.inputs.given,
@@ -256,7 +241,7 @@ class Manifest:
                 r.failures,
                 one_line(r.message),
                 r.execution_time,
-                _query(r.node),
+                query_of(r.node),
             )
             for r in ran
         ]
@@ -268,20 +253,20 @@ class Manifest:
         blind = [
             TestSeen(r.node.unique_id, "error", None, why)
             for r in ran
-            if (why := _cannot_fail(r.node.config)) is not None
+            if (why := why_cannot_fail(r.node.config)) is not None
         ]
         return [*seen, *dropped, *blind]
 
     def _status(self, result: Any, deferred: Collection[str]) -> str:
         passed = str(result.status) in PASSED and str(result.node.resource_type) == "test"
-        if passed and deferred and self._closure(_depends_on(result.node)) & set(deferred):
+        if passed and deferred and self._closure(depends_on(result.node)) & set(deferred):
             return "deferred"
         return str(result.status)
 
-    def _tested(self, node: Any) -> frozenset[str]:
+    def tested_by(self, node: Any) -> frozenset[str]:
         # What dbt has dropped it may not have looked up as a whole.
         named = set() if node.config.enabled else self._named(node)
-        return self._closure({*_depends_on(node), *named})
+        return self._closure({*depends_on(node), *named})
 
     def dropped(self) -> str | None:
         """A line on the tests that dbt has dropped and that count against no table.
@@ -320,18 +305,18 @@ class Manifest:
 
     def _parents(self, node: Any) -> frozenset[str]:
         """What a node reads; a view that this run does not build has the rows of what it reads."""
-        found = self._closure(_depends_on(node)) - {node.unique_id}
+        found = self._closure(depends_on(node)) - {node.unique_id}
         above = {key: self._nodes.get(key) for key in found}
         return frozenset(
-            key for key, one in above.items() if one is None or _materialized(one) != "ephemeral"
+            key for key, one in above.items() if one is None or materialized(one) != "ephemeral"
         )
 
     def _inlined(self, node: Any) -> frozenset[str]:
         """What a node's SQL names: its parents, ephemeral ones replaced by theirs."""
         found: set[str] = set()
-        for parent in _depends_on(node):
+        for parent in depends_on(node):
             above = self._nodes.get(parent)
-            if above is not None and _materialized(above) == "ephemeral":
+            if above is not None and materialized(above) == "ephemeral":
                 found |= self._inlined(above)
             else:
                 found.add(parent)
@@ -354,74 +339,6 @@ class Manifest:
             if key in self._sources:
                 same = self._built.get((self._sources[key].schema, self._sources[key].identifier))
                 todo |= ({same} if same else set()) - seen
-            elif node is not None and _materialized(node) in SEE_THROUGH:
-                todo |= set(_depends_on(node)) - seen
+            elif node is not None and materialized(node) in SEE_THROUGH:
+                todo |= set(depends_on(node)) - seen
         return frozenset(seen)
-
-
-def _severity(test: Any) -> str:
-    """A test's severity, with the thresholds that are not dbt's own: `warn, error_if > 10`."""
-    given = {name: str(getattr(test.config, name, usual)) for name, usual in _THRESHOLDS.items()}
-    changed = [f"{name} {given[name]}" for name, usual in _THRESHOLDS.items()
-               if given[name] != usual]  # fmt: skip
-    return ", ".join([str(test.config.severity).lower(), *changed])
-
-
-def _batches(result: Any) -> tuple[Range, ...]:
-    """What a microbatch model was to build, whether it could or not; nothing for other nodes."""
-    found = getattr(result, "batch_results", None)
-    batches = [*found.successful, *found.failed] if found else []
-    # dbt counts in UTC, and reads a record of its own without saying so.
-    return merged((as_utc(start), as_utc(end)) for start, end in batches)
-
-
-def _query(test: Any) -> str | None:
-    """What a data test has asked the lake, with the limit that dbt puts behind it."""
-    compiled = getattr(test, "compiled_code", None)
-    if str(test.resource_type) != "test" or compiled is None:
-        return None
-    limit = getattr(test.config, "limit", None)
-    return str(compiled) if limit is None else f"{compiled}\nlimit {limit}"
-
-
-def _cannot_fail(config: Any) -> str | None:
-    given = {name: str(getattr(config, name, usual)) for name, usual in _THRESHOLDS.items()}
-    return cannot_fail(
-        severity=str(getattr(config, "severity", "error")),
-        error_if=given["error_if"],
-        fail_calc=given["fail_calc"],
-        limit=getattr(config, "limit", None),
-        where=getattr(config, "where", None),
-    )
-
-
-def _short(node_id: str) -> str:
-    """A node as its reader calls it: ``orders``, ``source:raw.events``."""
-    kind, _, name = node_id.split(".", 2)
-    return f"source:{name}" if kind == "source" else name
-
-
-def _keeps(node: Any) -> str | None:
-    """Why a node's rows are no function of what it reads; None if they are."""
-    kind = _materialized(node)
-    if kind == "snapshot":
-        return "a snapshot is the history of what it saw, run by run"
-    if kind == "incremental" and getattr(node.config, "full_refresh", None) is False:
-        return "with full_refresh: false it is never built as a whole"
-    if kind == "incremental" and getattr(node.config, "incremental_strategy", None) == "microbatch":
-        return "dbt cuts a microbatch model into batches by today's date"
-    return None
-
-
-def _materialized(node: Any) -> str:
-    return str(getattr(node.config, "materialized", ""))
-
-
-def _tested(unit_test: Any) -> str:
-    # dbt looks it up in the same way: a unit test depends on what it tests, and on nothing else.
-    return str(unit_test.depends_on.nodes[0])
-
-
-def _depends_on(node: Any) -> list[str]:
-    # Seeds have macros to depend on, but no nodes.
-    return list(getattr(node.depends_on, "nodes", []))

@@ -11,11 +11,12 @@ from dbt.flags import get_flags
 
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.manifest import BUILT_TYPES, READING_TYPES, TEST_TYPES
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
+from dbt.adapters.sparkwap.manifest import READING_TYPES, TEST_TYPES
 from dbt.adapters.sparkwap.relation import identifier_of
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
-from dbt.adapters.sparkwap.statements import Statements
+from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core import checkpoints, next_command
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
@@ -37,7 +38,7 @@ class Nodes:
         statements: The guard and the net around its statements.
     """
 
-    def __init__(self, runs: CommandRun, statements: Statements) -> None:
+    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
         self._runs = runs
         self._command = runs.command
         self._at_work = statements.at_work

@@ -9,7 +9,7 @@ from dbt.adapters.base.meta import available
 
 from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.statements import Statements
+from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.runs import state
 
 
@@ -21,7 +21,7 @@ class Operations:
         statements: The guard around its statements.
     """
 
-    def __init__(self, runs: CommandRun, statements: Statements) -> None:
+    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
         self._runs = runs
         self._command = runs.command
         self._statements = statements
@@ -38,11 +38,11 @@ class Operations:
 
     def _operate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         from dbt.adapters.sparkwap.alerting import rolled_back
-        from sparkwap.runs.operations import Operations
+        from sparkwap.runs.operations import LakeOperations
 
         command = self._command
         self._runs.start_log()
-        operations = Operations(
+        operations = LakeOperations(
             command.lake,
             run_id=command.run_id,
             settings=command.settings,

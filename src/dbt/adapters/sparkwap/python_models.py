@@ -19,7 +19,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import is_as_of
 from dbt.adapters.sparkwap.sessions import short_error
-from dbt.adapters.sparkwap.statements import Statements
+from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.node import Node, building
 from sparkwap.core.redaction import redact
@@ -41,7 +41,7 @@ class PythonModels:
         statements: Checks and records what a model asks.
     """
 
-    def __init__(self, runs: CommandRun, placement: Placement, statements: Statements) -> None:
+    def __init__(self, runs: CommandRun, placement: Placement, statements: StatementGuard) -> None:
         self._runs = runs
         self._statements = statements
         self._command = runs.command

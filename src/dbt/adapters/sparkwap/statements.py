@@ -37,7 +37,7 @@ class AtWork(threading.local):
     own: bool = False
 
 
-class Statements:
+class StatementGuard:
     """The guard and the net around the statements of a command.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from dbt.flags import get_flags
 
-from sparkwap.runs import time_travel
+from sparkwap.runs import replay_moment
 
 _TOKEN = 12
 _GIVEN = re.compile(
@@ -34,7 +34,7 @@ _SECRET = "DBT_ENV_SECRET"
 _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
-_OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", time_travel.VARIABLE})
+_OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay_moment.VARIABLE})
 """The vars of the pipeline, beside those of the gate: they say what to build and to read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _METADATA = "DBT_ENV_CUSTOM_ENV_"

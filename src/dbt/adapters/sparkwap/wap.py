@@ -22,7 +22,7 @@ from dbt.adapters.sparkwap.operations import Operations
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.python_models import PythonModels
 from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
-from dbt.adapters.sparkwap.statements import Statements
+from dbt.adapters.sparkwap.statements import StatementGuard
 
 
 class Gate:
@@ -46,7 +46,7 @@ class Gate:
     ) -> None:
         self.command = DbtCommand(config, connections, dbt_manifest)
         self.runs = CommandRun(self.command)
-        statements = Statements(self.runs)
+        statements = StatementGuard(self.runs)
         self.nodes = Nodes(self.runs, statements)
         self.hooks = RunHooks(self.runs)
         placement = Placement(self.runs)

@@ -13,16 +13,16 @@ from typing import Any
 from sparkwap.runs.operations.accept import Accept
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.operations.discard import Discard
-from sparkwap.runs.operations.publish import NotPublished, Publish
+from sparkwap.runs.operations.publish import NotPublished, PublishBranch
 from sparkwap.runs.operations.rollback import Rollback
 from sparkwap.runs.operations.status import Status
 from sparkwap.runs.operations.sweep import NotSwept, Sweep
 
-OPERATIONS: tuple[type[Operation], ...] = (Status, Publish, Accept, Discard, Sweep, Rollback)
+OPERATIONS: tuple[type[Operation], ...] = (Status, PublishBranch, Accept, Discard, Sweep, Rollback)
 
 
 @dataclass(frozen=True)
-class Operations(Context):
+class LakeOperations(Context):
     """The operations on one lake."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.gate import summary
+from sparkwap.gate import facts, summary
 from sparkwap.runs.operations.context import Context, Operation
 
 
@@ -20,7 +20,7 @@ class NotPublished(SparkwapError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publish(Operation):
+class PublishBranch(Operation):
     """Publish what a held branch has, by the tests that it has passed."""
 
     name: ClassVar = "wap_publish"
@@ -51,7 +51,7 @@ class Publish(Operation):
         run.watch_main()
         with self._held(gate, one.branch):
             closing = run.close([], gate.tests(), [], gate.known())
-        if all(node.kind == summary.LEFTOVER for node in closing.nodes):
+        if all(node.kind == facts.LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger knows of nothing on {one.branch} that could be published: its run "
                 "did not come to an end. Nothing has changed. Build it again: "

@@ -19,7 +19,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import ConfigError
 from sparkwap.ledger import rollback_plan
-from sparkwap.runs import moved
+from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
 from sparkwap.runs.operations.context import Context, Operation
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Rollback(Operation):
         except RollbackRefused as refused:
             raise refused.told(self._why_not(gate.lake, done, later, refused)) from refused
         except RollbackTorn as torn:
-            raise torn.told(_what_stays(gate.lake, done, torn)) from torn
+            raise torn.told(_format_partial(gate.lake, done, torn)) from torn
         gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
         atomic = gate.lake.store.backend.atomic
@@ -93,7 +93,7 @@ class Rollback(Operation):
             stands = _stands(gate.lake, entry.identifier)
             yield f"  {'.'.join(entry.identifier):<{longest}}   {stands}"
         if self.force:
-            yield from (f"  undone with it: {_publish_told(one)}" for one in later)
+            yield from (f"  undone with it: {_format_publish(one)}" for one in later)
             yield from (f"  lost to readers: {text}" for text in passed)
 
     def _why_not(
@@ -107,14 +107,14 @@ class Rollback(Operation):
         by_candidate = {
             (entry.identifier, entry.candidate): one for one in later for entry in one.entries
         }
-        told = [f"Nothing was rolled back: tables moved on since {_publish_told(done)}."]
+        told = [f"Nothing was rolled back: tables moved on since {_format_publish(done)}."]
         for mismatch in refused.mismatches:
             told.append(f"  {mismatch}")
-            steps = _steps_since(lake, done, mismatch.identifier)
+            steps = _snapshots_since(lake, done, mismatch.identifier)
             publishes = [one for one in later if _touches(one, mismatch.identifier)]
-            told += [f"      then came {_publish_told(one)}" for one in publishes]
+            told += [f"      then came {_format_publish(one)}" for one in publishes]
             told += [
-                f"      then came {_step_told(step)}"
+                f"      then came {_format_snapshot(step)}"
                 for step in reversed(steps)
                 if (mismatch.identifier, step.snapshot_id) not in by_candidate
                 and step.run_id is None
@@ -140,7 +140,7 @@ class Rollback(Operation):
             "        force puts every table back as it was before this publish, none keeps newer "
             "rows, and it undoes with it:"
         )
-        told += [f"          {_publish_told(one)}: {_tables_of(one)}" for one in later]
+        told += [f"          {_format_publish(one)}: {_tables_of(one)}" for one in later]
         told += [f"          {text}" for text in _written_past(lake, [done, *later])]
         return "\n".join(told)
 
@@ -183,10 +183,10 @@ def _stands(lake: Lake, identifier: Identifier) -> str:
     return f"{count} of {changed:%Y-%m-%d %H:%M:%S} UTC" if changed else count
 
 
-def _what_stays(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
+def _format_partial(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
     """What a rollback by a series has moved back and what not, and the ways on."""
     told = [
-        f"Rolled back in part: others moved tables on while {_publish_told(done)} was being "
+        f"Rolled back in part: others moved tables on while {_format_publish(done)} was being "
         "undone. Readers of main see as before it:",
         *(f"  {'.'.join(name)}" for name in torn.back),
         "Not rolled back, so that readers see what was published, and what came since:",
@@ -194,8 +194,8 @@ def _what_stays(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
     for mismatch in torn.mismatches:
         told.append(f"  {mismatch}")
         told += [
-            f"      then came {_step_told(step)}"
-            for step in reversed(_steps_since(lake, done, mismatch.identifier))
+            f"      then came {_format_snapshot(step)}"
+            for step in reversed(_snapshots_since(lake, done, mismatch.identifier))
         ]
     run = f"dbt run-operation wap_rollback --args '{{run: {done.publish_id}"
     told += [
@@ -205,17 +205,19 @@ def _what_stays(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
     return "\n".join(told)
 
 
-def _steps_since(lake: Lake, done: LedgerPublish, identifier: Identifier) -> list[moved.Step]:
+def _snapshots_since(
+    lake: Lake, done: LedgerPublish, identifier: Identifier
+) -> list[LaterSnapshot]:
     found = [entry for entry in done.entries if entry.identifier == identifier]
-    return [step for entry in found for step in moved.steps_since(lake, entry)]
+    return [step for entry in found for step in later_snapshots(lake, entry)]
 
 
 def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
     """What was written past the gate to the tables of some publishes, since the first one."""
     return [
-        f"{'.'.join(entry.identifier)}: {_step_told(step)}"
+        f"{'.'.join(entry.identifier)}: {_format_snapshot(step)}"
         for entry in rollback_plan.entries_before(publishes)
-        for step in reversed(moved.steps_since(lake, entry))
+        for step in reversed(later_snapshots(lake, entry))
         if step.run_id is None
     ]
 
@@ -224,7 +226,7 @@ def _require_free(gate: Context, done: LedgerPublish) -> None:
     if any(one.branch == done.branch for one in gate.lake.branches.all()):
         raise ConfigError(
             f"The audit branch {done.branch} is open again, so the candidates of "
-            f"{_publish_told(done)} cannot be put there. Nothing has changed. Publish or drop "
+            f"{_format_publish(done)} cannot be put there. Nothing has changed. Publish or drop "
             f"it first: dbt run-operation wap_discard --args '{{branch: {done.branch}}}'"
         )
 
@@ -270,14 +272,14 @@ def _held_row(
     }
 
 
-def _publish_told(publish: LedgerPublish) -> str:
+def _format_publish(publish: LedgerPublish) -> str:
     return (
         f"the publish of run {names.short_run_id(publish.run_id)} at "
         f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 
-def _step_told(step: moved.Step) -> str:
+def _format_snapshot(step: LaterSnapshot) -> str:
     what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
     return f"{what}, written past the gate at {step.at:%Y-%m-%d %H:%M:%S} UTC"
 

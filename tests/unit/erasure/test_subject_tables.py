@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.erasure.plan import (
-    Conditions,
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import (
     NodeColumns,
-    Place,
+    SubjectTable,
     derived,
     key_texts,
     places,
     with_columns,
 )
-from sparkwap.erasure.search import Search
 
 KEY = {"subject": "customer"}
 PERSONAL = {"personal": "customer"}
@@ -35,8 +35,8 @@ def test_marks_say_where_a_subject_is() -> None:
         node("totals"),
     ]
     assert places(nodes, "customer") == (
-        Place(("s", "customers"), ("id",), ("email",)),
-        Place(("s", "orders"), ("customer_id",), (), ("note",)),
+        SubjectTable(("s", "customers"), ("id",), ("email",)),
+        SubjectTable(("s", "orders"), ("customer_id",), (), ("note",)),
     )
 
 
@@ -91,7 +91,7 @@ def test_quarantine_and_stored_failures_are_reached_without_marks() -> None:
 
 
 def test_a_place_follows_its_table() -> None:
-    place = Place(("s", "t"), ("ID",), ("email", "phone"))
+    place = SubjectTable(("s", "t"), ("ID",), ("email", "phone"))
     found = with_columns(place, ["id", "email", "_raw"])
     assert (found.keys, found.personal, found.texts) == (("id",), ("email",), ("_raw",))
 
@@ -104,7 +104,7 @@ def test_keys_are_compared_as_text() -> None:
 
 def test_no_statement_tells_a_key() -> None:
     conditions = Conditions("ab")
-    place = Place(("s", "t"), ("id",))
+    place = SubjectTable(("s", "t"), ("id",))
     sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, ["id"])
     assert "anna" not in sql
     assert conditions.digest("anna-berg") in sql
@@ -118,7 +118,10 @@ def test_a_key_may_be_spelled_otherwise_in_a_text() -> None:
 
 
 def test_nothing_to_look_for_finds_no_row() -> None:
-    assert Conditions("ab").rows(Place(("s", "t")), Search(frozenset({"1"})), {}, ["a"]) == "false"
+    assert (
+        Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, ["a"])
+        == "false"
+    )
 
 
 def test_all_forms_of_a_name_are_looked_for() -> None:

@@ -1,7 +1,7 @@
-"""What an erasure must not forget when it is interrupted.
+"""The progress of an erasure, kept in a file so that an interrupted one can continue.
 
-Once rows are gone nobody could tell any more which e-mail address was the subject's, so what is
-looked for is kept in a file that only its owner can read, until the proof is done.
+Once the rows are deleted, the lake no longer tells which values were the subject's. So the values
+to look for stay in a file that only its owner can read, until the proof is done.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 
 @dataclass
-class Journal:
-    """The notes of one operation.
+class ErasureProgress:
+    """The progress of one operation.
 
     Attributes:
         salt: Of the hashes in its statements and its report.
@@ -37,8 +37,8 @@ class Journal:
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, salt: str) -> Journal:
-        """The notes that are there, or new ones."""
+    def read(cls, path: Path, salt: str) -> ErasureProgress:
+        """Read the stored progress; a new one if there is none."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class Journal:
         self.texts = sorted({*self.texts, *texts})
 
     def write(self, path: Path) -> None:
-        """Put the notes down, durably and for their owner only."""
+        """Write the file durably; only its owner can read it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_suffix(".tmp")
         scratch.unlink(missing_ok=True)

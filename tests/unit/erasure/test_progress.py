@@ -5,29 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparkwap.erasure import Erase, Rectify
-from sparkwap.erasure.journal import Journal
-from sparkwap.erasure.look import _search
+from sparkwap.erasure.finder import _search
+from sparkwap.erasure.progress import ErasureProgress
 
 
 def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "erasure/open_1.json"
-    journal = Journal("ab", branch="wap_1")
+    journal = ErasureProgress("ab", branch="wap_1")
     journal.learn(["42"], {"email": ["a@b.example"]}, ["a@b.example"])
     journal.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert Journal.read(path, "cd") == journal
-    assert Journal.read(tmp_path / "none.json", "cd") == Journal("cd")
+    assert ErasureProgress.read(path, "cd") == journal
+    assert ErasureProgress.read(tmp_path / "none.json", "cd") == ErasureProgress("cd")
 
 
 def test_notes_add_up() -> None:
-    journal = Journal("ab")
+    journal = ErasureProgress("ab")
     journal.learn(["42"], {"email": ["new@b.example"]}, ["new@b.example"])
     journal.learn(["42"], {"email": ["old@b.example"]}, [])
     assert journal.values == {"email": ["new@b.example", "old@b.example"]}
 
 
-def journal() -> Journal:
-    found = Journal("ab")
+def journal() -> ErasureProgress:
+    found = ErasureProgress("ab")
     values = {"email": ["anna@b.example"], "city": ["Bergen", "Oslo"], "born": ["1990-05-17"]}
     found.learn(["42"], values, ["anna@b.example", "Bergen", "Oslo"])
     return found

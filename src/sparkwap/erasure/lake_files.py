@@ -11,10 +11,12 @@ from typing import Any
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path, plain_location
-from sparkwap.erasure.plan import Place
-from sparkwap.erasure.proof import Data, Owned, Proof, Scanner, scan
+from sparkwap.erasure.file_formats import Data
+from sparkwap.erasure.file_search import Owned
+from sparkwap.erasure.proof import Proof, Scanner, scan
 from sparkwap.erasure.search import Search
-from sparkwap.maintenance import expiry as forgetting
+from sparkwap.erasure.subject_tables import SubjectTable
+from sparkwap.maintenance import file_references
 from sparkwap.publish.lake import Lake
 
 _PARQUET = ".parquet"
@@ -38,7 +40,7 @@ class LakeFiles:
     def paths(self) -> list[str]:
         """All files but the server's own: of the warehouse, and of tables that are elsewhere."""
         folders = [self.lake.warehouse, *self._elsewhere(), *map(str, self.beside)]
-        found = (path for one in folders for path in forgetting.files_of(self.lake, one))
+        found = (path for one in folders for path in file_references.files_of(self.lake, one))
         return list(dict.fromkeys(found))
 
     def _elsewhere(self) -> list[str]:
@@ -54,12 +56,12 @@ class LakeFiles:
     def server_paths(self) -> list[str]:
         """The server's own files."""
         folders = map(str, self.of_server)
-        return [path for one in folders for path in forgetting.files_of(self.lake, one)]
+        return [path for one in folders for path in file_references.files_of(self.lake, one)]
 
     def scanner(
         self,
         search: Search,
-        reached: Sequence[Place],
+        reached: Sequence[SubjectTable],
         states: Mapping[Identifier, TableState],
         ignored: frozenset[str],
     ) -> Scanner:
@@ -97,12 +99,12 @@ class LakeFiles:
         """A file as it is; large local ones are not brought into memory as a whole."""
         local = local_path(path)
         if local is None or not path.endswith(_PARQUET) or not local.stat().st_size:
-            return forgetting.content(self.lake, path)
+            return file_references.content(self.lake, path)
         with local.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _owned(state: TableState, document: md.Document, place: Place | None) -> Owned:
+def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
     """A table as the reader of files knows it."""
     fields: dict[int, str] = {}
     types: dict[int, str] = {}

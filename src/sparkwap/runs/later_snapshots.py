@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaterSnapshot:
     """A snapshot that came to `main` after a publish.
 
     Attributes:
@@ -30,7 +30,7 @@ class Step:
     run_id: str | None
 
 
-def steps_since(lake: Lake, entry: PublishedEntry) -> list[Step]:
+def later_snapshots(lake: Lake, entry: PublishedEntry) -> list[LaterSnapshot]:
     """The snapshots of `main` that came after a publish, newest first.
 
     Args:
@@ -45,7 +45,7 @@ def steps_since(lake: Lake, entry: PublishedEntry) -> list[Step]:
     if row is None or row.kind == "view" or entry.candidate is None:
         return []
     document = lake.store.load(row.location)
-    found: list[Step] = []
+    found: list[LaterSnapshot] = []
     current = md.main_of(document)
     while current is not None and current != entry.candidate:
         snapshot = md.snapshot(document, current)
@@ -53,7 +53,7 @@ def steps_since(lake: Lake, entry: PublishedEntry) -> list[Step]:
             return []
         summary = snapshot.get("summary") or {}
         found.append(
-            Step(
+            LaterSnapshot(
                 current,
                 datetime.fromtimestamp(int(snapshot["timestamp-ms"]) / 1000, UTC),
                 str(summary.get("operation", "write")),

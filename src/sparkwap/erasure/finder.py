@@ -1,4 +1,4 @@
-"""A look at the lake: where the subject is, what would take it out, and what is in the way."""
+"""Finds the subject in the lake: its rows and files, how to remove them, and what blocks that."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
-from sparkwap.erasure.files import LakeFiles
-from sparkwap.erasure.journal import Journal
-from sparkwap.erasure.plan import (
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.lake_files import LakeFiles
+from sparkwap.erasure.progress import ErasureProgress
+from sparkwap.erasure.proof import Proof
+from sparkwap.erasure.request import Erase
+from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
+from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
-    Conditions,
     NodeColumns,
-    Place,
+    SubjectTable,
     derived,
     key_texts,
     places,
     with_columns,
 )
-from sparkwap.erasure.proof import Proof
-from sparkwap.erasure.request import Erase
-from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
-from sparkwap.erasure.search import Search
-from sparkwap.maintenance import expiry as forgetting
+from sparkwap.maintenance import file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
@@ -37,7 +37,7 @@ Sql = Callable[[str], Sequence[Sequence[Any]]]
 
 @dataclass
 class Found:
-    """What a look at the lake has found.
+    """What was found.
 
     Attributes:
         places: The tables that may hold the subject.
@@ -51,7 +51,7 @@ class Found:
         heads: The snapshot of ``main`` that was looked at, of each of the places.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[SubjectTable, ...]
     rewrites: list[Rewrite] = field(default_factory=list)
     counts: dict[Identifier, tuple[int, int, int]] = field(default_factory=dict)
     proof: Proof = field(default_factory=lambda: Proof(()))
@@ -67,8 +67,8 @@ class Found:
         return set().union(*(self.reach.get(path, set()) for path in holding))
 
 
-class Look:
-    """A look at the lake; changes nothing but the journal in memory, which learns values.
+class SubjectFinder:
+    """Finds the subject; changes only the progress in memory, which learns its values.
 
     Args:
         files: The lake's files.
@@ -84,7 +84,7 @@ class Look:
         sql: Sql,
         nodes: Sequence[NodeColumns],
         request: Erase,
-        journal: Journal,
+        journal: ErasureProgress,
     ) -> None:
         self._files = files
         self._lake: Lake = files.lake
@@ -139,7 +139,7 @@ class Look:
         # A former call may have emptied the list already.
         return key_texts([*(row[0] for row in rows), *self._journal.keys])
 
-    def _spellings(self, reached: Sequence[Place]) -> set[str]:
+    def _spellings(self, reached: Sequence[SubjectTable]) -> set[str]:
         """The texts by which raw columns call the keys that typed ones have as whole numbers."""
         kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
         typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
@@ -179,18 +179,18 @@ class Look:
         found.search = _search(self._request, journal, shared)
         scanner = self._files.scanner(found.search, found.places, self._states, ignored)
         found.proof = self._files.scan(scanner, paths)
-        found.reach = forgetting.reachable(self._lake)
+        found.reach = file_references.reachable(self._lake)
 
-    def _plan_table(self, found: Found, place: Place, state: TableState) -> Rewrite | None:
+    def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """How a table loses the subject; None if nothing of it is in its rows."""
         if state.main is None:
             return None
         rewrite = self._rewrite(found, place, state)
         rows, going, changing = (int(n) for n in self._sql(rewrite.count())[0])
         # Rows that delete files hide are not seen by a query, and still are in data files.
-        hides = forgetting.has_delete_files(self._lake, place.identifier)
+        hides = live_manifests.has_delete_files(self._lake, place.identifier)
         # Manifests of the newer format cannot be written here, so that no file of it can stay.
-        newer = state.format_version > forgetting.WRITTEN
+        newer = state.format_version > live_manifests.WRITABLE_VERSION
         hidden = (hides or newer) and place.identifier in found.tables_with_files()
         if not (going or changing or hidden):
             return None
@@ -199,7 +199,7 @@ class Look:
         whole = newer or hides or "merge-on-read" in modes
         return replace(rewrite, whole=whole, settle=newer)
 
-    def _rewrite(self, found: Found, place: Place, state: TableState) -> Rewrite:
+    def _rewrite(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
         columns = [column.name for column in state.columns]
         types = {column.name: column.type for column in state.columns}
@@ -221,7 +221,7 @@ class Look:
             updates += [fewer_rows(conditions, gone)] if gone else []
         return replace(rewrite, delete=delete, updates=tuple(updates))
 
-    def _new_values(self, place: Place, types: Mapping[str, str]) -> dict[str, str]:
+    def _new_values(self, place: SubjectTable, types: Mapping[str, str]) -> dict[str, str]:
         if self._request.erases:
             return cleared([*place.keys, *place.personal], types)
         given = self._request.new_values
@@ -232,7 +232,7 @@ class Look:
         }
 
     def _naming(
-        self, place: Place, main: str, search: Search, types: Mapping[str, str]
+        self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
     ) -> dict[str, list[str]]:
         """The free texts that name the subject, matched here: no statement may hold a value."""
         names = dict.fromkeys(place.texts, search.in_raw)
@@ -281,10 +281,11 @@ class Look:
         for ref, at in state.refs.items():
             if at.type == "branch" and ref not in known:
                 yield f"{name} has a branch {ref}: alter table {name} drop branch {ref}"
-        if state.format_version > forgetting.READ:
+        if state.format_version > live_manifests.READABLE_VERSION:
             yield (
-                f"{name} has Iceberg's format version {state.format_version}, which cannot be "
-                f"read here: build it anew with format_version {forgetting.READ} or less"
+                f"{name} has Iceberg's format version {state.format_version}, which sparkwap "
+                "cannot read: build it anew with format_version "
+                f"{live_manifests.READABLE_VERSION} or less"
             )
 
     def _unmarked(self, found: Found, reached: set[Identifier]) -> Iterable[str]:
@@ -305,7 +306,7 @@ class Look:
             )
 
 
-def _check_values(request: Erase, reached: Sequence[Place]) -> None:
+def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
     """Refuse a new value for a column that no table has, which would go unseen.
 
     Raises:
@@ -320,16 +321,20 @@ def _check_values(request: Erase, reached: Sequence[Place]) -> None:
         )
 
 
-def _with_source(marked: Sequence[Place], source: tuple[Identifier, str]) -> tuple[Place, ...]:
+def _with_source(
+    marked: Sequence[SubjectTable], source: tuple[Identifier, str]
+) -> tuple[SubjectTable, ...]:
     """The list of keys names the subject too, so that it is emptied with the rest."""
     identifier, column = source
     others = [place for place in marked if place.identifier != identifier]
-    known = next((p for p in marked if p.identifier == identifier), Place(identifier))
+    known = next((p for p in marked if p.identifier == identifier), SubjectTable(identifier))
     keys = tuple(dict.fromkeys([*known.keys, column]))
     return (*others, replace(known, keys=keys))
 
 
-def _search(request: Erase, journal: Journal, shared: Mapping[str, Iterable[str]]) -> Search:
+def _search(
+    request: Erase, journal: ErasureProgress, shared: Mapping[str, Iterable[str]]
+) -> Search:
     """What nobody but the subject may have left in the lake."""
     common = {text for those in shared.values() for text in those}
     values = {

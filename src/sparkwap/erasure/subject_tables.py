@@ -15,9 +15,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -25,7 +22,6 @@ from typing import Any, Literal
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
-from sparkwap.core.sqltext import quote
 from sparkwap.erasure.search import Search, text_of
 
 # The columns by which a table that macro `quarantine` has made is known.
@@ -57,7 +53,7 @@ class NodeColumns:
 
 
 @dataclass(frozen=True)
-class Place:
+class SubjectTable:
     """A table that may hold the subject.
 
     Attributes:
@@ -89,14 +85,14 @@ class Place:
         return found
 
 
-def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[Place, ...]:
+def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ...]:
     """The tables that are marked as holding a subject, by name.
 
     Raises:
         ConfigError: Nothing is marked, or marks contradict each other; one message with all.
     """
     problems: list[str] = []
-    found: dict[Identifier, Place] = {}
+    found: dict[Identifier, SubjectTable] = {}
     subjects: set[str] = set()
     for node in nodes:
         subjects |= _subjects(node)
@@ -120,9 +116,9 @@ def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[Place, ...]:
 
 def derived(
     nodes: Sequence[NodeColumns],
-    marked: Sequence[Place],
+    marked: Sequence[SubjectTable],
     columns: Mapping[Identifier, Collection[str]],
-) -> tuple[Place, ...]:
+) -> tuple[SubjectTable, ...]:
     """The tables that hold the subject without a mark of their own.
 
     These are quarantines (raw text, see `raw_columns`, and a parent that is marked) and stored
@@ -138,13 +134,13 @@ def derived(
     tests = {node.identifier for node in nodes if node.resource_type == "test"}
     built = {node.identifier for node in nodes if node.resource_type != "test"}
     schemas = {schema for schema, _ in tests} - {schema for schema, _ in built}
-    found: dict[Identifier, Place] = {}
+    found: dict[Identifier, SubjectTable] = {}
     for node in nodes:
         if node.parents & marked_ids and raw_columns(columns.get(node.identifier, ())):
-            found[node.identifier] = Place(node.identifier)
+            found[node.identifier] = SubjectTable(node.identifier)
     for identifier in columns:
         if identifier in tests - built or identifier[0] in schemas:
-            found[identifier] = Place(identifier, any_cell=True)
+            found[identifier] = SubjectTable(identifier, any_cell=True)
     return tuple(found[name] for name in sorted(found) if name not in names)
 
 
@@ -156,7 +152,7 @@ def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
     return (RAW_ROW,) if RAW_ROW in present else ()
 
 
-def with_columns(place: Place, columns: Collection[str]) -> Place:
+def with_columns(place: SubjectTable, columns: Collection[str]) -> SubjectTable:
     """The place as its table is: without columns that it lacks, with raw text where it has it."""
     present = {name.lower(): name for name in columns}
 
@@ -167,7 +163,7 @@ def with_columns(place: Place, columns: Collection[str]) -> Place:
     return replace(place, keys=there(place.keys), personal=there(place.personal), texts=texts)
 
 
-def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None:
+def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable | None:
     keys = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT), subject))
     personal = tuple(n for n, meta in node.columns.items() if _is(meta.get(PERSONAL), subject))
     texts = tuple(n for n, meta in node.columns.items() if _is(meta.get(SUBJECT_TEXT), subject))
@@ -185,7 +181,7 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> Place | None
             f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
-    return Place(node.identifier, keys, personal, texts, action)
+    return SubjectTable(node.identifier, keys, personal, texts, action)
 
 
 def _is(mark: Any, subject: str) -> bool:
@@ -215,75 +211,3 @@ def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
             "was changed. Erase them in portions."
         )
     return texts
-
-
-# -- conditions ----------------------------------------------------------------------------------
-
-
-_SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
-# In a literal of Spark a backslash stands for itself if it is doubled.
-_SPACES_SQL = _SPACES.replace("\\", "\\\\")
-
-
-def _forms(text: str) -> set[str]:
-    """The forms of Unicode in which a text may stand; SQL has no function that brings it to one."""
-    normalize = unicodedata.normalize
-    return {text, normalize("NFC", text), normalize("NFD", text), normalize("NFKC", text)}
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """SQL that finds rows by hashes, so that no statement, log or history of a server has a value.
-
-    Attributes:
-        salt: Hex digits, new for each operation.
-    """
-
-    salt: str
-
-    def digest(self, text: str) -> str:
-        """What `hashed` gives for a text."""
-        plain = re.sub(_SPACES, " ", text).strip(" ")
-        return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
-
-    def hashed(self, column: str) -> str:
-        """The hash of a column's text."""
-        text = f"trim(regexp_replace(cast({quote(column)} as string), '{_SPACES_SQL}', ' '))"
-        return f"sha2(concat('{self.salt}:', {text}), 256)"
-
-    def spelled(self, column: str, keys: Iterable[str]) -> str:
-        """Whether a text is one of the keys, or the same whole number in another spelling."""
-        number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)$', '$1$2')"
-        digests = ", ".join(f"'{self.digest(key)}'" for key in sorted(keys))
-        return f"coalesce(sha2(concat('{self.salt}:', {number}), 256) in ({digests}), false)"
-
-    def is_in(self, column: str, texts: Iterable[str]) -> str:
-        """Whether a column is one of the texts; never null."""
-        digests = sorted({self.digest(form) for text in texts for form in _forms(text)})
-        if not digests:
-            return "false"
-        listed = ", ".join(f"'{digest}'" for digest in digests)
-        return f"coalesce({self.hashed(column)} in ({listed}), false)"
-
-    def rows(
-        self,
-        place: Place,
-        search: Search,
-        texts: Mapping[str, Iterable[str]],
-        columns: Sequence[str],
-    ) -> str:
-        """The subject's rows of a place.
-
-        Args:
-            place: The place.
-            search: The subject's keys and values.
-            texts: Free-text column -> the texts in it that name the subject.
-            columns: All columns of the table.
-        """
-        found = [self.is_in(key, search.keys) for key in place.keys]
-        found += [self.is_in(column, those) for column, those in texts.items()]
-        if place.any_cell:
-            cells = {*search.keys, *search.words}
-            found += [self.is_in(column, cells) for column in columns]
-        parts = [part for part in found if part != "false"]
-        return "(" + " or ".join(parts) + ")" if parts else "false"

@@ -1,0 +1,83 @@
+"""SQL conditions that find the rows of a subject. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkwap.core.sqltext import quote
+from sparkwap.erasure.search import Search
+from sparkwap.erasure.subject_tables import SubjectTable
+
+_SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+
+
+# In a literal of Spark a backslash stands for itself if it is doubled.
+_SPACES_SQL = _SPACES.replace("\\", "\\\\")
+
+
+def _forms(text: str) -> set[str]:
+    """The forms of Unicode in which a text may stand; SQL has no function that brings it to one."""
+    normalize = unicodedata.normalize
+    return {text, normalize("NFC", text), normalize("NFD", text), normalize("NFKC", text)}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """SQL that finds rows by hashes, so that no statement, log or history of a server has a value.
+
+    Attributes:
+        salt: Hex digits, new for each operation.
+    """
+
+    salt: str
+
+    def digest(self, text: str) -> str:
+        """What `hashed` gives for a text."""
+        plain = re.sub(_SPACES, " ", text).strip(" ")
+        return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
+
+    def hashed(self, column: str) -> str:
+        """The hash of a column's text."""
+        text = f"trim(regexp_replace(cast({quote(column)} as string), '{_SPACES_SQL}', ' '))"
+        return f"sha2(concat('{self.salt}:', {text}), 256)"
+
+    def spelled(self, column: str, keys: Iterable[str]) -> str:
+        """Whether a text is one of the keys, or the same whole number in another spelling."""
+        number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)$', '$1$2')"
+        digests = ", ".join(f"'{self.digest(key)}'" for key in sorted(keys))
+        return f"coalesce(sha2(concat('{self.salt}:', {number}), 256) in ({digests}), false)"
+
+    def is_in(self, column: str, texts: Iterable[str]) -> str:
+        """Whether a column is one of the texts; never null."""
+        digests = sorted({self.digest(form) for text in texts for form in _forms(text)})
+        if not digests:
+            return "false"
+        listed = ", ".join(f"'{digest}'" for digest in digests)
+        return f"coalesce({self.hashed(column)} in ({listed}), false)"
+
+    def rows(
+        self,
+        place: SubjectTable,
+        search: Search,
+        texts: Mapping[str, Iterable[str]],
+        columns: Sequence[str],
+    ) -> str:
+        """The subject's rows of a place.
+
+        Args:
+            place: The place.
+            search: The subject's keys and values.
+            texts: Free-text column -> the texts in it that name the subject.
+            columns: All columns of the table.
+        """
+        found = [self.is_in(key, search.keys) for key in place.keys]
+        found += [self.is_in(column, those) for column, those in texts.items()]
+        if place.any_cell:
+            cells = {*search.keys, *search.words}
+            found += [self.is_in(column, cells) for column in columns]
+        parts = [part for part in found if part != "false"]
+        return "(" + " or ".join(parts) + ")" if parts else "false"

@@ -1,0 +1,283 @@
+"""Searches one file for the subject, by the columns of its table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from sparkwap.catalog import avro
+from sparkwap.catalog.model import Identifier
+from sparkwap.erasure.file_formats import Data, decoded, rows_of
+from sparkwap.erasure.search import Search, bound_text, text_of
+from sparkwap.erasure.subject_tables import SubjectTable
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+_ORC_FIELD_ID = b"iceberg.id"
+
+
+Wanted = Mapping[str, frozenset[str]]
+"""Column (lower case) -> what of the subject it may hold."""
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A table by whose columns the files below its folder are read.
+
+    Attributes:
+        identifier: Schema and table.
+        folder: Its location.
+        place: What of it is marked; None for a table that no mark reaches.
+        fields: Field id -> the column's present name, which old files may call otherwise.
+        partitions: Partition spec id -> for each of its fields the column (lower case) and type,
+            or None where the value is not the column's own.
+    """
+
+    identifier: Identifier
+    folder: str
+    place: SubjectTable | None
+    fields: Mapping[int, str] = field(default_factory=dict)
+    partitions: Mapping[int, Sequence[tuple[str, str] | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FileSearch:
+    """Searches one file.
+
+    Attributes:
+        search: What is looked for.
+        ignored: ``schema.table.column`` in lower case that are not looked at.
+        owner: The table in whose folder the file is; None for none.
+        wanted: What of the subject each column may hold.
+    """
+
+    search: Search
+    ignored: frozenset[str]
+    owner: Owned | None
+    wanted: Wanted
+
+    def parquet(self, data: Data) -> list[str]:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        found = [f"column {n}" for n in self._cells("parquet", data)]
+        found += [f"statistics of column {n}" for n in self._statistics(file)]
+        for name, value in (file.metadata.metadata or {}).items():
+            if self.search.in_text(value.decode("utf-8", "replace")):
+                found.append(f"footer entry {name.decode('utf-8', 'replace')}")
+        return found
+
+    def orc(self, data: Data) -> list[str]:
+        found = [f"column {name}" for name in self._cells("orc", data)]
+        for name, value in (orc.ORCFile(pa.BufferReader(data)).metadata or {}).items():
+            if self.search.in_text(value.decode("utf-8", "replace")):
+                found.append(f"footer entry {name.decode('utf-8', 'replace')}")
+        return found
+
+    def _cells(self, kind: str, data: Data) -> Iterator[str]:
+        names: set[str] = set()
+        for fields, batches in rows_of(kind, data):
+            for batch in batches:
+                for field_, column in zip(fields, batch.columns, strict=True):
+                    name = column_name(field_, self.owner)
+                    if name not in names and self._any(column, name):
+                        names.add(name)
+        yield from sorted(names)
+
+    def _any(self, column: pa.Array, name: str) -> bool:
+        if self._ignored(name):
+            return False
+        if pa.types.is_nested(column.type):
+            return any(self._any(inner, inner_name) for inner_name, inner in _parts(column, name))
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        wanted = self.wanted.get(name, frozenset())
+        texts = _is_text(column.type)
+        if not (texts or wanted or self.search.numbers):
+            return False
+        values = pc.unique(column).to_pylist()
+        if self._raw(name):
+            return any(self.search.in_raw(value) for value in values if value)
+        if texts:
+            return any(self.search.in_column(value, wanted) for value in values)
+        wanted = wanted | self.search.numbers
+        return any(text_of(value) in wanted for value in values)
+
+    def _raw(self, name: str) -> bool:
+        place = self.owner.place if self.owner else None
+        return place is not None and name in {text.lower() for text in place.texts}
+
+    def _statistics(self, file: pq.ParquetFile) -> Iterator[str]:
+        names: set[str] = set()
+        for group in range(file.metadata.num_row_groups):
+            row_group = file.metadata.row_group(group)
+            for index in range(row_group.num_columns):
+                column = row_group.column(index)
+                name = self._leaf(file, str(column.path_in_schema))
+                statistics = column.statistics
+                if statistics is None or not statistics.has_min_max or self._ignored(name):
+                    continue
+                wanted = self.wanted.get(name, frozenset())
+                for bound in (statistics.min, statistics.max):
+                    if self.search.in_bound(text_of(bound), wanted):
+                        names.add(name)
+        yield from sorted(names)
+
+    def _leaf(self, file: pq.ParquetFile, path: str) -> str:
+        if "." not in path:
+            name: str = column_name(file.schema_arrow.field(path), self.owner)
+            return name
+        return path.lower()
+
+    def _ignored(self, name: str) -> bool:
+        if self.owner is None:
+            return False
+        return ".".join((*self.owner.identifier, name)).lower() in self.ignored
+
+    def avro(self, data: Data) -> list[str]:
+        file = avro.read(bytes(data))
+        fields = _iceberg_fields(file.header)
+        # A table's rows, by the present names of its columns; else a list of its files.
+        found = [f"column {name}" for name in self._cells("avro", data)]
+        for record in file.records:
+            found.extend(self._record(record, fields))
+        for name, value in file.header.items():
+            if self.search.in_text(value) and not self._only_names(value):
+                found.append(f"header entry {name}")
+        return found
+
+    @staticmethod
+    def _only_names(value: str) -> bool:
+        return value.startswith(("{", "[")) and '"default"' not in value
+
+    def _record(
+        self, value: Any, fields: Mapping[int, tuple[str, str]], name: str = ""
+    ) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if key in ("lower_bounds", "upper_bounds") and fields:
+                    yield from self._bounds(inner or (), fields)
+                elif key == "partitions" and "partition_spec_id" in value:
+                    yield from self._summaries(inner or (), value["partition_spec_id"])
+                else:
+                    yield from self._record(inner, fields, key)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from self._record(inner, fields, name)
+        elif isinstance(value, str):
+            if self.search.in_text(value) or self.search.in_pairs(value, self.wanted):
+                yield f"entry {name}"
+            elif value in self.wanted.get(name.lower(), frozenset()):
+                yield f"partition {name}"
+        elif isinstance(value, bytes):
+            if self.search.in_text(value.decode("utf-8", "replace")):
+                yield f"entry {name}"
+        elif value is not None and text_of(value) in self.wanted.get(name.lower(), frozenset()):
+            yield f"partition {name}"
+
+    def _summaries(self, summaries: Iterable[Mapping[str, Any]], spec: int) -> Iterator[str]:
+        """The bounds of partition values in a manifest list, which does not tell their types."""
+        columns = self.owner.partitions.get(spec, ()) if self.owner else ()
+        for index, summary in enumerate(summaries):
+            name, kind = (columns[index] if index < len(columns) else None) or ("", "string")
+            wanted = self.wanted.get(name, frozenset())
+            for bound in (summary.get("lower_bound"), summary.get("upper_bound")):
+                if bound is not None and self.search.in_bound(bound_text(kind, bound), wanted):
+                    yield f"bound of partition {name or index}"
+
+    def _bounds(
+        self, bounds: Iterable[Mapping[str, Any]], fields: Mapping[int, tuple[str, str]]
+    ) -> Iterator[str]:
+        for bound in bounds:
+            written, kind = fields.get(bound["key"], ("?", "string"))
+            name = (self.owner.fields.get(bound["key"], written) if self.owner else written).lower()
+            if self._ignored(name):
+                continue
+            text = bound_text(kind, bound["value"])
+            if self.search.in_bound(text, self.wanted.get(name, frozenset())):
+                yield f"bound of column {name}"
+
+    def json(self, data: Data) -> list[str]:
+        return list(dict.fromkeys(self._document(json.loads(bytes(data)), "")))
+
+    def _document(self, value: Any, where: str) -> Iterator[str]:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                if self._says(str(key)):
+                    yield f"name in {where or 'the document'}"
+                yield from self._document(inner, str(key))
+        elif isinstance(value, list):
+            for inner in value:
+                yield from self._document(inner, where)
+        elif isinstance(value, str) and self._says(value):
+            yield where or "the document"
+
+    def _says(self, text: str) -> bool:
+        return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
+
+    def plain(self, data: Data) -> list[str]:
+        found = any(self.search.in_text(text) for text in decoded(bytes(data)))
+        return ["its bytes"] if found else []
+
+
+def column_name(field_: pa.Field, owner: Owned | None) -> str:
+    """The name under which a file's column is known today, in lower case."""
+    metadata = field_.metadata or {}
+    number = metadata.get(_FIELD_ID) or metadata.get(_ORC_FIELD_ID)
+    if owner is not None and number is not None:
+        return owner.fields.get(int(number), str(field_.name)).lower()
+    return str(field_.name).lower()
+
+
+def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            # A product's `id` inside a struct is not the key `id`.
+            yield f"{name}.{kind.field(index).name.lower()}", column.field(index)
+    elif pa.types.is_map(kind):
+        yield name, column.keys
+        yield name, column.items
+    else:
+        yield name, column.flatten()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:
+    """Field id -> name and type, from the schema in a manifest's header; empty for other files."""
+    try:
+        schema = json.loads(header["schema"])
+    except (KeyError, ValueError):
+        return {}
+    found: dict[int, tuple[str, str]] = {}
+
+    def walk(kind: Any, above: str) -> None:
+        if not isinstance(kind, Mapping):
+            return
+        for one in kind.get("fields", ()):
+            name = f"{above}{one['name']}"
+            found[one["id"]] = (name, one["type"] if isinstance(one["type"], str) else "")
+            walk(one["type"], f"{name}.")
+        for part in ("element", "key", "value"):
+            if part in kind:
+                inner = kind[part]
+                text = inner if isinstance(inner, str) else ""
+                found[kind[f"{part}-id"]] = (f"{above}{part}", text)
+                walk(inner, f"{above}{part}.")
+
+    walk(schema, "")
+    return found

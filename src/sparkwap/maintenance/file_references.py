@@ -1,0 +1,153 @@
+"""The files of a lake, and which of them a table or view refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table.snapshots import Snapshot
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.branches import clone_base, is_clone
+from sparkwap.catalog.files import local_path, plain_location, read_apart
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.sql_backend import Pointer, SqlBackend
+from sparkwap.core.errors import CatalogError
+
+if TYPE_CHECKING:
+    from sparkwap.publish.lake import Lake
+
+
+def files_of(lake: Lake, folder: str) -> list[str]:
+    """All files below a folder, hidden ones included; empty where there is no such folder."""
+    path = local_path(folder)
+    if path is not None:
+        if path.is_file():
+            return [str(path)]
+        return [str(found) for found in path.rglob("*") if found.is_file()]
+    from pyarrow.fs import FileSelector, FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, netloc, inner = PyArrowFileIO.parse_location(folder)
+    system = PyArrowFileIO(lake.properties).fs_by_scheme(scheme, netloc)
+    selector = FileSelector(inner, allow_not_found=True, recursive=True)
+    root = folder.removesuffix(inner)
+    return [
+        f"{root}{info.path}"
+        for info in system.get_file_info(selector)
+        if info.type == FileType.File
+    ]
+
+
+def content(lake: Lake, location: str) -> bytes:
+    """A file as it is, still compressed where it is."""
+    path = local_path(location)
+    if path is not None:
+        rows = lake.store.backend
+        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
+        # The database itself, and the index of its log beside it.
+        is_database = bool(database) and str(path).startswith(str(database))
+        return read_apart(path) if is_database else path.read_bytes()
+    with lake.store.files.io(location).new_input(location).open() as stream:
+        return stream.read()
+
+
+def reachable(lake: Lake) -> dict[str, set[Identifier]]:
+    """All files that some table or view of the catalog refers to, and by which.
+
+    These are metadata files (present and former ones that are still logged), manifest lists,
+    manifests, data and delete files, and statistics, of all snapshots.
+    """
+    found: dict[str, set[Identifier]] = {}
+    rows = lake.store.backend.all()
+    for row, files in zip(
+        rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
+    ):
+        for file in files:
+            found.setdefault(plain_location(file), set()).add(row.identifier)
+    return found
+
+
+def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
+    return files_of_document(lake, row.location, lake.store.load(row.location))
+
+
+def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:
+    """All files that a table's or view's metadata refers to, of all of its snapshots, and its own.
+
+    Args:
+        lake: The lake.
+        location: The metadata file.
+        document: What stands in it, or what it would be after some change.
+
+    Raises:
+        Exception: A manifest list or manifest cannot be read; then nothing is known.
+    """
+    found = {location}
+    if md.is_view(document):
+        return found
+    if is_clone(document):
+        found.add(clone_base(document)[0])
+    found.update(entry["metadata-file"] for entry in document.get("metadata-log") or ())
+    for kind in ("statistics", "partition-statistics"):
+        found.update(entry["statistics-path"] for entry in document.get(kind) or ())
+    io = lake.store.files.io(location)
+    manifests: dict[str, ManifestFile] = {}
+    for entry in document.get("snapshots") or ():
+        if "manifest-list" in entry:
+            found.add(entry["manifest-list"])
+            for manifest in _snapshot(entry).manifests(io):
+                manifests[manifest.manifest_path] = manifest
+    for path, manifest in manifests.items():
+        found.add(path)
+        found.update(_entries(manifest, io))
+    return found
+
+
+def _entries(manifest: ManifestFile, io: FileIO) -> Iterable[str]:
+    entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+    return [e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED]
+
+
+def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
+    return Snapshot.model_validate(entry)
+
+
+def unreachable(paths: Iterable[str], known: Collection[str]) -> list[str]:
+    """Those of ``paths`` that are not in ``known``; a checksum file goes with its file."""
+    return [path for path in paths if _checked(plain_location(path)) not in known]
+
+
+def _checked(path: str) -> str:
+    """The file that a Hadoop checksum file is about; any other file itself."""
+    folder, _, name = path.rpartition("/")
+    if name.startswith(".") and name.endswith(".crc"):
+        return f"{folder}/{name[1 : -len('.crc')]}"
+    return path
+
+
+def delete_files(lake: Lake, paths: Collection[str]) -> None:
+    """Delete files that nothing refers to, and the folders that are empty then.
+
+    Raises:
+        CatalogError: Some could not be deleted; the message names them.
+    """
+    left: list[str] = []
+    for path in sorted(paths):
+        lake.store.files.delete(path)
+        local = local_path(path)
+        if local is not None and local.exists():
+            left.append(path)
+        elif local is not None:
+            for folder in list(local.parents)[:2]:
+                lake.store.files.delete_empty(str(folder))
+    if left:
+        raise CatalogError(
+            f"{len(left)} files could not be deleted, the first is {left[0]}. Nothing refers to "
+            "them. Check their rights, then run the same command again."
+        )

@@ -1,0 +1,196 @@
+"""The folders of tables that the catalog and its ledger know, and the former metadata of these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.branches import is_clone
+from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import is_diff_folder, run_of_folder
+
+if TYPE_CHECKING:
+    from sparkwap.publish.lake import Lake
+
+
+_S3 = re.compile(r"^s3[an]?://")
+
+
+_ID_LENGTH = 8
+
+
+_REPLACING = ("new", "view", "replace")
+
+
+_FILES = ("base_metadata", "published_metadata", "undone_metadata")
+
+
+@dataclass(frozen=True)
+class KnownFolders:
+    """What the catalog and its ledger know of folders and identities.
+
+    Attributes:
+        present: Folder -> the metadata file of the table in it now.
+        former: Folders of tables that sparkwap has taken out of the catalog.
+        published: Folders that a publish has put into the catalog.
+        uuids: Identities of tables and views, present and former.
+        runs: Short ids of the runs on record.
+        schemas: Schemas, side schemas included.
+        keep_out: Folders of tables whose files are not their own to delete.
+        last: Metadata files that the ledger names: they are deleted last, as they tell whose a
+            folder was.
+    """
+
+    present: Mapping[str, str]
+    former: frozenset[str]
+    published: frozenset[str]
+    uuids: frozenset[str]
+    runs: frozenset[str]
+    schemas: frozenset[str]
+    keep_out: frozenset[str]
+    last: frozenset[str]
+
+    def ours(self, folder: str, warehouse: str) -> bool:
+        """Whether files of a folder may go."""
+        return (
+            folder in self.present
+            or folder in self.former
+            or self.of_run(folder, warehouse)
+            or of_diff(folder, warehouse)
+        )
+
+    def of_run(self, folder: str, warehouse: str) -> bool:
+        """Whether a run on record has made a folder, and has not published it."""
+        above, _, name = folder.rpartition("/")
+        root, _, schema = above.rpartition("/")
+        return (
+            root == warehouse
+            and schema in self.schemas
+            and run_of_folder(name) in self.runs
+            and folder not in self.published
+        )
+
+
+def of_diff(folder: str, warehouse: str) -> bool:
+    """Whether a comparison has made a folder; no catalog of the lake ever knows its table."""
+    above, _, name = folder.rpartition("/")
+    return above == warehouse and is_diff_folder(name)
+
+
+def plain(location: str) -> str:
+    """A location in the one spelling by which files and references are compared."""
+    return _S3.sub("s3://", plain_location(location))
+
+
+def former_documents(
+    lake: Lake,
+    documents: Mapping[Pointer, md.Document],
+    publishes: Sequence[Mapping[str, Any]],
+    since: datetime | None,
+) -> dict[str, md.Document]:
+    """Metadata of tables that are no more, and that a rollback or a reopening could bring back."""
+    present = {md.identity(document) for document in documents.values()}
+    found: dict[str, md.Document] = {}
+    locations = sorted(
+        {
+            location
+            for row in publishes
+            for location in recent_metadata(row, since)
+            # The other ways to publish leave the table itself in the catalog.
+            if row["how"] in _REPLACING or location == row["undone_metadata"]
+        }
+    )
+    loaded = lake.store.map(lambda location: _load(lake, location), locations)
+    for location, document in zip(locations, loaded, strict=True):
+        # What is still in the catalog refers to its files itself.
+        if document is not None and md.identity(document) not in present:
+            found[location] = document
+    return found
+
+
+def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[str]:
+    """The metadata files that a publish or rollback names, as long as it can be undone."""
+    if since is None or row["published_at"] >= since:
+        for column in _FILES:
+            if row.get(column):
+                yield str(row[column])
+
+
+def _load(lake: Lake, location: str) -> md.Document | None:
+    """A metadata file of a former table; None for one that is gone."""
+    try:
+        return lake.store.load(location)
+    except CatalogError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def known_folders(
+    lake: Lake,
+    documents: Mapping[Pointer, md.Document],
+    former: Mapping[str, md.Document],
+    going: Sequence[md.Document],
+    publishes: Sequence[Mapping[str, Any]],
+    sweeps: Sequence[Mapping[str, Any]],
+) -> KnownFolders:
+    present: dict[str, str] = {}
+    keep_out: set[str] = set()
+    for row, document in documents.items():
+        folder = plain(str(document["location"]))
+        if is_clone(document):
+            continue
+        present[folder] = plain(row.location)
+        if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+            keep_out.add(folder)
+    named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
+    replacing = [row for row in publishes if row["how"] in _REPLACING]
+    telling = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
+    standing = lake.store.map(lambda location: _load(lake, location), sorted(telling))
+    everything = [
+        *documents.values(),
+        *former.values(),
+        *going,
+        *(one for one in standing if one),
+    ]
+    published = {
+        _table_folder(row["published_metadata"])
+        for row in publishes
+        if row["published_metadata"] and row["action"] == "publish"
+    }
+    swept = {plain(str(row["folder"])) for row in sweeps if row["folder"] and row["uuid"]}
+    swept |= {plain(str(one["location"])) for one in going if not is_clone(one)}
+    runs = {str(r["run_id"]).replace("-", "")[:_ID_LENGTH].lower() for r in lake.ledger.runs()}
+    named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
+    return KnownFolders(
+        present,
+        frozenset((swept | set(_taken_out(publishes))) - set(present)),
+        frozenset(published),
+        frozenset(
+            {md.identity(one) for one in everything} | {str(r["uuid"]) for r in sweeps if r["uuid"]}
+        ),
+        frozenset(runs),
+        frozenset(lake.schemas() | named_schemas),
+        frozenset(keep_out),
+        frozenset(plain(location) for location in named),
+    )
+
+
+def _taken_out(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """The folders of tables that a publish replaced, or that a rollback took away."""
+    for row in publishes:
+        if row["action"] == "publish" and row["how"] in ("replace", "view"):
+            yield from (_table_folder(path) for path in (row["base_metadata"],) if path)
+        elif row["action"] == "rollback" and row["how"] in _REPLACING:
+            yield from (_table_folder(path) for path in (row["published_metadata"],) if path)
+
+
+def _table_folder(metadata_file: str) -> str:
+    """The folder of the table that a metadata file is of: ``<folder>/metadata/<file>``."""
+    return plain(metadata_file).rsplit("/", 2)[0]

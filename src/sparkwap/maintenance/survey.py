@@ -1,0 +1,264 @@
+"""What runs have left in the catalog: audit branches, tags, leases, manifests.
+
+`decision` decides which of it goes, and `removal` removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.catalog import branches as br
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.leases import Lease
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.core.names import (
+    base_tag,
+    branch_of_base_tag,
+    is_publish_tag,
+    is_run_branch,
+    publish_of_abort_tag,
+)
+from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
+
+if TYPE_CHECKING:
+    from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+    from sparkwap.publish.lake import Lake
+
+Alive = Callable[[Lease, float], bool]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The catalog as a sweep finds it.
+
+    Attributes:
+        now: The catalog's time.
+        branches: The open audit branches.
+        tags: sparkwap's tags on live tables.
+        leases: All leases, and whether the run of each lives.
+        rows: All rows of the catalog.
+        side_schemas: Side schema -> audit branch.
+        manifests: The manifests that the ledger keeps.
+    """
+
+    now: datetime
+    branches: tuple[BranchFact, ...]
+    tags: tuple[TagFact, ...]
+    leases: tuple[tuple[Lease, bool], ...]
+    rows: tuple[Pointer, ...]
+    side_schemas: Mapping[str, str]
+    manifests: tuple[ManifestFact, ...] = ()
+
+    @property
+    def live(self) -> tuple[Lease, ...]:
+        """The leases of runs that live."""
+        return tuple(lease for lease, lives in self.leases if lives)
+
+
+@dataclass
+class _Seen:
+    """What is known of a branch, table by table."""
+
+    ours: bool = False
+    times: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+
+
+def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
+    """Look at all that a sweep could take away.
+
+    Args:
+        lake: The lake.
+        alive: Whether the run of a lease lives, at the catalog's time.
+
+    Raises:
+        CatalogError: A metadata file is missing or cannot be read.
+    """
+    now = lake.leases.now()
+    leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
+    rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
+    documents = dict(
+        zip(rows, lake.store.map(lambda row: lake.store.load(row.location), rows), strict=True)
+    )
+    in_use = {lease.branch: leasing.told(lease, lives=True) for lease, lives in leases if lives}
+    seen = {branch: _Seen(ours=True) for branch in marked.values()}
+    tags: list[TagFact] = []
+    published, undone = _published_at(lake), _undone_at(lake)
+    known = frozenset(marked.values())
+    for row, document in documents.items():
+        owner = marked.get(row.identifier[0])
+        if owner is not None:
+            seen[owner].times.append(int(document.get("last-updated-ms") or _view_time(document)))
+        elif row.kind == "table":
+            for branch in br.branches_of(document, known):
+                _look_at(seen.setdefault(branch, _Seen()), document, branch)
+            tags += _tags(row.identifier, document, in_use, published, undone)
+    history = _last_seen(lake)
+    for lease, _ in leases:
+        history[lease.branch] = max(history.get(lease.branch, _EARLY), lease.last_heard)
+    facts = [
+        BranchFact(
+            branch,
+            is_run_branch(branch),
+            found.ours,
+            _latest(found, history.get(branch)),
+            in_use.get(branch),
+        )
+        for branch, found in sorted(seen.items())
+    ]
+    return Survey(
+        datetime.fromtimestamp(now, UTC),
+        tuple(facts),
+        tuple(tags),
+        leases,
+        tuple(rows),
+        marked,
+        tuple(
+            manifest_facts(
+                lake.ledger.kept_manifests(), lake.ledger.runs(), lake.ledger.publishes(), seen
+            )
+        ),
+    )
+
+
+_EARLY = datetime.min.replace(tzinfo=UTC)
+_ABORT_TAG_KEEPS = timedelta(days=1)
+"""Longer than a server may be at work on one request, and a process stand still."""
+
+
+def _look_at(seen: _Seen, document: md.Document, branch: str) -> None:
+    refs = md.refs_of(document)
+    head, base = refs.get(branch), refs.get(base_tag(branch))
+    # A branch of the same name that a user has made on another table is not touched.
+    seen.ours = seen.ours or br.is_ours(document, branch)
+    seen.changed.append(int(document.get("last-updated-ms") or 0))
+    if head is not None and (base is None or head.snapshot_id != base.snapshot_id):
+        snapshot = md.snapshot(document, head.snapshot_id) or {}
+        seen.times.append(int(snapshot.get("timestamp-ms") or document["last-updated-ms"]))
+
+
+def _latest(seen: _Seen, history: datetime | None) -> datetime | None:
+    times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in seen.times]
+    times += [history] if history is not None else []
+    if not times and seen.changed:
+        # Opened and never written: no later than the first of its tables was changed last.
+        times = [datetime.fromtimestamp(min(seen.changed) / 1000, UTC)]
+    return max(times, default=None)
+
+
+def _view_time(document: md.Document) -> int:
+    return max((int(v["timestamp-ms"]) for v in document.get("versions") or ()), default=0)
+
+
+def _tags(
+    identifier: Identifier,
+    document: md.Document,
+    in_use: Mapping[str, str],
+    published: Mapping[str, datetime],
+    undone: Mapping[str, datetime],
+) -> Iterable[TagFact]:
+    refs, main = md.refs_of(document), md.main_of(document)
+    using = [words for branch, words in in_use.items() if branch in refs]
+    for name, ref in refs.items():
+        branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
+        if aborted is not None and ref.type == "tag":
+            yield TagFact(
+                ".".join(identifier),
+                name,
+                None,
+                needed=False,
+                since=undone.get(aborted),
+                keeps=_ABORT_TAG_KEEPS,
+                in_use=using[0] if using else None,
+                aborted=True,
+            )
+            continue
+        if ref.type != "tag" or not (branch or is_publish_tag(name)):
+            continue
+        age = (document.get("refs") or {}).get(name, {}).get("max-ref-age-ms")
+        snapshot = md.snapshot(document, ref.snapshot_id) or {}
+        written = int(snapshot.get("timestamp-ms") or 0)
+        yield TagFact(
+            ".".join(identifier),
+            name,
+            branch,
+            needed=branch in refs or branch in in_use if branch else ref.snapshot_id == main,
+            # A publish comes after what it publishes was written.
+            since=published.get(name[-8:]) or datetime.fromtimestamp(written / 1000, UTC),
+            keeps=None if age is None else timedelta(milliseconds=int(age)),
+            in_use=using[0] if using else None,
+        )
+
+
+def _published_at(lake: Lake) -> dict[str, datetime]:
+    """Short run id -> when that run last published."""
+    found: dict[str, datetime] = {}
+    for publish in lake.ledger.publishes():
+        short = publish.run_id.replace("-", "")[:8].lower()
+        found[short] = max(found.get(short, _EARLY), publish.published_at)
+    return found
+
+
+def _undone_at(lake: Lake) -> dict[str, datetime]:
+    """Publish id -> when the journal of a publish was closed as undone."""
+    rows = [] if lake.store.backend.atomic else lake.ledger.rows("journal")
+    return {row["publish_id"]: row["at"] for row in rows if row["state"] in ("undone", "torn")}
+
+
+def _last_seen(lake: Lake) -> dict[str, datetime]:
+    """Audit branch -> when a run on it last ended."""
+    found: dict[str, datetime] = {}
+    for run in lake.ledger.runs():
+        if run["branch"] and run["ended_at"] and run["outcome"] != "discarded":
+            found[run["branch"]] = max(found.get(run["branch"], _EARLY), run["ended_at"])
+    return found
+
+
+def manifest_facts(
+    kept: Collection[KeptManifest],
+    runs: Iterable[Mapping[str, Any]],
+    publishes: Iterable[LedgerPublish],
+    open_branches: Collection[str],
+) -> list[ManifestFact]:
+    """What each manifest of the ledger is still good for.
+
+    A pull request is compared with the latest publish of a table, or, once that is rolled back,
+    with the one before it. So a manifest is of use until another one takes its place in each table.
+
+    Args:
+        kept: The manifests.
+        runs: Rows of the ledger's ``runs``.
+        publishes: All publishes, newest first.
+        open_branches: Names of branches.
+    """
+    used = {one.hash: one.stored_at for one in kept}
+    needed = set()
+    for run in runs:
+        code = run.get("manifest_hash")
+        if code in used:
+            _used(used, code, run["ended_at"])
+            if run["branch"] in open_branches:
+                needed.add(code)
+    project = {one.hash: one.project for one in kept}
+    replaced_at: dict[tuple[str, Identifier], datetime] = {}
+    for publish in publishes:
+        code = publish.manifest_hash
+        if code is None or code not in used:
+            continue
+        _used(used, code, publish.published_at)
+        for table in ((project[code], entry.identifier) for entry in publish.left):
+            if table in replaced_at:
+                _used(used, code, replaced_at[table])
+            else:
+                needed.add(code)
+            replaced_at[table] = publish.published_at
+    return [ManifestFact(one.hash, one.hash in needed, used[one.hash]) for one in kept]
+
+
+def _used(used: dict[str, datetime], code: str, at: datetime | None) -> None:
+    used[code] = max(used[code], at or _EARLY)
