@@ -18,7 +18,7 @@ from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
-from sparkwap.diff.states import State
+from sparkwap.diff.states import TableVersion
 from sparkwap.ledger.ledger import BranchHistory, ended_otherwise
 from sparkwap.page.comparison import TableComparison, TableSide
 from sparkwap.publish.lake import Lake
@@ -134,7 +134,9 @@ def compare(lake: Lake, new: str, old: str) -> list[TableComparison]:
     ]
 
 
-def _compared(name: Identifier, after: State | None, before: State | None) -> TableComparison:
+def _compared(
+    name: Identifier, after: TableVersion | None, before: TableVersion | None
+) -> TableComparison:
     one_table = (
         after is not None
         and before is not None
@@ -164,11 +166,11 @@ def _compared(name: Identifier, after: State | None, before: State | None) -> Ta
     )
 
 
-def _token(state: State) -> object:
+def _token(state: TableVersion) -> object:
     return state.row.location if state.kind == "view" else state.snapshot
 
 
-def _side(state: State | None) -> TableSide | None:
+def _side(state: TableVersion | None) -> TableSide | None:
     if state is None:
         return None
     found = state.found or {}
