@@ -368,7 +368,7 @@ def test_a_rejected_load_is_loaded_again_and_not_built() -> None:
     [
         (["held", "published"], False, ""),
         (["held", "rejected"], False, "has rejected it"),
-        (["held"], True, "A run is building on it"),
+        (["held"], True, "A run is building on this branch"),
         ([], False, "did not end"),
         (["held", None], False, "did not end"),
     ],
