@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from sparkwap.alerts.model import Command, Event, FailedTest, Sample
+from sparkwap.alerts.model import Event, FailedRows, FailedTest, NextCommand
 from sparkwap.alerts.project import Project, trouble
 from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
@@ -26,8 +26,8 @@ _GO_ON: Mapping[Kind, tuple[str, str]] = {
 }
 
 
-class Closing(Protocol):
-    """How a run ended, as `sparkwap.runs.types.RunEnd` tells it."""
+class EndedRun(Protocol):
+    """How a run ended, as `sparkwap.runs.types.RunEnd` has it."""
 
     @property
     def decision(self) -> Decision: ...
@@ -43,7 +43,7 @@ class Closing(Protocol):
     def gave_up(self) -> str: ...
 
 
-class Publish(Protocol):
+class PastPublish(Protocol):
     """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
 
     @property
@@ -86,7 +86,7 @@ class Quarantined:
 
 
 def of_run(
-    closing: Closing,
+    closing: EndedRun,
     failures: Sequence[Failure],
     *,
     run_id: str,
@@ -94,7 +94,7 @@ def of_run(
     at: datetime,
     project: Project,
     ways: Sequence[tuple[str, str]],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, FailedRows],
 ) -> list[Event]:
     """The tables of a run that were rejected, and those whose publish the catalog refused.
 
@@ -112,7 +112,7 @@ def of_run(
     """
     verdicts = closing.decision.verdicts
     names = {node.node_id: node.name for node in closing.nodes}
-    commands = tuple(Command(purpose, command) for purpose, command in ways)
+    commands = tuple(NextCommand(purpose, command) for purpose, command in ways)
     state = UNCHANGED if not closing.published else f"{_tables(closing.published)} published."
 
     def event(kind: Kind, node_id: str, reasons: Sequence[str]) -> Event:
@@ -157,7 +157,7 @@ def broken_down(
     project: Project,
 ) -> Event:
     """A run that the gate could not bring to its end; it concerns all who own something of it."""
-    status = Command("see which tables are published", "dbt run-operation wap_status")
+    status = NextCommand("see which tables are published", "dbt run-operation wap_status")
     return Event(
         kind="failed",
         subject=subject,
@@ -166,13 +166,13 @@ def broken_down(
         owners=project.owners(node_ids),
         reasons=(_shown(message),),
         branch=branch,
-        commands=(status, Command("go on; nothing is done twice", "dbt retry")),
+        commands=(status, NextCommand("go on; nothing is done twice", "dbt retry")),
         state="All tables of the run are published, or none.",
     )
 
 
 def of_rollback(
-    publishes: Sequence[Publish],
+    publishes: Sequence[PastPublish],
     *,
     run_id: str,
     at: datetime,
@@ -206,7 +206,7 @@ def of_rollback(
                         "was undone",
                     ),
                     branch=publish.branch,
-                    commands=(Command("audit it again", again),),
+                    commands=(NextCommand("audit it again", again),),
                     state="Readers of main see the state before that publish.",
                     key=publish.publish_id,
                 )
@@ -234,8 +234,8 @@ def of_branch(
         project: Owners and personal columns.
     """
     there = set(standing)
-    see = Command("see why", next_command.operation("wap_status", branch))
-    drop = Command("discard it", next_command.operation("wap_discard", branch))
+    see = NextCommand("see why", next_command.operation("wap_status", branch))
+    drop = NextCommand("discard it", next_command.operation("wap_discard", branch))
     found = []
     for row in rows:
         name, verdict = f"{row['schema']}.{row['name']}", row["verdict"]
@@ -258,7 +258,7 @@ def of_branch(
                 owners=project.owners([row["node_id"]]),
                 reasons=(*reason, f"{verdict} for {words(age)}"),
                 branch=branch,
-                commands=(see, Command(purpose, next_command.dbt(verb, branch=branch)), drop),
+                commands=(see, NextCommand(purpose, next_command.dbt(verb, branch=branch)), drop),
                 state="Readers of main do not see it.",
                 key=trouble([given]) if kind == "rejected" else "",
             )
@@ -289,8 +289,8 @@ def of_quarantine(
                 f"{_limit(threshold)} allowed",
             ),
             commands=(
-                Command("see them", "sparkwap quarantine list"),
-                Command("after mending the entry", "sparkwap quarantine replay"),
+                NextCommand("see them", "sparkwap quarantine list"),
+                NextCommand("after mending the entry", "sparkwap quarantine replay"),
             ),
             state="The good rows are published; those in quarantine are in no table.",
         )
@@ -319,11 +319,11 @@ def example(*, run_id: str, at: datetime) -> Event:
                 "test.example.orders_are_unique",
                 "orders_are_unique",
                 2,
-                Sample(("order_id", "n_records"), (("17", "2"), ("23", "2"))),
+                FailedRows(("order_id", "n_records"), (("17", "2"), ("23", "2"))),
             ),
         ),
         branch="wap_00000000",
-        commands=(Command("nothing is to be done", "sparkwap alerts test"),),
+        commands=(NextCommand("nothing is to be done", "sparkwap alerts test"),),
         state="Readers of main see no change.",
     )
 

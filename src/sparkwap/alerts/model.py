@@ -23,7 +23,7 @@ TITLES: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FailedRows:
     """Some of the rows that failed a test.
 
     Attributes:
@@ -44,11 +44,11 @@ class FailedTest:
     test_id: str
     name: str
     failures: int | None = None
-    sample: Sample | None = None
+    sample: FailedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class NextCommand:
     """A command that goes on from here, and what it is for."""
 
     purpose: str
@@ -81,7 +81,7 @@ class Event:
     reasons: tuple[str, ...] = ()
     tests: tuple[FailedTest, ...] = ()
     branch: str | None = None
-    commands: tuple[Command, ...] = ()
+    commands: tuple[NextCommand, ...] = ()
     state: str = ""
     key: str = ""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkwap.alerts.model import Sample
+from sparkwap.alerts.model import FailedRows
 from sparkwap.core.personal import CITING, WHOLE, PersonalMarks, meta_of
 
 _CELL = 80
@@ -44,7 +44,7 @@ class Project(PersonalMarks):
 
     def sample(
         self, test_id: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
-    ) -> Sample:
+    ) -> FailedRows:
         """What may be shown of the rows that failed a test."""
         personal = self.personal(test_id)
         shown = self.shown(test_id, columns)
@@ -54,8 +54,8 @@ class Project(PersonalMarks):
         if hidden and not personal:
             withheld = f"withheld: {', '.join(hidden)}"
         if not shown:
-            return Sample(withheld=withheld)
-        return Sample(
+            return FailedRows(withheld=withheld)
+        return FailedRows(
             tuple(columns[index] for index in shown),
             tuple(tuple(_cell(row[index]) for index in shown) for row in rows),
             withheld,

@@ -19,7 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, Template
 
-from sparkwap.alerts.model import TITLES, Command, Event, FailedTest, Message, Sample
+from sparkwap.alerts.model import TITLES, Event, FailedRows, FailedTest, Message, NextCommand
 from sparkwap.core.names import short_run_id
 from sparkwap.core.redaction import redact
 
@@ -317,18 +317,18 @@ def _counted(test: FailedTest) -> str:
     return f" ({test.failures:,} row{'' if test.failures == 1 else 's'})"
 
 
-def _samples(event: Event) -> list[tuple[FailedTest, Sample]]:
+def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:
     found = [(test, test.sample) for test in event.tests if test.sample is not None]
     return found[:_SAMPLES]
 
 
-def _rows(sample: Sample) -> list[str]:
+def _rows(sample: FailedRows) -> list[str]:
     if not sample.columns:
         return []
     return [" | ".join(cells) for cells in (sample.columns, *sample.rows)]
 
 
-def _commands(events: Iterable[Event]) -> list[Command]:
+def _commands(events: Iterable[Event]) -> list[NextCommand]:
     return list(dict.fromkeys(one for event in events for one in event.commands))[:_COMMANDS]
 
 

@@ -29,7 +29,7 @@ _SHARE_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AnomalyRule:
     """What counts as an anomaly.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rule:
     tolerance: float | None = None
 
     @classmethod
-    def from_arguments(cls, test: str, arguments: Mapping[str, Any]) -> Rule:
+    def from_arguments(cls, test: str, arguments: Mapping[str, Any]) -> AnomalyRule:
         """The rule of a test's arguments; those that are None take their default.
 
         Args:
@@ -75,7 +75,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PastValue:
     """A metric of one published candidate: its value, and when it was measured (UTC)."""
 
     value: float
@@ -83,7 +83,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class AnomalyResult:
     """What is to be said of one metric of a candidate.
 
     Attributes:
@@ -137,8 +137,8 @@ class Judgement:
 
 
 def judge(
-    metric: str, value: float | None, history: Sequence[Sample], rule: Rule, at: datetime
-) -> Judgement:
+    metric: str, value: float | None, history: Sequence[PastValue], rule: AnomalyRule, at: datetime
+) -> AnomalyResult:
     """Judge one metric of a candidate.
 
     Args:
@@ -156,7 +156,7 @@ def judge(
     values = [sample.value for sample in training(history, rule, at)]
     count = len(values)
     if count < max(rule.min_samples, 2):
-        return Judgement(metric, value, "unmeasured" if value is None else "learning", count)
+        return AnomalyResult(metric, value, "unmeasured" if value is None else "learning", count)
     mean, spread = fmean(values), stdev(values)
     room = max(rule.sensitivity * spread, allowance(metric, mean, rule))
     # A share cannot be beyond these anyhow, and nobody would expect it there.
@@ -164,9 +164,9 @@ def judge(
     low = None if rule.direction == "spike" else max(mean - room, least)
     high = None if rule.direction == "drop" else min(mean + room, most)
     if value is None:
-        return Judgement(metric, None, "anomalous", count, mean, spread, low, high)
+        return AnomalyResult(metric, None, "anomalous", count, mean, spread, low, high)
     outside = (low is not None and value < low) or (high is not None and value > high)
-    return Judgement(
+    return AnomalyResult(
         metric,
         value,
         "anomalous" if outside else "normal",
@@ -179,14 +179,14 @@ def judge(
     )
 
 
-def training(history: Sequence[Sample], rule: Rule, at: datetime) -> list[Sample]:
+def training(history: Sequence[PastValue], rule: AnomalyRule, at: datetime) -> list[PastValue]:
     """The samples that a value measured at ``at`` is compared with, the latest first."""
     season = rule.seasonality == "day_of_week"
     fitting = [one for one in history if not season or one.at.weekday() == at.weekday()]
     return sorted(fitting, key=lambda one: one.at, reverse=True)[: rule.window]
 
 
-def allowance(metric: str, mean: float, rule: Rule) -> float:
+def allowance(metric: str, mean: float, rule: AnomalyRule) -> float:
     """The change of a metric that is never an anomaly, in its own units."""
     share = _is_share(metric)
     if rule.tolerance is None:

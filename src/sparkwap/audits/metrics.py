@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.audits.anomaly import Judgement, Sample
+from sparkwap.audits.anomaly import AnomalyResult, PastValue
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded
 from sparkwap.core.sqltext import literal
@@ -44,7 +44,7 @@ class Measured:
     node_id: str
     scope: str
     at: datetime
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[AnomalyResult, ...]
 
     @property
     def finding(self) -> str | None:
@@ -119,7 +119,7 @@ def samples(
     metrics: Iterable[Mapping[str, Any]],
     metric: str,
     scope: str = "",
-) -> dict[str, Sample]:
+) -> dict[str, PastValue]:
     """One metric of a table's published candidates, by their tokens.
 
     Of several measurements of one candidate the latest counts.
@@ -137,7 +137,7 @@ def samples(
         if row["metric"] == metric and (row["scope"] or "") == scope and row["candidate"] in tokens
     ]
     return {
-        row["candidate"]: Sample(row["value"], row["measured_at"])
+        row["candidate"]: PastValue(row["value"], row["measured_at"])
         for row in sorted(fitting, key=lambda row: row["measured_at"])
         if row["value"] is not None
     }
@@ -168,7 +168,7 @@ class Baselines:
         self._lock = threading.Lock()
         self._read: tuple[dict[Identifier, list[PublishedCandidate]], _Rows] | None = None
 
-    def history(self, identifier: Identifier, metric: str, scope: str = "") -> list[Sample]:
+    def history(self, identifier: Identifier, metric: str, scope: str = "") -> list[PastValue]:
         """A metric of the published candidates of a table.
 
         Row counts that no audit has measured are taken from the metadata of the snapshots, as far
@@ -182,7 +182,7 @@ class Baselines:
             for one in known:
                 count = None if one.token in found else self._rows_of(identifier, one.snapshot)
                 if count is not None:
-                    found[one.token] = Sample(count, one.at)
+                    found[one.token] = PastValue(count, one.at)
         return list(found.values())
 
     def _rows_of(self, identifier: Identifier, snapshot: int | None) -> int | None:
@@ -207,7 +207,7 @@ class Baselines:
 _Rows = Mapping["Identifier", Sequence[Mapping[str, Any]]]
 
 
-def rows_sql(judgements: Iterable[Judgement]) -> str:
+def rows_sql(judgements: Iterable[AnomalyResult]) -> str:
     """A query that returns the anomalies, one row each: what the dbt test is to Spark.
 
     The figures were measured and judged before; they stand in the query, and so in dbt's compiled

@@ -21,7 +21,7 @@ from sparkwap.core.dbt_cli import find_project
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import KINDS
 from sparkwap.landing.files import DROP_PREFIX
-from sparkwap.landing.guessing import Answers, guess
+from sparkwap.landing.guessing import SourceAnswers, guess
 from sparkwap.landing.samples import read_samples
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def add(
     samples: Sequence[Path],
     source: str,
     entity: str,
-    answers: Answers,
+    answers: SourceAnswers,
     project: Path,
     history: bool = False,
 ) -> list[str]:
@@ -215,7 +215,7 @@ def add(
 
 def _add(arguments: argparse.Namespace) -> int:
     key = tuple(k.strip() for k in arguments.key.split(",") if k.strip())
-    answers = Answers(key, arguments.kind, arguments.operation, arguments.full)
+    answers = SourceAnswers(key, arguments.kind, arguments.operation, arguments.full)
     lines = add(
         arguments.sample, arguments.source, arguments.entity, answers,
         find_project(arguments.project_dir), arguments.history,

@@ -6,7 +6,7 @@ a Spark session that one has, and `rendered` gives any of the formats.
 
 from sparkwap.core.personal import Hidden
 from sparkwap.diff.comment import comment
-from sparkwap.diff.model import RunDiff, Sample, SchemaChange, TableDiff
+from sparkwap.diff.model import RowSample, RunDiff, SchemaChange, TableDiff
 from sparkwap.diff.operation import rendered
 from sparkwap.diff.render import markdown, page
 from sparkwap.diff.work import Differ
@@ -14,8 +14,8 @@ from sparkwap.diff.work import Differ
 __all__ = [
     "Differ",
     "Hidden",
+    "RowSample",
     "RunDiff",
-    "Sample",
     "SchemaChange",
     "TableDiff",
     "comment",

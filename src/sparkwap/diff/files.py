@@ -19,7 +19,7 @@ from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.store import Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.diff.plan import DataFile, DeleteFile, Files
+from sparkwap.diff.plan import DataFile, DeleteFile, StateFiles
 
 _DELETED = 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes
@@ -31,7 +31,7 @@ class Unreadable(CatalogError):
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ManifestEntry:
     """An entry of a manifest list."""
 
     entry: Mapping[str, Any]
@@ -46,13 +46,13 @@ class Manifest:
         """Whether it lists data files; else delete files."""
         return int(self.entry.get("content") or 0) == _DATA
 
-    def moved(self, path: str, length: int) -> Manifest:
+    def moved(self, path: str, length: int) -> ManifestEntry:
         """The entry for another file in its place.
 
         All that it says of partitions and counts stays true as a bound: the other file lists no
         more than the manifest did.
         """
-        return Manifest({**self.entry, "manifest_path": path, "manifest_length": length})
+        return ManifestEntry({**self.entry, "manifest_path": path, "manifest_length": length})
 
 
 @dataclass
@@ -78,15 +78,15 @@ class Snapshot:
         return self._avro(str(location))
 
     @cached_property
-    def manifests(self) -> tuple[Manifest, ...]:
+    def manifests(self) -> tuple[ManifestEntry, ...]:
         """The entries of its manifest list.
 
         Raises:
             Unreadable: They cannot be read here.
         """
-        return tuple(map(Manifest, self._list.records))
+        return tuple(map(ManifestEntry, self._list.records))
 
-    def files(self, without: Collection[str] = ()) -> Files:
+    def files(self, without: Collection[str] = ()) -> StateFiles:
         """The live files of its manifests.
 
         Args:
@@ -102,7 +102,7 @@ class Snapshot:
                     data.append(DataFile(file["file_path"], sequence))
                 else:
                     deletes.append(_delete(file, sequence))
-        return Files(tuple(data), tuple(deletes))
+        return StateFiles(tuple(data), tuple(deletes))
 
     @property
     def has_deletes(self) -> bool:
@@ -128,7 +128,7 @@ class Snapshot:
             raise
         return part
 
-    def kept(self, manifest: Manifest, paths: Collection[str]) -> tuple[bytes | None, int]:
+    def kept(self, manifest: ManifestEntry, paths: Collection[str]) -> tuple[bytes | None, int]:
         """A data manifest with these files only, and their rows; None if it has none of them."""
         read = self._avro(manifest.path)
         kept = [
@@ -139,11 +139,11 @@ class Snapshot:
         rows = sum(int(entry["data_file"]["record_count"]) for entry in kept)
         return (read.with_records(kept) if kept else None), rows
 
-    def with_manifests(self, manifests: Collection[Manifest]) -> bytes:
+    def with_manifests(self, manifests: Collection[ManifestEntry]) -> bytes:
         """The manifest list with other entries."""
         return self._list.with_records(manifest.entry for manifest in manifests)
 
-    def _live(self, manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], int]]:
+    def _live(self, manifest: ManifestEntry) -> Iterator[tuple[Mapping[str, Any], int]]:
         inherited = int(manifest.entry.get("sequence_number") or 0)
         for entry in self._avro(manifest.path).records:
             if entry["status"] != _DELETED:

@@ -82,7 +82,7 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RowSample:
     """One row that differs.
 
     Attributes:
@@ -131,7 +131,7 @@ class TableDiff:
     columns: Mapping[str, int] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[RowSample, ...] = ()
     rows_before: int | None = None
     rows_after: int | None = None
     how: How = "metadata"

@@ -47,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedColumn:
     """A column that both states have.
 
     Attributes:
@@ -77,7 +77,7 @@ class Columns:
         notes: What the reader has to know.
     """
 
-    compared: tuple[Compared, ...]
+    compared: tuple[ComparedColumn, ...]
     change: SchemaChange
     same_files: bool
     notes: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def match_columns(
     gone = {c.id: c for c in before if c.id not in kept} if same_table else {}
     renamed = {c.name: gone[c.id] for c in after if c.name not in pairs and c.id in gone}
     pairs |= renamed
-    compared: list[Compared] = []
+    compared: list[ComparedColumn] = []
     retyped: list[RetypedColumn] = []
     notes: list[str] = []
     for column in after:
@@ -136,19 +136,19 @@ def match_columns(
     return Columns(tuple(compared), change, same, tuple(notes))
 
 
-def _compare(before: Column, after: Column) -> Compared | None:
+def _compare(before: Column, after: Column) -> ComparedColumn | None:
     old, new = before.spark_type, after.spark_type
     nullable = not (before.required and after.required)
     if any(word in kind for kind in (old, new) for word in _OPAQUE):
         return None
     if old == new:
-        return Compared(after.name, before.name, after.type, None, nullable)
+        return ComparedColumn(after.name, before.name, after.type, None, nullable)
     if not (isinstance(before.type, str) and isinstance(after.type, str)):
         return None
     if "binary" in (old, new):
         return None
     common = _wider(old, new) or "string"
-    return Compared(after.name, before.name, common, common, nullable)
+    return ComparedColumn(after.name, before.name, common, common, nullable)
 
 
 def _wider(old: str, new: str) -> str | None:
@@ -209,7 +209,7 @@ class DeleteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class StateFiles:
     """Files of a state; those of manifests that both states have may be left out."""
 
     data: tuple[DataFile, ...] = ()
@@ -239,7 +239,7 @@ NOTHING = FilePlan("nothing")
 WHOLE = FilePlan("whole")
 
 
-def plan_files(before: Files, after: Files) -> FilePlan:
+def plan_files(before: StateFiles, after: StateFiles) -> FilePlan:
     """Which files need to be read to know how the rows of two states differ.
 
     A data file is never changed, so the same path means the same rows but for its deletes. Whose

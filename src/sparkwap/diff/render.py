@@ -10,7 +10,7 @@ import html
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sparkwap.diff.model import RunDiff, Sample, TableDiff, Values
+from sparkwap.diff.model import RowSample, RunDiff, TableDiff, Values
 
 LIMIT = 60_000
 """Characters that a comment may have; GitHub takes 65,536."""
@@ -123,19 +123,19 @@ def _details(one: TableDiff) -> Iterator[str]:
     yield _detail(one, (), columns=10)
 
 
-def _spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+def _spread(samples: Sequence[RowSample], count: int) -> Sequence[RowSample]:
     """So many of the samples, of each kind some."""
-    kinds: dict[str, list[Sample]] = {}
+    kinds: dict[str, list[RowSample]] = {}
     for sample in samples:
         kinds.setdefault(sample.change, []).append(sample)
-    ordered: list[Sample] = []
+    ordered: list[RowSample] = []
     while len(ordered) < count:
         ordered += [kind.pop(0) for kind in kinds.values() if kind]
     chosen = [id(sample) for sample in ordered[:count]]
     return [sample for sample in samples if id(sample) in chosen]
 
 
-def _detail(one: TableDiff, samples: Sequence[Sample], columns: int = 100) -> str:
+def _detail(one: TableDiff, samples: Sequence[RowSample], columns: int = 100) -> str:
     lines = [f"<details><summary>{_code(one.name)}: {_words(one)}</summary>", ""]
     lines += [f"- {line}" for line in _schema_lines(one, _code)[:columns]]
     most = _most(one)
@@ -153,7 +153,7 @@ def _detail(one: TableDiff, samples: Sequence[Sample], columns: int = 100) -> st
     return "\n".join([*lines, "", "</details>", "", ""])
 
 
-def _markdown_samples(samples: Sequence[Sample], key: Sequence[str]) -> Iterator[str]:
+def _markdown_samples(samples: Sequence[RowSample], key: Sequence[str]) -> Iterator[str]:
     names = _names(samples, key)
     yield "| | " + " | ".join(map(_code, names)) + " |"
     yield "|---|" + "---|" * len(names)
@@ -307,7 +307,7 @@ def _most(one: TableDiff) -> list[tuple[str, int]]:
     return sorted(one.columns.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _names(samples: Iterable[Sample], key: Sequence[str]) -> list[str]:
+def _names(samples: Iterable[RowSample], key: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for sample in samples:
         for values in (sample.before, sample.after):
@@ -316,11 +316,11 @@ def _names(samples: Iterable[Sample], key: Sequence[str]) -> list[str]:
     return [*first, *(name for name in found if name not in first)]
 
 
-def _kind(sample: Sample) -> str:
+def _kind(sample: RowSample) -> str:
     return sample.change if sample.count == 1 else f"{sample.change} ×{sample.count:,}"
 
 
-def _cell(sample: Sample, name: str, show: Callable[[str], str]) -> str:
+def _cell(sample: RowSample, name: str, show: Callable[[str], str]) -> str:
     old, new = _value(sample.before, name, show), _value(sample.after, name, show)
     if sample.before is None or sample.after is None:
         return new if sample.before is None else old
@@ -334,13 +334,13 @@ def _value(values: Values | None, name: str, show: Callable[[str], str]) -> str:
     return "<i>NULL</i>" if value is None else show(_cut(value))
 
 
-def _sample_line(sample: Sample) -> str:
+def _sample_line(sample: RowSample) -> str:
     names = _names([sample], ())
     cells = [f"{name}={_plain_cell(sample, name)}" for name in names]
     return f"{_kind(sample)}: {', '.join(cells)}"
 
 
-def _plain_cell(sample: Sample, name: str) -> str:
+def _plain_cell(sample: RowSample, name: str) -> str:
     def shown(values: Values | None) -> str:
         value = (values or {}).get(name)
         return "NULL" if value is None else _cut(value)

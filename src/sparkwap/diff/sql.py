@@ -17,7 +17,7 @@ from typing import Any
 
 from sparkwap.core.sqltext import quote
 from sparkwap.diff.model import RowChange
-from sparkwap.diff.plan import Compared, IcebergType
+from sparkwap.diff.plan import ComparedColumn, IcebergType
 
 _MASK_BITS = 63
 SHOWN_CHARACTERS = 200
@@ -62,7 +62,7 @@ def seeds_of(*what: object) -> tuple[int, int]:
     return one, two
 
 
-class Statements:
+class DiffStatements:
     """The statements that compare the rows of some sources.
 
     Args:
@@ -72,7 +72,7 @@ class Statements:
     """
 
     def __init__(
-        self, columns: Sequence[Compared], key: Sequence[str], seeds: tuple[int, int]
+        self, columns: Sequence[ComparedColumn], key: Sequence[str], seeds: tuple[int, int]
     ) -> None:
         self._columns = columns
         self._seeds = seeds

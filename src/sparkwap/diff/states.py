@@ -21,7 +21,7 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class State:
+class TableVersion:
     """A table or view as one of the two sides has it.
 
     Attributes:
@@ -87,7 +87,7 @@ class State:
         return int(records) if deletes == "0" and records.isdecimal() else None
 
 
-def states_of(lake: Lake, ref: str) -> dict[Identifier, State]:
+def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
     """The tables and views that a branch or tag has of its own; nothing for ``main``.
 
     Raises:
@@ -97,12 +97,14 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, State]:
         return {}
     marked = lake.store.backend.side_schemas()
     rows = lake.store.backend.all()
-    found: dict[Identifier, State] = {}
+    found: dict[Identifier, TableVersion] = {}
     live = [r for r in rows if r.kind == "table" and r.identifier[0] not in marked]
     for row, document in zip(live, lake.store.map(_load(lake), live), strict=True):
         there = md.refs_of(document).get(ref)
         if there is not None:
-            found[row.identifier] = State(row.identifier, row, document, ref, there.snapshot_id)
+            found[row.identifier] = TableVersion(
+                row.identifier, row, document, ref, there.snapshot_id
+            )
     for row in rows:
         schema = names.split_side_schema(row.identifier[0], ref)
         if schema is not None and marked.get(row.identifier[0]) == ref:
@@ -113,7 +115,9 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, State]:
     return found
 
 
-def base_of(lake: Lake, state: State, branch: str, now: State | None) -> State | None:
+def base_of(
+    lake: Lake, state: TableVersion, branch: str, now: TableVersion | None
+) -> TableVersion | None:
     """What a table or view was when an audit branch was opened, as far as the lake knows.
 
     Args:
@@ -127,7 +131,7 @@ def base_of(lake: Lake, state: State, branch: str, now: State | None) -> State |
     if branches.is_clone(state.document):
         location, snapshot = branches.clone_base(state.document)
         row = Pointer(state.identifier, "table", location)
-        return State(state.identifier, row, lake.store.load(location), md.MAIN, snapshot)
+        return TableVersion(state.identifier, row, lake.store.load(location), md.MAIN, snapshot)
     tag = names.base_tag(branch)
     there = md.refs_of(state.document).get(tag)
     if there is not None:
@@ -137,7 +141,7 @@ def base_of(lake: Lake, state: State, branch: str, now: State | None) -> State |
     return now
 
 
-def has_moved(state: State, branch: str, now: State | None) -> bool:
+def has_moved(state: TableVersion, branch: str, now: TableVersion | None) -> bool:
     """Whether ``main`` of a table is elsewhere than when the audit branch was opened."""
     if state.kind == "view" or now is None or now.kind == "view":
         return False
@@ -147,7 +151,7 @@ def has_moved(state: State, branch: str, now: State | None) -> bool:
     return there is not None and there.snapshot_id != now.snapshot
 
 
-def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifier, State]:
+def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifier, TableVersion]:
     """Tables and views as readers of ``main`` have them."""
     rows = list(lake.store.backend.find(set(identifiers)).values())
     return {
@@ -156,10 +160,12 @@ def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifie
     }
 
 
-def _at(identifier: Identifier, row: Pointer, document: md.Document, branch: str = "") -> State:
+def _at(
+    identifier: Identifier, row: Pointer, document: md.Document, branch: str = ""
+) -> TableVersion:
     if row.kind == "view":
-        return State(identifier, row, document, None, None, branch)
-    return State(identifier, row, document, md.MAIN, md.main_of(document))
+        return TableVersion(identifier, row, document, None, None, branch)
+    return TableVersion(identifier, row, document, md.MAIN, md.main_of(document))
 
 
 def _load(lake: Lake) -> Any:

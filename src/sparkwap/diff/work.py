@@ -22,11 +22,11 @@ from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff import plan as planning
 from sparkwap.diff import states
 from sparkwap.diff.files import Part, Snapshot, Unreadable, count_of
-from sparkwap.diff.model import AddedColumn, How, RowChange, RunDiff, Sample, TableDiff, Values
+from sparkwap.diff.model import AddedColumn, How, RowChange, RowSample, RunDiff, TableDiff, Values
 from sparkwap.diff.plan import Columns, FilePlan
 from sparkwap.diff.private import PrivateCatalog, Sql
-from sparkwap.diff.sql import Source, Statements, null_counts, seeds_of, text_sql
-from sparkwap.diff.states import State
+from sparkwap.diff.sql import DiffStatements, Source, null_counts, seeds_of, text_sql
+from sparkwap.diff.states import TableVersion
 from sparkwap.publish.lake import Lake
 
 _WAP_BRANCH = "spark.wap.branch"
@@ -118,12 +118,14 @@ class Differ:
 
     def _pairs(
         self, branch: str, against: str
-    ) -> dict[Identifier, tuple[State | None, State | None, tuple[str, ...]]]:
+    ) -> dict[Identifier, tuple[TableVersion | None, TableVersion | None, tuple[str, ...]]]:
         """Old state, new state and notes of each table that one of the two has of its own."""
         new = states.states_of(self._lake, branch)
         old = {} if against == states.BASE else states.states_of(self._lake, against)
         now = states.published(self._lake, {*new, *old})
-        pairs: dict[Identifier, tuple[State | None, State | None, tuple[str, ...]]] = {}
+        pairs: dict[
+            Identifier, tuple[TableVersion | None, TableVersion | None, tuple[str, ...]]
+        ] = {}
         for name in {*new, *old}:
             after = new.get(name, now.get(name))
             before = old.get(name, now.get(name))
@@ -139,7 +141,11 @@ class Differ:
     # -- one table -------------------------------------------------------------------------------
 
     def _table(
-        self, name: Identifier, before: State | None, after: State | None, notes: tuple[str, ...]
+        self,
+        name: Identifier,
+        before: TableVersion | None,
+        after: TableVersion | None,
+        notes: tuple[str, ...],
     ) -> TableDiff:
         started = time.monotonic()
         present = after or before
@@ -160,12 +166,12 @@ class Differ:
                 self._lake.store.files.delete_tree(folder)
         return replace(found, notes=(*found.notes, *notes), seconds=time.monotonic() - started)
 
-    def _one(self, name: Identifier, state: State, *, is_new: bool) -> TableDiff:
+    def _one(self, name: Identifier, state: TableVersion, *, is_new: bool) -> TableDiff:
         """A table or view that only one of the two states has."""
         rows = state.rows()
         columns = [column.name for column in state.columns]
         hidden = self._hidden.of(name, columns)
-        samples: list[Sample] = []
+        samples: list[RowSample] = []
         how: How = "metadata"
         if rows is None or (rows and self._sample):
             with self._on(state.branch if state.kind == "view" else None):
@@ -191,17 +197,19 @@ class Differ:
 
     def _first_rows(
         self, relation: str, shown: Sequence[planning.Column], *, is_new: bool
-    ) -> list[Sample]:
+    ) -> list[RowSample]:
         texts = [text_sql(quote(c.name), c.type) for c in shown]
         if not texts:
             return []
         rows = self._sql(f"select {', '.join(texts)} from {relation} limit {self._sample}")
         found = [dict(zip([c.name for c in shown], row, strict=True)) for row in rows]
         if is_new:
-            return [Sample("added", 1, after=values) for values in found]
-        return [Sample("removed", 1, before=values) for values in found]
+            return [RowSample("added", 1, after=values) for values in found]
+        return [RowSample("removed", 1, before=values) for values in found]
 
-    def _both(self, name: Identifier, before: State, after: State, work: Work) -> TableDiff:
+    def _both(
+        self, name: Identifier, before: TableVersion, after: TableVersion, work: Work
+    ) -> TableDiff:
         same_table = before.kind == after.kind == "table" and md.identity(
             before.document
         ) == md.identity(after.document)
@@ -232,7 +240,9 @@ class Differ:
 
     # -- where the rows are ----------------------------------------------------------------------
 
-    def _find_sources(self, before: State, after: State, columns: Columns, work: Work) -> None:
+    def _find_sources(
+        self, before: TableVersion, after: TableVersion, columns: Columns, work: Work
+    ) -> None:
         if "view" in (before.kind, after.kind):
             work.how = "whole"
             work.sources = [self._whole(after, 1), self._whole(before, -1)]
@@ -252,7 +262,7 @@ class Differ:
             if state.snapshot is not None:
                 work.sources.append(self._whole(state, sign))
 
-    def _parts(self, before: State, after: State, work: Work) -> bool:
+    def _parts(self, before: TableVersion, after: TableVersion, work: Work) -> bool:
         """Take the files that differ as private tables; False if it takes all of both states."""
         old, new = (self._snapshot(state) for state in (before, after))
         common = {one.path for one in old.manifests} & {one.path for one in new.manifests}
@@ -290,18 +300,18 @@ class Differ:
         except Exception as error:
             raise Unreadable(f"The session cannot have tables of its own: {error}") from error
 
-    def _snapshot(self, state: State) -> Snapshot:
+    def _snapshot(self, state: TableVersion) -> Snapshot:
         found = state.found
         if found is None:
             raise Unreadable(f"There is no snapshot {state.snapshot}.")
         return Snapshot(self._lake.store, state.with_schema(), found)
 
-    def _whole(self, state: State, sign: int) -> Source:
+    def _whole(self, state: TableVersion, sign: int) -> Source:
         branch = state.branch if state.kind == "view" else None
         rows = None if state.found is None else count_of(state.found, "total-records")
         return Source(self._relation(state), sign, sign < 0, branch=branch, rows=rows)
 
-    def _relation(self, state: State) -> str:
+    def _relation(self, state: TableVersion) -> str:
         """What stands for a state in a from clause."""
         name = ".".join(map(quote, state.row.identifier))
         if state.kind == "view":
@@ -321,7 +331,7 @@ class Differ:
     def _count(
         self, found: TableDiff, columns: Columns, work: Work, seeds: tuple[int, int]
     ) -> TableDiff:
-        statements = Statements(columns.compared, found.key, seeds)
+        statements = DiffStatements(columns.compared, found.key, seeds)
         cache = Cache(self._sql)
         try:
             with self._partitions(work.rows):
@@ -346,13 +356,15 @@ class Differ:
         finally:
             cache.clear()
 
-    def _differing(self, found: TableDiff, statements: Statements, work: Work, signs: str) -> str:
+    def _differing(
+        self, found: TableDiff, statements: DiffStatements, work: Work, signs: str
+    ) -> str:
         """A query for the rows that differ: all of them to pair them, else some for samples."""
         few = not found.key or found.rows <= _FEW
         picked = signs if found.key else statements.some(signs, max(_FETCHED, self._sample))
         return statements.rows_of(work.sources, picked, few=few)
 
-    def _kept(self, statements: Statements, work: Work) -> list[str]:
+    def _kept(self, statements: DiffStatements, work: Work) -> list[str]:
         """The rows of each source, written to a private table.
 
         A session sees the tables behind a view on one branch at a time, and what it has cached on
@@ -388,12 +400,12 @@ class Differ:
         finally:
             self._sql(f"set {_PARTITIONS}={default}")
 
-    def _summed(self, found: TableDiff, statements: Statements, view: str) -> TableDiff:
+    def _summed(self, found: TableDiff, statements: DiffStatements, view: str) -> TableDiff:
         added, removed = (int(n) for n in self._sql(statements.sums(view))[0])
         return replace(found, added=added, removed=removed)
 
     def _paired(
-        self, found: TableDiff, columns: Columns, statements: Statements, view: str
+        self, found: TableDiff, columns: Columns, statements: DiffStatements, view: str
     ) -> TableDiff:
         added, removed, changed, twice, *counts = self._sql(statements.counts(view))[0]
         if _is_true(twice):
@@ -409,8 +421,8 @@ class Differ:
         )
 
     def _samples(
-        self, found: TableDiff, columns: Columns, statements: Statements, view: str
-    ) -> tuple[Sample, ...]:
+        self, found: TableDiff, columns: Columns, statements: DiffStatements, view: str
+    ) -> tuple[RowSample, ...]:
         names = [c.name for c in columns.compared]
         shown = [i for i, name in enumerate(names) if name not in found.hidden]
         counts = {"removed": found.removed, "added": found.added, "changed": found.changed}
@@ -431,7 +443,7 @@ class Differ:
         finally:
             self._sql(reset)
 
-    def _with_null_counts(self, found: TableDiff, after: State) -> TableDiff:
+    def _with_null_counts(self, found: TableDiff, after: TableVersion) -> TableDiff:
         """How many values of the added columns are NULL."""
         names = [c.name for c in found.schema.added]
         if after.kind == "table" and after.snapshot is None:
@@ -494,7 +506,7 @@ def _chosen(pairs: Collection[Identifier], tables: Collection[str]) -> set[Ident
     return found
 
 
-def _same_rows(before: State, after: State) -> bool:
+def _same_rows(before: TableVersion, after: TableVersion) -> bool:
     """Whether metadata proves that two states of one table have the same rows."""
     old, new = before.snapshot, after.snapshot
     if old == new:
@@ -506,7 +518,7 @@ def _same_rows(before: State, after: State) -> bool:
     )
 
 
-def _remarks(before: State, after: State) -> tuple[str, ...]:
+def _remarks(before: TableVersion, after: TableVersion) -> tuple[str, ...]:
     if before.kind != after.kind:
         return (f"was a {before.kind}, is a {after.kind}",)
     if before.kind == "view":
@@ -515,7 +527,7 @@ def _remarks(before: State, after: State) -> tuple[str, ...]:
     return () if old == new else (f"partitioning was {old}, is {new}",)
 
 
-def _seeds(before: State, after: State) -> tuple[int, int]:
+def _seeds(before: TableVersion, after: TableVersion) -> tuple[int, int]:
     return seeds_of(
         *((md.identity(s.document), s.snapshot or s.row.location) for s in (before, after))
     )
@@ -523,8 +535,8 @@ def _seeds(before: State, after: State) -> tuple[int, int]:
 
 def _sample(
     row: Sequence[Any], names: Sequence[str], shown: Sequence[int], key: Collection[str]
-) -> Sample:
-    """A row of `Statements.samples`. Of a changed one the key and what differs is shown."""
+) -> RowSample:
+    """A row of `DiffStatements.samples`. Of a changed one the key and what differs is shown."""
     change: RowChange = row[0]
     width = len(shown)
     old, new, flags = row[2 : 2 + width], row[2 + width : 2 + 2 * width], row[2 + 2 * width :]
@@ -537,7 +549,7 @@ def _sample(
     def values(texts: Sequence[Any]) -> Values:
         return {names[shown[at]]: texts[at] for at in listed}
 
-    return Sample(
+    return RowSample(
         change,
         int(row[1]),
         None if change == "added" else values(old),

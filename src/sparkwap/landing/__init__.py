@@ -39,7 +39,7 @@ cannot be read as a whole (broken archive, not UTF-8) fails its table, and no ot
 """
 
 from sparkwap.landing.contents import look_into
-from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, Layout, parse_entry
+from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, FileLayout, parse_entry
 from sparkwap.landing.errors import LandingError
 from sparkwap.landing.files import LandingFile, list_files
 from sparkwap.landing.reading import model, open_bad_rows
@@ -51,9 +51,9 @@ __all__ = [
     "LOADS",
     "OPERATIONS",
     "Entry",
+    "FileLayout",
     "LandingError",
     "LandingFile",
-    "Layout",
     "choose",
     "copies",
     "list_files",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError
 
 _CHUNK = 1 << 20
@@ -43,7 +43,7 @@ class Contents:
     rows: int
 
 
-def look_into(path: Path, layout: Layout, entry: Entry) -> Contents:
+def look_into(path: Path, layout: FileLayout, entry: Entry) -> Contents:
     """The columns and the number of rows of a file.
 
     The rows are counted independently of Spark, which `files_add_up` then checks Spark's rows
@@ -164,7 +164,7 @@ class _Text:
             raise _beyond(self.path, what, "max_ratio", ratio)
 
 
-def _look(text: _Text, layout: Layout, entry: Entry) -> Contents:
+def _look(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
     if layout.format == "csv":
         return _look_into_csv(text, layout, entry)
     if entry.multiline:
@@ -176,7 +176,7 @@ def _count(lines: Iterable[bytes]) -> int:
     return sum(bool(line.strip(_BLANK)) for line in lines)
 
 
-def _look_into_csv(text: _Text, layout: Layout, entry: Entry) -> Contents:
+def _look_into_csv(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
     # Its own limit is 128 KB, of the whole process; a longer row is found by its size here.
     csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
     lines = text.lines()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.sql import has_controls
 
@@ -36,7 +36,7 @@ class Mapped:
 
 def map_columns(
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     published: Sequence[str],
     extras: Collection[str] = (),
     where: str = "the files",
@@ -92,7 +92,7 @@ def map_columns(
 
 def _faults(
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     published: Sequence[str],
     columns: Sequence[str],
     rows_differ: bool,

@@ -75,7 +75,7 @@ UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """How some of an entity's files look.
 
     ``match`` is a file-name pattern. ``load`` is one of `LOADS`: the whole table, changes with an
@@ -104,7 +104,7 @@ class Entry:
     kind: str
     columns: Mapping[str, str]
     key: tuple[str, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     format: str = "csv"
     path: str = ""
     load_date: str | None = None
@@ -202,7 +202,7 @@ def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
 
 def _read_layout(
     raw: Mapping[str, Any], entry: Mapping[str, Any], debezium: bool, faults: list[str]
-) -> Layout:
+) -> FileLayout:
     load = str(raw.get("load", "full"))
     given = raw.get("codes", entry.get("codes"))
     codes = dict(DEBEZIUM_CODES) if debezium else {str(k): str(v) for k, v in (given or {}).items()}
@@ -230,7 +230,7 @@ def _read_layout(
         for v in codes.values()
         if v not in OPERATIONS
     ]
-    return Layout(
+    return FileLayout(
         match=str(raw.get("match", "")),
         load=load,
         header=bool(raw.get("header", True)),

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sparkwap.landing.contents import require_size, unreadable
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.index import Index, Stamp
 from sparkwap.landing.sql import has_controls
@@ -32,7 +32,7 @@ class LandingFile:
     path: Path
     name: str
     load_date: date | None
-    layout: Layout
+    layout: FileLayout
     sha256: str
     bytes: int
 
@@ -224,6 +224,6 @@ def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     return name
 
 
-def layout_of(name: str, entry: Entry) -> Layout | None:
+def layout_of(name: str, entry: Entry) -> FileLayout | None:
     """The layout of a file by its base name; None if no layout matches."""
     return next((la for la in entry.layouts if fnmatchcase(name, la.match)), None)

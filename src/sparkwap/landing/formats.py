@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.landing.drift import Mapped
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.sql import quote, text
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ _BROKEN_CSV = "'wrong number of fields, or broken quotes'"
 
 
 def csv_rows(
-    texts: DataFrame, entry: Entry, layout: Layout, columns: Sequence[str], mapped: Mapped
+    texts: DataFrame, entry: Entry, layout: FileLayout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
     """Rows of CSV texts whose columns are ``columns``, in that order."""
     options = (
@@ -125,7 +125,7 @@ def csv_records(
     session: SparkSession,
     paths: Sequence[str],
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     columns: Sequence[str],
     mapped: Mapped,
 ) -> DataFrame:
@@ -167,7 +167,7 @@ def parquet_rows(
     session: SparkSession,
     paths: Sequence[str],
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     columns: Sequence[str],
     mapped: Mapped,
 ) -> DataFrame:
@@ -195,7 +195,7 @@ def parquet_rows(
 
 
 def json_rows(
-    texts: DataFrame, entry: Entry, layout: Layout, columns: Sequence[str], mapped: Mapped
+    texts: DataFrame, entry: Entry, layout: FileLayout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
     """Rows of JSON objects, which may have any of ``columns``."""
     parsed = texts.selectExpr("*", f"{json_object(exact('_text'), columns)} as _v").selectExpr(
@@ -266,7 +266,7 @@ def absent_columns(mapped: Mapped, keys: str, unavailable: object) -> str:
 def _flat(
     parsed: DataFrame,
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     fields: Mapping[str, str],
     mapped: Mapped,
     broken: str,

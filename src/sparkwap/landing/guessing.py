@@ -15,7 +15,7 @@ from typing import Any
 
 from sparkwap.landing.entry import DEBEZIUM_CODES
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.landing.samples import ALIKE, Sample
+from sparkwap.landing.samples import ALIKE, FileSample
 from sparkwap.landing.text_types import text_kind
 
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
@@ -29,7 +29,7 @@ _BROKEN = 0.01
 
 
 @dataclass(frozen=True)
-class Answers:
+class SourceAnswers:
     """What the user has said of the files, where a guess would not do.
 
     Attributes:
@@ -56,7 +56,9 @@ class Guess:
 # ---------------------------------------------------------------- the guess
 
 
-def guess(samples: Sequence[Sample], entity: str, answers: Answers | None = None) -> Guess:
+def guess(
+    samples: Sequence[FileSample], entity: str, answers: SourceAnswers | None = None
+) -> Guess:
     """A landing entry for files like the samples.
 
     Args:
@@ -68,7 +70,7 @@ def guess(samples: Sequence[Sample], entity: str, answers: Answers | None = None
         LandingError: the files allow two readings, no column could be a key, or a key column is
             not there.
     """
-    said = answers or Answers()
+    said = answers or SourceAnswers()
     debezium = _is_debezium(samples, entity)
     names = list(dict.fromkeys(name for one in samples for name in one.columns))
     operation, codes = (None, {}) if debezium else _operation(samples, said, entity)
@@ -104,7 +106,7 @@ def _ask(entity: str, what: str, *options: str) -> LandingError:
     )
 
 
-def _is_debezium(samples: Sequence[Sample], entity: str) -> bool:
+def _is_debezium(samples: Sequence[FileSample], entity: str) -> bool:
     others = [one.name for one in samples if one.format != "debezium"]
     if others and len(others) < len(samples):
         raise LandingError(
@@ -115,7 +117,7 @@ def _is_debezium(samples: Sequence[Sample], entity: str) -> bool:
 
 
 def _operation(
-    samples: Sequence[Sample], said: Answers, entity: str
+    samples: Sequence[FileSample], said: SourceAnswers, entity: str
 ) -> tuple[str | None, dict[str, str]]:
     """The column with the operation codes, and the codes; None where rows are whole states."""
     if said.kind == "extract":
@@ -138,7 +140,7 @@ def _operation(
     return ("Op", _codes_of(["I"])) if said.kind == "changes" else (None, {})
 
 
-def _columns_of(samples: Sequence[Sample]) -> list[str]:
+def _columns_of(samples: Sequence[FileSample]) -> list[str]:
     return list(dict.fromkeys(name for one in samples for name in one.columns))
 
 
@@ -149,8 +151,8 @@ def _codes_of(values: Sequence[str]) -> dict[str, str]:
 
 
 def _parted(
-    samples: Sequence[Sample], operation: str | None, said: Answers, entity: str
-) -> tuple[list[Sample], list[Sample]]:
+    samples: Sequence[FileSample], operation: str | None, said: SourceAnswers, entity: str
+) -> tuple[list[FileSample], list[FileSample]]:
     """The files that are whole states, and those of changes."""
     if samples[0].format == "debezium":
         return [], list(samples)
@@ -171,7 +173,7 @@ def _parted(
     return list(samples), []
 
 
-def _is_full(sample: Sample, operation: str, said: Answers) -> bool:
+def _is_full(sample: FileSample, operation: str, said: SourceAnswers) -> bool:
     if said.full is not None:
         return fnmatchcase(sample.name, said.full)
     return operation not in sample.columns or fnmatchcase(sample.name, _DMS_LOAD)
@@ -181,10 +183,10 @@ def _is_full(sample: Sample, operation: str, said: Answers) -> bool:
 
 
 def _files(
-    full: Sequence[Sample],
-    changes: Sequence[Sample],
+    full: Sequence[FileSample],
+    changes: Sequence[FileSample],
     entry: dict[str, Any],
-    said: Answers,
+    said: SourceAnswers,
     entity: str,
 ) -> list[dict[str, str]]:
     """The layouts: full loads first, as the first that matches a name counts."""
@@ -201,7 +203,7 @@ def _files(
     return found
 
 
-def _formats(samples: Sequence[Sample]) -> list[str]:
+def _formats(samples: Sequence[FileSample]) -> list[str]:
     return list(dict.fromkeys(one.format for one in samples))
 
 
@@ -211,7 +213,7 @@ def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[
 
 
 def _full_pattern(
-    full: Sequence[Sample], changes: Sequence[Sample], said: Answers, entity: str
+    full: Sequence[FileSample], changes: Sequence[FileSample], said: SourceAnswers, entity: str
 ) -> str:
     """A pattern of names that all full loads have, and no file of changes."""
     names = [one.name for one in full]
@@ -235,7 +237,7 @@ def _prefix(names: Sequence[str]) -> str:
                 least)  # fmt: skip
 
 
-def _delimiter(samples: Sequence[Sample], entity: str) -> dict[str, str]:
+def _delimiter(samples: Sequence[FileSample], entity: str) -> dict[str, str]:
     found = {one.delimiter for one in samples if one.format == "csv"}
     if len(found) > 1:
         raise LandingError(
@@ -248,7 +250,7 @@ def _delimiter(samples: Sequence[Sample], entity: str) -> dict[str, str]:
 # ---------------------------------------------------------------- types
 
 
-def _kind(samples: Sequence[Sample], name: str) -> str:
+def _kind(samples: Sequence[FileSample], name: str) -> str:
     """The type of a column: what all files say it is, else the narrowest that takes all texts."""
     having = [one for one in samples if any(row.get(name) is not None for row in one.rows)]
     typed = {one.typed.get(name) for one in having}
@@ -277,7 +279,7 @@ def _digits(rows: Sequence[dict[str, str | None]], name: str) -> bool:
 
 
 def _key(
-    samples: Sequence[Sample], own: Sequence[str], types: dict[str, str], unique: bool
+    samples: Sequence[FileSample], own: Sequence[str], types: dict[str, str], unique: bool
 ) -> list[str]:
     """The likeliest key: no NULLs, no doubles where rows are states, called like one."""
 
@@ -307,7 +309,7 @@ def _check_key(key: Sequence[str], own: Sequence[str], entity: str) -> None:
 
 
 def _assumed(
-    samples: Sequence[Sample], entry: dict[str, Any], said: Answers, types: dict[str, str]
+    samples: Sequence[FileSample], entry: dict[str, Any], said: SourceAnswers, types: dict[str, str]
 ) -> Iterable[str]:
     rows = [row for one in samples for row in one.rows]
     files = f"{len(samples):,} files with {len(rows):,}" if len(samples) > 1 else f"{len(rows):,}"

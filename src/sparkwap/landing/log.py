@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.landing import sql
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.sql import quote, text
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def rows(
     parsed: DataFrame,
     listed: DataFrame,
     entry: Entry,
-    layout: Layout,
+    layout: FileLayout,
     columns: Sequence[str],
     has_code: bool,
     undated: bool,

@@ -13,7 +13,7 @@ from sparkwap.core import node
 from sparkwap.landing import debezium, drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
-from sparkwap.landing.entry import REPLAY, UNTIL, Entry, Layout, parse_entry
+from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout, parse_entry
 from sparkwap.landing.files import LandingFile, layout_of
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.sql import text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFiles:
     """What a log holds already.
 
     Attributes:
@@ -44,7 +44,7 @@ class Known:
 
 _BY_ROW = ("json", "debezium")
 """Formats in which each row says its own columns."""
-NOTHING = Known({}, {}, {}, (), 0)
+NOTHING = KnownFiles({}, {}, {}, (), 0)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Group:
         paths: the files' paths, or in a replay their names.
     """
 
-    layout: Layout
+    layout: FileLayout
     names: tuple[str, ...]
     columns: tuple[str, ...]
     paths: tuple[str, ...]
@@ -119,7 +119,7 @@ def _is_true(value: object) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
 
 
-def known_log(table: DataFrame, entry: Entry) -> Known:
+def known_log(table: DataFrame, entry: Entry) -> KnownFiles:
     """Look up what a log holds: one query on its file rows, one for its last load."""
     own = [c for c in table.columns if not c.startswith("_")]
     rows = (
@@ -128,7 +128,7 @@ def known_log(table: DataFrame, entry: Entry) -> Known:
         .collect()
     )
     batch = table.selectExpr("max(_batch)").collect()[0][0]
-    return Known(
+    return KnownFiles(
         files={row["_file_path"]: row["_file_sha256"] for row in rows},
         dates={row["_file_path"]: row["_load_date"] for row in rows},
         columns={row["_file_path"]: tuple(row["_file_columns"] or ()) for row in rows},
@@ -154,7 +154,7 @@ class Reader:
 
     session: SparkSession
     entry: Entry
-    known: Known
+    known: KnownFiles
     here: node.Node
 
     def nothing(self) -> DataFrame:
@@ -199,7 +199,7 @@ class Reader:
     def _groups(
         self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
     ) -> list[Group]:
-        found: dict[tuple[Layout, tuple[str, ...]], list[LandingFile]] = {}
+        found: dict[tuple[FileLayout, tuple[str, ...]], list[LandingFile]] = {}
         for file in files:
             columns = () if file.layout.format in _BY_ROW else published[file]
             found.setdefault((file.layout, columns), []).append(file)
@@ -226,7 +226,7 @@ class Reader:
             return debezium.columns_by_path(debezium.envelopes(texts))
         return formats.json_columns(texts)
 
-    def _texts(self, paths: Sequence[str], layout: Layout) -> DataFrame:
+    def _texts(self, paths: Sequence[str], layout: FileLayout) -> DataFrame:
         if layout.format != "csv" and self.entry.multiline:
             return formats.documents(self.session, paths)
         return formats.lines(self.session, paths, layout.format == "csv" and layout.header)
@@ -334,7 +334,7 @@ class Reader:
         return log.stamped(rows, columns, self.known.batch + 1, self.here.run_id)
 
     def _replay_groups(self, names: Sequence[str]) -> list[Group]:
-        found: dict[tuple[Layout, tuple[str, ...]], list[str]] = {}
+        found: dict[tuple[FileLayout, tuple[str, ...]], list[str]] = {}
         for name in sorted(names):
             layout = layout_of(name.rpartition("/")[2], self.entry)
             if layout is None:
@@ -348,12 +348,12 @@ class Reader:
         ]
 
 
-def _load(layout: Layout) -> str:
+def _load(layout: FileLayout) -> str:
     """What the log says of a file: to a reader of it, rows that are all new are changes."""
     return "full" if layout.load == "full" else "changes"
 
 
-def _as_texts(layout: Layout) -> Layout:
+def _as_texts(layout: FileLayout) -> FileLayout:
     """The layout for raw texts out of the log: those of Parquet rows are JSON objects."""
     return replace(layout, format="json") if layout.format == "parquet" else layout
 

@@ -29,7 +29,7 @@ _DELIMITERS = ",;\t|"
 
 
 @dataclass
-class Sample:
+class FileSample:
     """Rows of a file, as texts by column; ``typed`` where the file itself knows types."""
 
     format: str
@@ -45,7 +45,7 @@ class Sample:
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
 
-def read_samples(given: Sequence[Path]) -> list[Sample]:
+def read_samples(given: Sequence[Path]) -> list[FileSample]:
     """The first rows of the files of a table.
 
     Args:
@@ -100,7 +100,7 @@ def _alike(columns: Sequence[str], others: Sequence[str]) -> bool:
     return least > 0 and len({*columns} & {*others}) >= ALIKE * least
 
 
-def _named(path: Path) -> Sample:
+def _named(path: Path) -> FileSample:
     try:
         return _read(path)
     except RecursionError:
@@ -109,7 +109,7 @@ def _named(path: Path) -> Sample:
         raise _no_sample(path, f"{type(error).__name__}: {error}") from error
 
 
-def _quietly(path: Path) -> Sample | None:
+def _quietly(path: Path) -> FileSample | None:
     """A file that nobody has named; None if it is none of a known format."""
     known = {".csv", ".json", ".jsonl", ".ndjson", ".parquet"}
     if not known & {s.lower() for s in path.suffixes}:
@@ -128,13 +128,13 @@ def _no_sample(path: Path, why: str) -> LandingError:
     )
 
 
-def _read(path: Path) -> Sample:
+def _read(path: Path) -> FileSample:
     sample = _read_rows(path)
     sample.name = path.name
     return sample
 
 
-def _read_rows(path: Path) -> Sample:
+def _read_rows(path: Path) -> FileSample:
     suffixes = [s.lower() for s in path.suffixes]
     if ".parquet" in suffixes:
         return _read_parquet(path)
@@ -146,7 +146,7 @@ def _read_rows(path: Path) -> Sample:
         return _read_csv(stream)
 
 
-def _read_csv(stream: IO[str]) -> Sample:
+def _read_csv(stream: IO[str]) -> FileSample:
     first = stream.readline()
     delimiter = max(_DELIMITERS, key=first.count)
     header = next(csv.reader([first], delimiter=delimiter), [])
@@ -154,10 +154,10 @@ def _read_csv(stream: IO[str]) -> Sample:
     multiline = any("\n" in value for row in rows for value in row)
     whole = [row for row in rows if len(row) == len(header)]
     texts = [dict(zip(header, (v or None for v in row), strict=True)) for row in whole]
-    return Sample("csv", texts, delimiter=delimiter, multiline=multiline)
+    return FileSample("csv", texts, delimiter=delimiter, multiline=multiline)
 
 
-def _read_json(stream: IO[str]) -> Sample:
+def _read_json(stream: IO[str]) -> FileSample:
     first = stream.readline()
     lines = [first, *islice(stream, _ROWS)]
     try:
@@ -182,7 +182,7 @@ def _images(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [i for i in (payload.get("after"), payload.get("before")) if isinstance(i, dict)][:1]
 
 
-def _sample_of(objects: Sequence[dict[str, Any]], format_: str, multiline: bool) -> Sample:
+def _sample_of(objects: Sequence[dict[str, Any]], format_: str, multiline: bool) -> FileSample:
     kinds: dict[str, set[str]] = {}
     for one in objects:
         for name, value in one.items():
@@ -191,7 +191,7 @@ def _sample_of(objects: Sequence[dict[str, Any]], format_: str, multiline: bool)
     typed = {name: _common(found) for name, found in kinds.items()}
     rows = [{name: _json_text(value) for name, value in one.items()} for one in objects]
     # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
-    return Sample(format_, rows, {n: k for n, k in typed.items() if k != "string"},
+    return FileSample(format_, rows, {n: k for n, k in typed.items() if k != "string"},
                   multiline=multiline)  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def _json_text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read_parquet(path: Path) -> Sample:
+def _read_parquet(path: Path) -> FileSample:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -224,10 +224,10 @@ def _read_parquet(path: Path) -> Sample:
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
     if table is None:
-        return Sample("parquet", [])
+        return FileSample("parquet", [])
     typed = {f.name: _arrow_kind(f.type) for f in table.schema}
     rows = [{k: None if v is None else str(v) for k, v in r.items()} for r in table.to_pylist()]
-    return Sample("parquet", rows, {n: k for n, k in typed.items() if k != "string"})
+    return FileSample("parquet", rows, {n: k for n, k in typed.items() if k != "string"})
 
 
 def _arrow_kind(kind: Any) -> str:

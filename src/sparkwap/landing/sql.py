@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sparkwap.core import sqltext
 from sparkwap.core.spark_types import decimal_digits, normal, wider
-from sparkwap.landing.entry import Entry, Layout
+from sparkwap.landing.entry import Entry, FileLayout
 
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19
@@ -141,7 +141,7 @@ def event_time(entry: Entry) -> str:
 # ---------------------------------------------------------------- operation and faults
 
 
-def operation(layout: Layout, has_code: bool) -> str:
+def operation(layout: FileLayout, has_code: bool) -> str:
     """The operation of a row, or NULL where its code is unknown; a full load only loads."""
     if layout.load == "inserts":
         return "'insert'"
@@ -151,7 +151,7 @@ def operation(layout: Layout, has_code: bool) -> str:
     return f"case _code {cases} end"
 
 
-def fault(entry: Entry, layout: Layout, has_code: bool, columns: Sequence[str]) -> str:
+def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[str]) -> str:
     """The first reason why a row cannot be used, or NULL.
 
     Args:

@@ -1,5 +1,6 @@
 """``sparkwap page``: a page in the browser over the ledger and the catalog, read without Spark.
 
-``look`` reads, ``shown`` and ``charts`` decide what is shown of it, ``act`` calls dbt for the
-buttons, ``access`` guards them; ``app`` is Streamlit's part, and decides nothing.
+``queries`` and ``quarantine`` read; ``run_history``, ``open_branches``, ``comparison``,
+``key_history`` and ``charts`` decide what is shown; ``app`` and ``views`` draw it with Streamlit;
+``actions`` calls dbt for the buttons, which the token of ``access`` unlocks.
 """

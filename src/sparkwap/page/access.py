@@ -1,7 +1,7 @@
-"""Who may press the buttons, and see rows: whoever has the page's token.
+"""The token that unlocks buttons and rows.
 
-The token is made when the page starts and is in a file of its owner's alone. It is typed into the
-page, never part of an address: addresses are kept, in logs and histories.
+It is made when the page starts, and is in a file that only its owner can read. It is typed into the
+page and is never part of an address, because logs and browser histories keep addresses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from sparkwap.core.errors import ConfigError
 
 TOKEN = "SPARKWAP_PAGE_TOKEN"
-"""Environment variable: the token, in place of one that is made."""
+"""Environment variable: a token to use instead of a new one."""
 
 SETTINGS = "SPARKWAP_PAGE_SETTINGS"
 """Environment variable, for the page's process: the file of its `Settings`."""
@@ -29,10 +29,10 @@ _OWNER_ONLY = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the page is started with.
+    """The settings that the page starts with.
 
     Attributes:
-        token: What opens the buttons.
+        token: The token that unlocks buttons and rows.
         arguments: The options of dbt that say which project, profile and target.
     """
 
@@ -40,11 +40,11 @@ class Settings:
     arguments: tuple[str, ...] = ()
 
     def opened_by(self, given: str) -> bool:
-        """Whether a text is the token; takes as long for a near miss as for any other."""
+        """Whether a text is the token, in a time that does not depend on how close it is."""
         return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
 
     def write(self, path: Path) -> None:
-        """Write it to a new file that nobody else may read.
+        """Write the settings to a new file that only its owner may read.
 
         Raises:
             ConfigError: It cannot be written.
@@ -52,48 +52,48 @@ class Settings:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            # With its rights from the start: one that is mended later could be opened before.
+            # Created with its rights: another process could open the file before a later chmod.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
             with os.fdopen(handle, "w") as file:
                 json.dump({"token": self.token, "arguments": self.arguments}, file)
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}. The page was not started. "
-                "It is in dbt's target folder; choose another one: --target-path"
+                "It is in dbt's target folder. Choose another folder with --target-path"
             ) from error
 
 
 def read(path: Path) -> Settings:
-    """What `Settings.write` has written.
+    """Read what `Settings.write` wrote.
 
     Raises:
-        ConfigError: It is not there, or no such file.
+        ConfigError: The file is missing or is not a settings file.
     """
     try:
         content = json.loads(path.read_text())
         return Settings(str(content["token"]), tuple(map(str, content["arguments"])))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            "The page has no settings: it was not started by its command, or that has ended. "
-            "Nothing was read. Start it with: sparkwap page"
+            "The page has no settings: `sparkwap page` did not start it, or has ended. Nothing was "
+            "read. Start it with: sparkwap page"
         ) from error
 
 
 def new_token(environment: Mapping[str, str]) -> str:
-    """The token of a page that starts: the given one, or a new one.
+    """The token from the environment, or a new one.
 
     Raises:
-        ConfigError: The given one is so short that it could be guessed.
+        ConfigError: The token is so short that it could be guessed.
     """
     given = environment.get(TOKEN, "")
     if given and len(given) < SHORTEST:
         raise ConfigError(
-            f"{TOKEN} has {len(given)} characters; legal: {SHORTEST} or more. The page was not "
-            f"started. Without {TOKEN} it makes a token of its own."
+            f"{TOKEN} has {len(given)} characters and needs {SHORTEST} or more. The page was not "
+            f"started. Without {TOKEN}, the page makes its own token."
         )
     return given or secrets.token_urlsafe(_BYTES)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for commands that the page calls: they need no token."""
+    """An environment for the commands that the page calls, without the token."""
     return {key: value for key, value in environment.items() if key not in (TOKEN, SETTINGS)}

@@ -1,4 +1,4 @@
-"""The plots, as Altair charts; drawn by the browser. Pure."""
+"""The plots as Altair charts, which the browser draws. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from sparkwap.page.shown import OUTCOMES, STATUSES, VERDICTS, Look
+from sparkwap.page.formats import OUTCOMES, STATUSES, VERDICTS, Badge
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -51,7 +51,7 @@ def durations(points: Rows) -> alt.Chart:
 
 
 def tests(results: Rows) -> alt.LayerChart:
-    """A grid of tests by runs: one square for each result, with its sign in it."""
+    """A grid of tests by runs: one square for each result, with its symbol."""
     rows = len({one["test"] for one in results})
     base = _chart(results, rows * _ROW_PIXELS + _GRID_FRAME_PIXELS).encode(
         x=_runs(None, orient="top"),
@@ -65,7 +65,7 @@ def tests(results: Rows) -> alt.LayerChart:
 
 
 def metric(points: Rows) -> alt.LayerChart:
-    """A metric over time, with the band of what was expected."""
+    """A metric over time, with its expected range as a band."""
     base = _chart(points).encode(
         x=alt.X("at:T", scale=alt.Scale(type="utc")).title("measured (UTC)")
     )
@@ -118,17 +118,17 @@ def _chart(rows: Rows, height: int = _PLOT_PIXELS) -> alt.Chart:
 
 
 def _runs(title: str | None = "run (UTC), oldest first", **axis: Any) -> alt.X:
-    # The run's id, which parts two runs of one minute, is in the tooltip.
+    # The run's id, which tells two runs of one minute apart, is in the tooltip.
     labels = alt.Axis(labelAngle=-40, labelExpr="split(datum.label, ' · ')[0]", **axis)
     return alt.X("run:N", sort=None, axis=labels).title(title)
 
 
-def _colours(field: str, looks: Mapping[str, Look]) -> alt.Color:
-    scale = alt.Scale(domain=list(looks), range=[look.colour for look in looks.values()])
+def _colours(field: str, badges: Mapping[str, Badge]) -> alt.Color:
+    scale = alt.Scale(domain=list(badges), range=[badge.colour for badge in badges.values()])
     legend = alt.Legend(orient="bottom" if field == "status" else "top")
     return alt.Color(f"{field}:N", scale=scale, legend=legend).title(None)
 
 
 def _tooltip(*fields: str) -> list[alt.Tooltip]:
-    # As text: Vega would draw times in the browser's own zone.
+    # As text: Vega would draw times in the browser's time zone.
     return [alt.Tooltip(f"{field}:N").title(field) for field in fields]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 PORT = 8501
 FOLDER = "page"
-"""The folder in dbt's target folder with what the page keeps."""
+"""The page's own folder in dbt's target folder."""
 
 _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 5.0
@@ -46,12 +46,12 @@ def page(parsed: argparse.Namespace) -> int:
     _require_streamlit()
     arguments = given_options(parsed)
     call = parse_call(arguments)
-    call.lake()  # a profile that cannot be used is told here, and not in the browser
+    call.lake()  # reports an unusable profile here, and not in the browser
     settings = Settings(new_token(os.environ), tuple(arguments))
     port = free_port(parsed.port)
     path = folder_of(call) / f"settings_{port}.json"
     settings.write(path)
-    # A SIGTERM ends what was started, as an interrupt does.
+    # A SIGTERM ends Streamlit too, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return serve(command(port), port, path, lambda: _tell(port, settings, path))
@@ -60,20 +60,20 @@ def page(parsed: argparse.Namespace) -> int:
 
 
 def folder_of(call: DbtCall) -> Path:
-    """Where the page keeps its settings, and the comparisons that it was asked for."""
+    """The folder with the page's settings and comparisons."""
     return call.project_dir / call.target_path / FOLDER
 
 
 def command(port: int) -> list[str]:
-    """How Streamlit is called.
+    """The command that starts Streamlit.
 
-    All that matters for safety is said here: it stands above a user's own ``config.toml``.
+    All options that matter for security are given here: they override a user's ``config.toml``.
     """
     options = {
         "server.address": HOST,
         "server.port": port,
-        "server.headless": "true",  # opens no browser, and asks for no mail address
-        "server.enableCORS": "true",  # no page of another origin talks to it
+        "server.headless": "true",  # opens no browser and asks for no mail address
+        "server.enableCORS": "true",  # accepts no request from another origin
         "server.enableXsrfProtection": "true",
         "server.fileWatcherType": "none",
         "runner.magicEnabled": "false",
@@ -93,7 +93,7 @@ def command(port: int) -> list[str]:
 
 
 def serve(command: Sequence[str], port: int, settings: Path, ready: Callable[[], None]) -> int:
-    """Run Streamlit until it ends, or this process is interrupted; ``ready`` once it answers."""
+    """Run Streamlit until it ends or is interrupted; call ``ready`` once it answers."""
     environment = {**without_secrets(os.environ), SETTINGS: str(settings)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
         try:
@@ -111,12 +111,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
-        # It waits for browsers to hang up; there is nothing that it could lose.
+        # It still waits for browsers to disconnect, and has nothing to lose.
         child.kill()
 
 
 def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the page can be opened; False if its process ended before."""
+    """Wait until the page answers; False if its process ended before."""
     while child.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
@@ -126,10 +126,10 @@ def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def free_port(wanted: int | None) -> int:
-    """The port to serve at: the wanted one, else the usual one, else any that is free.
+    """The port to listen on: the wanted one, else the default, else any free one.
 
     Raises:
-        ConfigError: The wanted one is taken.
+        ConfigError: The wanted port is taken.
     """
     for port in (wanted or PORT, 0):
         with socket.socket() as probe:
@@ -141,7 +141,7 @@ def free_port(wanted: int | None) -> int:
                     continue
                 raise ConfigError(
                     f"Port {wanted} of {HOST} cannot be used: {error.strerror}. The page was not "
-                    "started. Choose another one, or leave --port out."
+                    "started. Choose another port, or omit --port."
                 ) from error
             return int(probe.getsockname()[1])
     raise ConfigError(f"No port of {HOST} is free, so the page was not started.")
@@ -150,7 +150,7 @@ def free_port(wanted: int | None) -> int:
 def _require_streamlit() -> None:
     if importlib.util.find_spec("streamlit") is None:
         raise ConfigError(
-            "The page is made with Streamlit, which is not installed here. Nothing was started. "
+            "The page needs Streamlit, which is not installed. Nothing was started. "
             "In this repository: make page. Elsewhere: pip install 'dbt-sparkwap[page]'"
         )
 
@@ -158,7 +158,7 @@ def _require_streamlit() -> None:
 def _tell(port: int, settings: Settings, path: Path) -> None:
     print(f"The quality page:  http://{HOST}:{port}", flush=True)
     if os.environ.get(TOKEN):
-        print(f"Its token:         that of {TOKEN}", flush=True)
+        print(f"Token:             the value of {TOKEN}", flush=True)
     else:
-        print(f"Its token:         {settings.token}", flush=True)
-    print("Rows, publish and discard want the token. Ctrl+C ends the page.", flush=True)
+        print(f"Token:             {settings.token}", flush=True)
+    print("Rows, publish and discard need the token. Ctrl+C ends the page.", flush=True)

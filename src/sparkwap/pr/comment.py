@@ -10,7 +10,7 @@ from sparkwap.core import next_command
 from sparkwap.core.personal import CITING
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.pr.code import name_of
-from sparkwap.pr.standing import Outcome, Row, Standing
+from sparkwap.pr.standing import BranchState, Outcome, Row
 
 LIMIT = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -54,7 +54,7 @@ def title(outcome: Outcome) -> str:
     return _TITLES[outcome]
 
 
-def render(standing: Standing, diff: str = "", limit: int = LIMIT) -> str:
+def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     """The comment.
 
     Values of rows are not in it: messages of failed builds may hold some, so they are left to the
@@ -87,7 +87,7 @@ def render(standing: Standing, diff: str = "", limit: int = LIMIT) -> str:
     return noted if len(noted) <= limit else text[:limit]
 
 
-def _tables(standing: Standing, shown: int) -> Iterable[str]:
+def _tables(standing: BranchState, shown: int) -> Iterable[str]:
     if not standing.nodes or standing.outcome == "discarded":
         return
     order = {"rejected": 0, "held": 1, "published": 2}
@@ -101,7 +101,7 @@ def _tables(standing: Standing, shown: int) -> Iterable[str]:
         yield f"| and {len(rows) - shown} more | | | |"
 
 
-def _tests(standing: Standing, shown: int) -> Iterable[str]:
+def _tests(standing: BranchState, shown: int) -> Iterable[str]:
     told = [row for row in standing.tests if row["status"] in _STATUS]
     if not told or standing.outcome in ("discarded", "nothing"):
         return
@@ -114,7 +114,7 @@ def _tests(standing: Standing, shown: int) -> Iterable[str]:
         yield f"| and {len(told) - shown} more | | |"
 
 
-def _next(standing: Standing) -> list[str]:
+def _next(standing: BranchState) -> list[str]:
     ways = ways_on(standing)
     if not ways:
         return []
@@ -123,7 +123,7 @@ def _next(standing: Standing) -> list[str]:
     return ["", "```sh", *lines, "```"]
 
 
-def ways_on(standing: Standing) -> list[tuple[str, str]]:
+def ways_on(standing: BranchState) -> list[tuple[str, str]]:
     """What can be done now: what it is for, and the command."""
     branch = standing.branch
     audit = f"sparkwap pr audit --branch {branch}"
@@ -151,7 +151,7 @@ def _ref(row: Row | None) -> str:
     return name_of(row["node_id"]).split(".")[0] if row else ""
 
 
-def _verdict(row: Row, standing: Standing) -> str:
+def _verdict(row: Row, standing: BranchState) -> str:
     if row["verdict"] == "published":
         return "published"
     if _clean(row):

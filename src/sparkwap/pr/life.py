@@ -23,7 +23,7 @@ from sparkwap.pr import comment
 from sparkwap.pr.base import Base
 from sparkwap.pr.code import digests
 from sparkwap.pr.merging import Differing, differing
-from sparkwap.pr.standing import Standing, standing
+from sparkwap.pr.standing import BranchState, standing
 
 if TYPE_CHECKING:
     from sparkwap.ledger.manifests import Document
@@ -109,10 +109,10 @@ class PullRequest:
         lake = self.lake
         return lake is not None and any(b.branch == self.branch for b in lake.branches.all())
 
-    def standing(self) -> Standing:
+    def standing(self) -> BranchState:
         """How the branch stands now."""
         if self.lake is None:
-            return Standing(self.branch, "nothing")
+            return BranchState(self.branch, "nothing")
         ledger = self.lake.ledger
         return standing(
             self.branch,
@@ -252,7 +252,7 @@ class PullRequest:
         self._tell(f"$ {given}dbt {shlex.join(self._call.arguments(*command))}")
         return self._call.run(*command, **environment)
 
-    def _require_audited(self, found: Standing) -> None:
+    def _require_audited(self, found: BranchState) -> None:
         lake = self.lake
         if lake is None:
             raise SparkwapError(
@@ -276,7 +276,7 @@ class PullRequest:
         if differs:
             raise SparkwapError(_not_audited(self.branch, differs))
 
-    def _tell_standing(self, found: Standing) -> None:
+    def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")
         ways = _ways(found)
         if ways:
@@ -326,7 +326,7 @@ def _not_audited(branch: str, differs: Differing) -> str:
     )
 
 
-def _ways(found: Standing) -> str:
+def _ways(found: BranchState) -> str:
     ways = comment.ways_on(found)
     width = max((len(purpose) for purpose, _ in ways), default=0)
     return "\n".join(f"  {purpose:<{width}}   {command}" for purpose, command in ways)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.pr.code import BUILT, name_of
-from sparkwap.pr.standing import Standing
+from sparkwap.pr.standing import BranchState
 
 Digests = Mapping[str, str]
 """Unique id -> digest, as `sparkwap.pr.code.digests` gives them."""
@@ -43,7 +43,7 @@ class Differing:
 
 
 def differing(
-    standing: Standing,
+    standing: BranchState,
     now: Digests,
     audited: Mapping[str, Digests],
     lake: Digests,

@@ -25,7 +25,7 @@ _FAILURES = "failures"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BranchState:
     """A branch, as the ledger has it.
 
     Attributes:
@@ -64,7 +64,7 @@ def standing(
     nodes: Sequence[Row],
     tests: Sequence[Row],
     runs: Sequence[Row],
-) -> Standing:
+) -> BranchState:
     """Say how a branch stands.
 
     Args:
@@ -83,7 +83,7 @@ def standing(
     makers = {row["node_id"]: _maker(row, nodes) for row in shown}
     since = min((_time(r["started_at"]) for r in runs if r["run_id"] in makers.values()), default=0)
     before = {row["run_id"] for row in runs if _time(row["started_at"]) < since}
-    return Standing(
+    return BranchState(
         branch,
         outcome,
         tuple(sorted(shown, key=lambda row: (row["schema"], row["name"]))),

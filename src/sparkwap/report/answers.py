@@ -39,7 +39,7 @@ _METRIC_TYPES = {"age_hours": "freshness"}
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportFacts:
     """All that the report is made of.
 
     Attributes:
@@ -200,10 +200,10 @@ def ours(
     }
 
 
-def answers(facts: Facts) -> dict[str, Any]:
+def answers(facts: ReportFacts) -> dict[str, Any]:
     """All answers, by the names of Elementary's macros."""
     results = test_results(facts)
-    given: dict[str, Callable[[Facts], Any]] = {
+    given: dict[str, Callable[[ReportFacts], Any]] = {
         "get_models": lambda f: artifacts(f, "model"),
         "get_seeds": lambda f: artifacts(f, "seed"),
         "get_snapshots": snapshots,
@@ -228,12 +228,12 @@ def answers(facts: Facts) -> dict[str, Any]:
 # Artifacts
 
 
-def artifacts(facts: Facts, kind: str) -> Answer:
+def artifacts(facts: ReportFacts, kind: str) -> Answer:
     """Models, seeds, snapshots or sources."""
     return [_artifact(facts, node) for node in facts.of_type(kind)]
 
 
-def snapshots(facts: Facts) -> Answer:
+def snapshots(facts: ReportFacts) -> Answer:
     """Snapshots, of which more is asked than of models."""
     return [
         {
@@ -249,7 +249,7 @@ def snapshots(facts: Facts) -> Answer:
     ]
 
 
-def exposures(facts: Facts) -> Answer:
+def exposures(facts: ReportFacts) -> Answer:
     """Exposures."""
     return [
         {
@@ -272,7 +272,7 @@ def exposures(facts: Facts) -> Answer:
     ]
 
 
-def singular_tests(facts: Facts) -> Answer:
+def singular_tests(facts: ReportFacts) -> Answer:
     """Tests that are a query of their own."""
     return [
         {
@@ -287,7 +287,7 @@ def singular_tests(facts: Facts) -> Answer:
     ]
 
 
-def coverage(facts: Facts) -> Answer:
+def coverage(facts: ReportFacts) -> Answer:
     """How many tests each table and its columns have."""
     columns: Counter[str] = Counter()
     tables: Counter[str] = Counter()
@@ -301,7 +301,7 @@ def coverage(facts: Facts) -> Answer:
     ]
 
 
-def lineage(facts: Facts) -> Answer:
+def lineage(facts: ReportFacts) -> Answer:
     """What each node reads."""
     nodes = [
         {
@@ -326,7 +326,7 @@ def lineage(facts: Facts) -> Answer:
 # Runs
 
 
-def invocations(facts: Facts) -> Answer:
+def invocations(facts: ReportFacts) -> Answer:
     """The runs; the page can filter by what they came to, which stands where a job's name would."""
     return [
         {
@@ -341,7 +341,7 @@ def invocations(facts: Facts) -> Answer:
     ]
 
 
-def model_runs(facts: Facts) -> Answer:
+def model_runs(facts: ReportFacts) -> Answer:
     """Each build of each table, with what the gate said of it for a status."""
     return [
         {
@@ -360,13 +360,13 @@ def model_runs(facts: Facts) -> Answer:
     ]
 
 
-def latest_runs(facts: Facts) -> Answer:
+def latest_runs(facts: ReportFacts) -> Answer:
     """The last run of each table."""
     last = {row["node_id"]: row["run_id"] for row in _verdicts(facts)}
     return [{"unique_id": key, "invocation_id": run_id} for key, run_id in last.items()]
 
 
-def _verdicts(facts: Facts) -> list[Row]:
+def _verdicts(facts: ReportFacts) -> list[Row]:
     """The gate's verdicts on tables that are still in the project, the oldest first."""
     return [
         row
@@ -378,7 +378,7 @@ def _verdicts(facts: Facts) -> list[Row]:
 # Tests
 
 
-def tests(facts: Facts, results: Iterable[Row]) -> Answer:
+def tests(facts: ReportFacts, results: Iterable[Row]) -> Answer:
     """All tests, and the gate as one for each table, with their first and last result."""
     first: dict[str, Row] = {}
     last: dict[str, Row] = {}
@@ -401,7 +401,7 @@ def tests(facts: Facts, results: Iterable[Row]) -> Answer:
     ]
 
 
-def test_results(facts: Facts) -> Answer:
+def test_results(facts: ReportFacts) -> Answer:
     """The results of all tests, and the gate's verdicts, ranked from the newest of each test."""
     rows = [*_dbt_results(facts), *_gate_results(facts)]
     ranks: Counter[str] = Counter()
@@ -415,7 +415,7 @@ def test_results(facts: Facts) -> Answer:
     return ranked[::-1]
 
 
-def _dbt_results(facts: Facts) -> Iterable[dict[str, Any]]:
+def _dbt_results(facts: ReportFacts) -> Iterable[dict[str, Any]]:
     measured: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.recent(facts.metrics, "measured_at"):
         measured[row["run_id"], row["test_id"]].append(row)
@@ -430,7 +430,7 @@ def _dbt_results(facts: Facts) -> Iterable[dict[str, Any]]:
             yield _plain_result(facts, test, row)
 
 
-def _plain_result(facts: Facts, test: Row, row: Row) -> dict[str, Any]:
+def _plain_result(facts: ReportFacts, test: Row, row: Row) -> dict[str, Any]:
     said = row["finding"] or row["message"]
     bad = row["status"] in ("fail", "warn")
     schema = _page_name(test) == "schema_changes"
@@ -449,7 +449,7 @@ def _plain_result(facts: Facts, test: Row, row: Row) -> dict[str, Any]:
     }
 
 
-def _metric_result(facts: Facts, test: Row, row: Row, metric: Row) -> dict[str, Any]:
+def _metric_result(facts: ReportFacts, test: Row, row: Row, metric: Row) -> dict[str, Any]:
     kind, _, column = metric["metric"].partition(":")
     anomalous = metric["state"] == "anomalous"
     history = [
@@ -487,7 +487,7 @@ def _point(metric: Row) -> dict[str, Any]:
     }
 
 
-def _gate_results(facts: Facts) -> Iterable[dict[str, Any]]:
+def _gate_results(facts: ReportFacts) -> Iterable[dict[str, Any]]:
     for row in _verdicts(facts):
         node = facts.known[row["node_id"]]
         if not _is_table(node):
@@ -509,7 +509,7 @@ def _gate_results(facts: Facts) -> Iterable[dict[str, Any]]:
         }
 
 
-def _result(facts: Facts, test: Row, run_id: str, at: datetime) -> dict[str, Any]:
+def _result(facts: ReportFacts, test: Row, run_id: str, at: datetime) -> dict[str, Any]:
     """What a result has from its test."""
     test_id, column = test["unique_id"], test["column_name"]
     return {
@@ -544,7 +544,7 @@ def _result(facts: Facts, test: Row, run_id: str, at: datetime) -> dict[str, Any
     }
 
 
-def _test(facts: Facts, test: Row) -> dict[str, Any]:
+def _test(facts: ReportFacts, test: Row) -> dict[str, Any]:
     metadata = test.get("test_metadata") or {}
     arguments = metadata.get("kwargs") or {}
     kind = "generic" if metadata else "singular"
@@ -565,7 +565,7 @@ def _test(facts: Facts, test: Row) -> dict[str, Any]:
     }
 
 
-def _gate_test(facts: Facts, node: Row) -> dict[str, Any]:
+def _gate_test(facts: ReportFacts, node: Row) -> dict[str, Any]:
     """The gate's verdict on a table, as if it were a test of it."""
     return {
         **_about(facts, node["unique_id"]),
@@ -587,7 +587,7 @@ def _gate_test(facts: Facts, node: Row) -> dict[str, Any]:
     }
 
 
-def _about(facts: Facts, node_id: str | None) -> dict[str, Any]:
+def _about(facts: ReportFacts, node_id: str | None) -> dict[str, Any]:
     """What a test says of the table that it is about."""
     node: Row = facts.known.get(node_id or "", {})
     return {
@@ -600,7 +600,7 @@ def _about(facts: Facts, node_id: str | None) -> dict[str, Any]:
     }
 
 
-def _tested(facts: Facts, test: Row) -> str | None:
+def _tested(facts: ReportFacts, test: Row) -> str | None:
     """The table that a test is about: what it is attached to, or the first that it reads."""
     attached = test.get("attached_node")
     if attached:
@@ -616,7 +616,7 @@ def _page_name(test: Row) -> str:
 # Source freshness
 
 
-def freshness(facts: Facts) -> Answer:
+def freshness(facts: ReportFacts) -> Answer:
     """The last ``dbt source freshness``, if there was one."""
     if facts.sources is None:
         return []
@@ -657,7 +657,7 @@ def freshness(facts: Facts) -> Answer:
 # What all artifacts have
 
 
-def _artifact(facts: Facts, node: Row) -> dict[str, Any]:
+def _artifact(facts: ReportFacts, node: Row) -> dict[str, Any]:
     return {
         "name": node["name"],
         "unique_id": node["unique_id"],

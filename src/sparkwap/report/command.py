@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core import names
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import Facts, answers, as_built, as_they_stand, ours, utc_now
+from sparkwap.report.answers import ReportFacts, answers, as_built, as_they_stand, ours, utc_now
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -101,7 +101,7 @@ def find_python(given: Path | None) -> Path:
 
 def collect(
     call: DbtCall, target: Path, *, days: int, samples: int, all_schemas: bool = False
-) -> Facts:
+) -> ReportFacts:
     """All that the report is made of, from the lake's ledger and dbt's target folder.
 
     Args:
@@ -145,7 +145,7 @@ def collect(
         rows = {
             name: [r for r in found if r["run_id"] not in going] for name, found in rows.items()
         }
-        facts = Facts(
+        facts = ReportFacts(
             manifest,
             rows["runs"],
             as_they_stand(rows["nodes"], undone),
@@ -191,7 +191,7 @@ def _stored(lake: Lake, row: Mapping[str, Any], limit: int) -> list[dict[str, An
     return rows
 
 
-def write(facts: Facts, page: Path, *, env: str, python: Path) -> None:
+def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
     """Write the page by Elementary's own code, in a process of its own.
 
     Elementary's packages need not be those of dbt and sparkwap: what goes between is a file.

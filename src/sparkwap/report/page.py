@@ -20,7 +20,7 @@ _PREFIX = "elementary_cli."
 _RELATION = "get_elementary_database_and_schema"
 
 
-class Answers:
+class AnswerRunner:
     """Stands where Elementary has a runner of dbt.
 
     Args:
@@ -46,7 +46,7 @@ class Answers:
         return [json.dumps(self._given["answers"][name])]
 
 
-class Report(DataMonitoringReport):
+class AnsweredReport(DataMonitoringReport):
     """Elementary's report over given answers.
 
     Args:
@@ -55,7 +55,7 @@ class Report(DataMonitoringReport):
     """
 
     def __init__(self, given: Mapping[str, Any], folder: Path) -> None:
-        self.answers = Answers(given)
+        self.answers = AnswerRunner(given)
         config = Config(
             # A folder without a config.yml: the user's own is for the user's own edr.
             config_dir=str(folder),
@@ -81,7 +81,7 @@ def write(given: Mapping[str, Any], page: Path) -> set[str]:
     Returns:
         What Elementary has asked.
     """
-    report = Report(given, page.parent)
+    report = AnsweredReport(given, page.parent)
     report.generate_report(
         days_back=int(given["days"]),
         file_path=str(page),

@@ -158,14 +158,14 @@ def test_an_interrupted_erasure_is_completed(
 def test_a_file_that_is_left_fails_the_proof(
     people: Project, lake_of_people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delete = operation.forgetting.delete_files
+    delete = operation.file_references.delete_files
 
     def all_but_one(lake: Any, paths: list[str]) -> None:
         left = next(path for path in holding(lake_of_people, ANNA) if path in set(paths))
         delete(lake, [path for path in paths if path != left])
 
     with monkeypatch.context() as patch:
-        patch.setattr(operation.forgetting, "delete_files", all_but_one)
+        patch.setattr(operation.file_references, "delete_files", all_but_one)
         failed = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert "NOT PROVEN: 1 of" in failed.text
     assert "column email" in failed.text

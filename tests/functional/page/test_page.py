@@ -150,7 +150,7 @@ def test_a_rejected_branch_is_shown_with_its_reason_and_its_commands(page: Shown
     page.browser.wait_for("amounts_known failed")
     page.browser.wait_for(HELD)
     text = page.browser.text()
-    assert f"wap_discard --args '{{branch: {HELD}}}'" in text or "Commands that go on" in text
+    assert f"wap_discard --args '{{branch: {HELD}}}'" in text or "Commands that continue" in text
 
 
 def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
@@ -158,7 +158,7 @@ def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
     for token in (None, "no-such-token-at-all", page.token[:-1]):
         page.view("Branches", token)
         if token:
-            page.browser.wait_for("That is not the token.")
+            page.browser.wait_for("This token is wrong.")
         for button in ("Approve and publish", "Discard …"):
             assert page.browser.disabled(button)
     # Not even by somebody who opens the buttons in the browser.
@@ -170,7 +170,7 @@ def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
 
 def test_rows_want_the_token(page: Shown) -> None:
     page.view("History of a key")
-    page.browser.wait_for("opens rows")
+    page.browser.wait_for("to unlock rows")
     page.browser.type(page.token, TOKEN_FIELD)
     page.browser.wait_for("changed: price")
 
@@ -184,7 +184,7 @@ def test_tests_are_a_grid_over_runs(page: Shown) -> None:
 def test_publish_makes_the_held_branch_main(page: Shown) -> None:
     assert len(page.amounts()) == 10
     page.view("Branches", page.token)
-    page.browser.wait_for("are open.")
+    page.browser.wait_for("are unlocked.")
     press(page.browser, HELD, "Approve and publish")
     page.browser.wait_for("Done.")
     assert sorted(page.amounts()) == [(n, n * 2) for n in range(1, 13)]
@@ -196,8 +196,8 @@ def test_publish_makes_the_held_branch_main(page: Shown) -> None:
 def test_a_rejected_branch_cannot_be_approved(page: Shown) -> None:
     before = page.amounts()
     page.view("Branches", page.token)
-    page.browser.wait_for("are open.")
-    page.browser.wait_for("It cannot be published. The gate has rejected it.")
+    page.browser.wait_for("are unlocked.")
+    page.browser.wait_for("This branch cannot be published. The gate has rejected it.")
     assert page.browser.disabled("Approve and publish")
     shut = "[...document.querySelectorAll('button')].filter(one => one.disabled)"
     page.browser.run(f"{shut}.forEach(one => {{one.disabled = false; one.click()}})")
@@ -209,7 +209,7 @@ def test_a_rejected_branch_cannot_be_approved(page: Shown) -> None:
 def test_discard_drops_the_branch_and_readers_see_no_change(page: Shown) -> None:
     before = page.amounts()
     page.view("Branches", page.token)
-    page.browser.wait_for("are open.")
+    page.browser.wait_for("are unlocked.")
     press(page.browser, page.rejected.branch, "Discard …")
     page.browser.click(f"Yes, discard {page.rejected.branch}")
     page.browser.wait_for("Done.")

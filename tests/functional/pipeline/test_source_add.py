@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap.cli import source
-from sparkwap.landing.guessing import Answers
+from sparkwap.landing.guessing import SourceAnswers
 
 if TYPE_CHECKING:
     from helpers import MakeProject, Project, Reader
@@ -39,9 +39,9 @@ def project(make_project: MakeProject) -> Project:
     load.parent.mkdir(parents=True)
     table = {"item_id": [7, 8], "name": ["bolt", "nut"], "unit price": ["0.20", "0.05"]}
     pq.write_table(pa.table(table), load)
-    source.add([load], "parts", "items", Answers(("item_id",)), project.folder, history=True)
+    source.add([load], "parts", "items", SourceAnswers(("item_id",)), project.folder, history=True)
     prices = write(project, "landing/prices/load_date=2024-01-01/p.csv", PRICES)
-    source.add([prices], "shop", "prices", Answers(), project.folder, history=True)
+    source.add([prices], "shop", "prices", SourceAnswers(), project.folder, history=True)
     project.dbt("build").succeeded()
     return project
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.browser import shown
 
 from sparkwap.report import command
-from sparkwap.report.answers import Facts, answers, utc_now
+from sparkwap.report.answers import ReportFacts, answers, utc_now
 
 if TYPE_CHECKING:
     from helpers import SparkReader
@@ -119,7 +119,7 @@ def test_elementary_is_answered_all_that_it_asks_and_nothing_else(
 ) -> None:
     """An Elementary that asks more, or takes other fields, fails here."""
     manifest = json.loads((story.project.folder / "target/manifest.json").read_text())
-    given = answers(Facts(manifest, (), (), (), (), "lake", utc_now()))
+    given = answers(ReportFacts(manifest, (), (), (), (), "lake", utc_now()))
     handed = tmp_path / "answers.json"
     handed.write_text(
         json.dumps({"answers": given, "database": "lake", "project": "shop", "env": "t", "days": 1})

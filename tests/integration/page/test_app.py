@@ -17,8 +17,9 @@ from dbt.adapters.factory import reset_adapters
 
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import dbt_cli
-from sparkwap.page import access, act, shown
+from sparkwap.page import access, actions
 from sparkwap.page.access import SETTINGS, Settings
+from sparkwap.page.formats import escape_markdown
 from sparkwap.publish.lake import Lake
 
 pytestmark = pytest.mark.long
@@ -157,7 +158,7 @@ def test_the_totals_of_the_runs(draw: Draw, lake: Lake) -> None:
 def test_a_rejected_branch_is_shown_with_its_reason_as_plain_text(draw: Draw, lake: Lake) -> None:
     page = draw("Branches")
     assert page.subheader[0].value == BRANCH
-    assert shown.plain(HOSTILE) in texts(page)
+    assert escape_markdown(HOSTILE) in texts(page)
     assert HOSTILE not in texts(page)
     frame = page.dataframe[0].value
     assert list(frame["table"]) == ["s.orders"]
@@ -182,11 +183,13 @@ def test_the_token_opens_the_buttons_and_discard_asks_once_more(
 ) -> None:
     called: list[tuple[str, Any]] = []
 
-    def perform(call: Any, operation: str, arguments: Any, *, open_branches: list[str]) -> act.Done:
+    def perform(
+        call: Any, operation: str, arguments: Any, *, open_branches: list[str]
+    ) -> actions.Done:
         called.append((operation, arguments, open_branches))
-        return act.Done("dbt run-operation ...", True, "Discarded pr_1")
+        return actions.Done("dbt run-operation ...", True, "Discarded pr_1")
 
-    monkeypatch.setattr(act, "perform", perform)
+    monkeypatch.setattr(actions, "perform", perform)
     page = draw("Branches")
     assert set(buttons(page).values()) == {True}
     page.button(key=f"discard-{BRANCH}").click().run()
@@ -204,11 +207,11 @@ def test_the_token_opens_the_buttons_and_discard_asks_once_more(
 def test_a_failed_operation_shows_what_was_said(
     draw: Draw, lake: Lake, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = act.Done("dbt run-operation wap_publish", False, "rejected: test ids failed")
-    monkeypatch.setattr(act, "perform", lambda *_, **__: refused)
+    refused = actions.Done("dbt run-operation wap_publish", False, "rejected: test ids failed")
+    monkeypatch.setattr(actions, "perform", lambda *_, **__: refused)
     page = draw("Branches")
     page.button(key=f"publish-{BRANCH}").click().run()
-    assert "not done" in page.error[0].value
+    assert "failed" in page.error[0].value
     assert "rejected: test ids failed" in texts(page)
 
 

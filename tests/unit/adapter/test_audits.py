@@ -12,7 +12,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.audits import Audits
 from dbt.adapters.sparkwap.manifest import ProjectManifest
-from sparkwap.audits.anomaly import Sample
+from sparkwap.audits.anomaly import PastValue
 
 TEST = {"unique_id": "test.p.t", "attached_node": "model.p.a", "config": {}}
 NAME = "wap_volume_anomaly"
@@ -37,9 +37,9 @@ class ARun:
         self.kept: dict[str, Any] = {}
         self.asked: list[tuple[Any, ...]] = []
 
-    def history(self, *asked: Any) -> list[Sample]:
+    def history(self, *asked: Any) -> list[PastValue]:
         self.asked.append(asked)
-        return [Sample(100.0, datetime(2026, 1, day, tzinfo=UTC)) for day in range(1, 8)]
+        return [PastValue(100.0, datetime(2026, 1, day, tzinfo=UTC)) for day in range(1, 8)]
 
     def row_count(self, _: Any) -> int:
         return 10

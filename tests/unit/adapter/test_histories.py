@@ -54,12 +54,12 @@ def model(**config: Any) -> dict[str, Any]:
     return {"name": "dim", "unique_id": "model.shop.dim", "config": {"unique_key": "id", **config}}
 
 
-def build(adapter: Any, **config: Any) -> history.Build:
-    found: history.Build = adapter.history(model(**config), "select log", None)
+def build(adapter: Any, **config: Any) -> history.HistoryBuild:
+    found: history.HistoryBuild = adapter.history(model(**config), "select log", None)
     return found
 
 
-def extended(built: history.Build) -> tuple[list[str], list[str]]:
+def extended(built: history.HistoryBuild) -> tuple[list[str], list[str]]:
     """Render the macro that extends a history.
 
     Returns:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.endpoints import Endpoint, endpoint
 
-from sparkwap.alerts.model import Event, FailedTest, Message, Sample
+from sparkwap.alerts.model import Event, FailedRows, FailedTest, Message
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -29,8 +29,8 @@ def failed(name: str = "orders_have_ids", **more: Any) -> FailedTest:
     return FailedTest(f"test.shop.{name}", name, **more)
 
 
-def sample(*rows: tuple[str, ...], columns: tuple[str, ...] = ("id",)) -> Sample:
-    return Sample(columns, rows)
+def sample(*rows: tuple[str, ...], columns: tuple[str, ...] = ("id",)) -> FailedRows:
+    return FailedRows(columns, rows)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class Node(SimpleNamespace):
         return dict(MANIFEST["nodes"][NODE.node_id])
 
 
-class Command:
+class NextCommand:
     """What alerts use of a command."""
 
     def __init__(self, lake: Lake, settings: GateSettings) -> None:
@@ -126,7 +126,7 @@ def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, RunE
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     closing = run.close([NODE], [TEST], [seen])
-    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(NextCommand(lake, settings), run)  # type: ignore[arg-type]
     return run, closing, alerts.closed(closing, Manifest(seen), [])  # type: ignore[arg-type]
 
 
@@ -191,7 +191,7 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     )
     operations.call("wap_rollback", {"run": run.run_id[:8]})
     assert live(lake) == [1]
-    command: Any = Command(lake, settings)
+    command: Any = NextCommand(lake, settings)
     lines = alerting.rolled_back(command, operations.rolled_back)
     assert lines == ["  alert sent to team: 1 table rolled back"]
     (request,) = hook.received
@@ -213,7 +213,7 @@ def test_a_run_that_the_gate_could_not_close(
             target_name="prod",
         ),
     )
-    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(NextCommand(lake, settings), run)  # type: ignore[arg-type]
     alerts.broke_down("the disk is full", [NODE.node_id])
     (request,) = hook.received
     (event,) = request.json["events"]

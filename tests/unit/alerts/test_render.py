@@ -8,12 +8,15 @@ import json
 from typing import Any
 
 from sparkwap.alerts import render
-from sparkwap.alerts.model import Command, Event, Message
+from sparkwap.alerts.model import Event, Message, NextCommand
 from sparkwap.core.redaction import remember
 
 from .conftest import RUN, event, failed, message, sample
 
-WAYS = (Command("after a fix", "dbt retry"), Command("discard it", "dbt run-operation wap_discard"))
+WAYS = (
+    NextCommand("after a fix", "dbt retry"),
+    NextCommand("discard it", "dbt run-operation wap_discard"),
+)
 
 
 def rejection(subject: str = "shop.orders", **more: Any) -> Event:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sparkwap.audits.anomaly import (
     METRICS,
+    AnomalyRule,
     ColumnChange,
-    Rule,
-    Sample,
+    PastValue,
     column_changes,
     column_metrics,
     judge,
@@ -27,15 +27,15 @@ NOW = datetime(2026, 1, 30, tzinfo=UTC)
 FIGURES = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 
-def daily(*values: float, until: datetime = NOW) -> list[Sample]:
+def daily(*values: float, until: datetime = NOW) -> list[PastValue]:
     """One sample a day, the last of them the day before ``until``."""
     return [
-        Sample(value, until - timedelta(days=len(values) - n)) for n, value in enumerate(values)
+        PastValue(value, until - timedelta(days=len(values) - n)) for n, value in enumerate(values)
     ]
 
 
 def state(value: float | None, *history: float, metric: str = "row_count", **rule: Any) -> str:
-    return judge(metric, value, daily(*history), Rule(**rule), NOW).state
+    return judge(metric, value, daily(*history), AnomalyRule(**rule), NOW).state
 
 
 STEADY = (100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 100.0)
@@ -72,7 +72,7 @@ def test_a_metric_that_never_varied_has_the_tolerance_for_its_spread() -> None:
     assert state(100, *same) == "anomalous"
     assert state(1001, *same, tolerance=0) == "anomalous"
     assert state(1000, *same, tolerance=0) == "normal"
-    assert judge("row_count", 10, daily(*same), Rule(), NOW).score == -math.inf
+    assert judge("row_count", 10, daily(*same), AnomalyRule(), NOW).score == -math.inf
 
 
 def test_the_tolerance_of_a_share_is_in_points() -> None:
@@ -97,13 +97,13 @@ def test_only_the_last_ones_count() -> None:
 def test_by_day_of_week_a_quiet_sunday_is_compared_with_sundays() -> None:
     weeks = [100.0, 100.0, 100.0, 100.0, 100.0, 10.0, 12.0] * 6
     monday = datetime(2026, 1, 5, tzinfo=UTC)
-    history = [Sample(value, monday + timedelta(days=n)) for n, value in enumerate(weeks)]
+    history = [PastValue(value, monday + timedelta(days=n)) for n, value in enumerate(weeks)]
     sunday = monday + timedelta(days=len(weeks) + 6)
     assert sunday.weekday() == 6
-    rule = Rule(seasonality="day_of_week", min_samples=6)
+    rule = AnomalyRule(seasonality="day_of_week", min_samples=6)
     assert judge("row_count", 12, history, rule, sunday).state == "normal"
     assert judge("row_count", 100, history, rule, sunday).state == "anomalous"
-    assert judge("row_count", 100, history, Rule(), sunday).state == "normal"
+    assert judge("row_count", 100, history, AnomalyRule(), sunday).state == "normal"
     assert {one.at.weekday() for one in training(history, rule, sunday)} == {6}
 
 
@@ -111,22 +111,22 @@ def test_steady_growth_is_no_anomaly() -> None:
     """The score of the next step of a line is below 1.8, whatever the window."""
     for count in (7, 30, 100):
         grown = [1000.0 + 10 * n for n in range(count)]
-        rule = Rule(window=count, tolerance=0)
+        rule = AnomalyRule(window=count, tolerance=0)
         assert judge("row_count", 1000.0 + 10 * count, daily(*grown), rule, NOW).state == "normal"
 
 
 def test_it_says_what_was_expected() -> None:
-    words = judge("row_count", 10, daily(*(100.0,) * 7), Rule(), NOW).words()
+    words = judge("row_count", 10, daily(*(100.0,) * 7), AnomalyRule(), NOW).words()
     assert words == (
         "row_count is 10 (90 % below the mean, 100): expected 95 to 105, by 7 published runs"
     )
-    words = judge("row_count", 10, daily(*(100.0,) * 7), Rule(direction="drop"), NOW).words()
+    words = judge("row_count", 10, daily(*(100.0,) * 7), AnomalyRule(direction="drop"), NOW).words()
     assert words.endswith("expected at least 95, by 7 published runs")
-    words = judge("null_share:email", 0.5, daily(*(0.0,) * 7), Rule(), NOW).words()
+    words = judge("null_share:email", 0.5, daily(*(0.0,) * 7), AnomalyRule(), NOW).words()
     assert words == ("null_share:email is 0.5 (mean 0): expected 0 to 0.01, by 7 published runs")
-    words = judge("mean:amount", None, daily(*STEADY), Rule(), NOW).words()
+    words = judge("mean:amount", None, daily(*STEADY), AnomalyRule(), NOW).words()
     assert words == "mean:amount has no value, as it had in 7 published runs"
-    words = judge("row_count", 10, [], Rule(), NOW).words()
+    words = judge("row_count", 10, [], AnomalyRule(), NOW).words()
     assert words == "row_count is 10; too few published runs to judge it (0)"
 
 
@@ -134,7 +134,7 @@ def test_it_says_what_was_expected() -> None:
 def test_a_value_is_an_anomaly_where_it_is_beyond_its_bounds(
     history: list[float], value: float, sensitivity: float
 ) -> None:
-    rule = Rule(sensitivity=sensitivity, min_samples=2, window=40)
+    rule = AnomalyRule(sensitivity=sensitivity, min_samples=2, window=40)
     found = judge("row_count", value, daily(*history), rule, NOW)
     assert found.low is not None
     assert found.high is not None
@@ -147,7 +147,7 @@ def test_a_value_is_an_anomaly_where_it_is_beyond_its_bounds(
 
 @given(st.lists(FIGURES, min_size=2, max_size=20), FIGURES)
 def test_the_order_of_the_history_does_not_matter(history: list[float], value: float) -> None:
-    samples, rule = daily(*history), Rule(min_samples=2, window=5)
+    samples, rule = daily(*history), AnomalyRule(min_samples=2, window=5)
     there = judge("row_count", value, samples, rule, NOW)
     assert there == judge("row_count", value, samples[::-1], rule, NOW)
 
@@ -171,18 +171,20 @@ def test_illegal_arguments_are_answered_with_the_legal_ones(
     arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        Rule.from_arguments("wap_volume_anomaly", arguments)
+        AnomalyRule.from_arguments("wap_volume_anomaly", arguments)
     assert told in str(error.value)
     assert "stays on the audit branch" in str(error.value)
 
 
 def test_all_illegal_arguments_are_told_at_once() -> None:
     with pytest.raises(ConfigError, match=r"window.*direction"):
-        Rule.from_arguments("wap_volume_anomaly", {"window": 0, "direction": "up"})
+        AnomalyRule.from_arguments("wap_volume_anomaly", {"window": 0, "direction": "up"})
 
 
 def test_arguments_without_a_value_take_their_default() -> None:
-    assert Rule.from_arguments("t", {"window": None, "direction": "drop"}) == Rule(direction="drop")
+    assert AnomalyRule.from_arguments("t", {"window": None, "direction": "drop"}) == AnomalyRule(
+        direction="drop"
+    )
 
 
 # Columns

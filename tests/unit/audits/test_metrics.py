@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkwap.audits.anomaly import Judgement
+from sparkwap.audits.anomaly import AnomalyResult
 from sparkwap.audits.metrics import Baselines, Measured, exact_rows, published, rows_sql
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.gate.placement import Desired
@@ -91,7 +91,7 @@ class Builds:
         """Measure, and close the run."""
         nodes = [NODE] if run.candidates.target(ORDERS) else []
         state = "anomalous" if status == "fail" else "normal"
-        anomaly = Judgement(metric, value, state, 9, 1.0, low=0.5, high=1.5)
+        anomaly = AnomalyResult(metric, value, state, 9, 1.0, low=0.5, high=1.5)
         at = NOW + timedelta(days=self.number)
         run.told.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
         seen = TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)
@@ -259,8 +259,8 @@ def test_rows_of_a_snapshot() -> None:
 
 
 def test_the_query_has_the_anomalies_and_nothing_else() -> None:
-    bad = Judgement("max:it's", None, "anomalous", 7, 1.0, 0.0, None, 1.5, -math.inf)
-    good = Judgement("row_count", 5.0, "normal", 7, 5.0, 0.1, 4.0, 6.0, 0.0)
+    bad = AnomalyResult("max:it's", None, "anomalous", 7, 1.0, 0.0, None, 1.5, -math.inf)
+    good = AnomalyResult("row_count", 5.0, "normal", 7, 5.0, 0.1, 4.0, 6.0, 0.0)
     sql = rows_sql([bad, good])
     assert sql == (
         "select * from values\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparkwap.cdc import history
-from sparkwap.cdc.history import Extension, History, Marks, steps
+from sparkwap.cdc.history import Extension, HistoryMarks, HistorySettings, steps
 from sparkwap.cdc.history.versions import versions
 from sparkwap.cdc.sql import copy_number
 from sparkwap.core.errors import ConfigError
@@ -25,7 +25,7 @@ TYPES = {"id": "int", "name": "string", "city": "string", **LOG}
 FULL = {"_absent": "array<string>", "_load": "string", "_load_date": "date"}
 
 
-def settings(types: dict[str, str] = TYPES, **config: Any) -> History:
+def settings(types: dict[str, str] = TYPES, **config: Any) -> HistorySettings:
     return history.read_settings("dim", {"unique_key": "id", **config}, "select log", types)
 
 
@@ -70,8 +70,8 @@ class Spark:
         return next((sql for sql in self.sent if sql.startswith(head)), None)
 
 
-def extend(spark: Spark, of: History | None = None, **more: Any) -> str | None:
-    given = {"marks": Marks(7, 40), "restate": None, **more}
+def extend(spark: Spark, of: HistorySettings | None = None, **more: Any) -> str | None:
+    given = {"marks": HistoryMarks(7, 40), "restate": None, **more}
     return Extension(of or settings(), "s.t", stage="t_", run=spark, **given).merge_sql()
 
 
@@ -156,7 +156,7 @@ def test_a_late_key_is_built_from_the_log_within_the_bounds_of_all_late_keys() -
 
 def test_the_first_batch_has_no_older_log_to_look_through() -> None:
     spark = Spark(unknown=3)
-    assert extend(spark, marks=Marks(-1, 0))
+    assert extend(spark, marks=HistoryMarks(-1, 0))
     assert spark.staged("late") is None
 
 
@@ -210,7 +210,7 @@ def test_a_key_whose_order_as_text_may_differ_skips_no_files() -> None:
 
 def test_a_run_drops_what_it_has_staged() -> None:
     spark = Spark()
-    Extension(settings(), "s.t", Marks(7, 0), "t_", None, spark).drop()
+    Extension(settings(), "s.t", HistoryMarks(7, 0), "t_", None, spark).drop()
     names = ("changes", "late", "keys", "increment")
     assert spark.sent == [f"drop view if exists t_{name}" for name in names]
 
@@ -223,7 +223,7 @@ def test_numbers_go_on_from_the_highest() -> None:
 
 def test_a_version_that_is_published_keeps_its_number() -> None:
     of, kept = settings(surrogate_key="nr"), "left join s.t as known"
-    build = history.Build(of, None, Spark())
+    build = history.HistoryBuild(of, None, Spark())
     assert kept in build.whole("s.t", ["nr", "id"])
     assert kept not in build.whole("s.t", ["id"])
     assert kept not in build.whole(None, [])
@@ -237,11 +237,11 @@ def test_marks_come_from_bounds_if_all_files_have_them() -> None:
         return answers.pop(0)
 
     answers: list[Sequence[Any]] = [(7, 40, 0)]
-    assert history.marks("s.t", "nr", run) == Marks(7, 40)
+    assert history.marks("s.t", "nr", run) == HistoryMarks(7, 40)
     answers = [(7, 40, 1), (8, 41)]
-    assert history.marks("s.t", "nr", run) == Marks(8, 41)
+    assert history.marks("s.t", "nr", run) == HistoryMarks(8, 41)
     answers = [(None, 0), (None,)]
-    assert history.marks("s.t", None, run) == Marks(-1, 0)
+    assert history.marks("s.t", None, run) == HistoryMarks(-1, 0)
     assert [".files" in sql for sql in sent] == [True, True, False, True, False]
 
 

@@ -16,7 +16,7 @@ import yaml
 from sparkwap.cli import main
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import LandingError, parse_entry
-from sparkwap.landing.guessing import Answers, guess
+from sparkwap.landing.guessing import SourceAnswers, guess
 from sparkwap.landing.samples import read_samples
 from sparkwap.landing.text_types import text_kind
 
@@ -29,7 +29,7 @@ def sample(folder: Path, name: str, content: str) -> Path:
 
 
 def entry(*paths: Path, key: tuple[str, ...] = (), **said: str) -> dict[str, Any]:
-    found = guess(read_samples(paths), "things", Answers(key, **said)).entry
+    found = guess(read_samples(paths), "things", SourceAnswers(key, **said)).entry
     parse_entry(found)
     return found
 
@@ -334,4 +334,4 @@ def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     from sparkwap.cli.source import add as add_source
 
     with pytest.raises(ConfigError, match="is no dbt project"):
-        add_source([path], "shop", "things", Answers(), tmp_path)
+        add_source([path], "shop", "things", SourceAnswers(), tmp_path)

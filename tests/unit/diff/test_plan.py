@@ -16,7 +16,7 @@ from sparkwap.diff.plan import (
     DataFile,
     DeleteFile,
     FilePlan,
-    Files,
+    StateFiles,
     key_in,
     match_columns,
     plan_files,
@@ -113,41 +113,48 @@ def data(*paths: str) -> tuple[DataFile, ...]:
 
 def test_the_same_files_need_no_reading_whatever_their_order() -> None:
     delete = DeleteFile("d", target="a")
-    assert plan_files(Files(data("a", "b"), (delete,)), Files(data("b", "a"), (delete,))) == NOTHING
+    assert (
+        plan_files(StateFiles(data("a", "b"), (delete,)), StateFiles(data("b", "a"), (delete,)))
+        == NOTHING
+    )
 
 
 def test_files_of_one_side_are_read() -> None:
-    found = plan_files(Files(data("a", "b")), Files(data("b", "c")))
+    found = plan_files(StateFiles(data("a", "b")), StateFiles(data("b", "c")))
     assert found == FilePlan("parts", frozenset("a"), frozenset("c"))
 
 
 def test_a_common_file_is_read_if_its_deletes_differ() -> None:
-    old = Files(data("a", "b"), (DeleteFile("d1", target="a"),))
-    new = Files(data("a", "b"), (DeleteFile("d2", target="a"),))
+    old = StateFiles(data("a", "b"), (DeleteFile("d1", target="a"),))
+    new = StateFiles(data("a", "b"), (DeleteFile("d2", target="a"),))
     assert plan_files(old, new) == FilePlan("parts", touched=frozenset("a"))
-    vectors = [Files(data("a"), (DeleteFile("p", offset, "a"),)) for offset in (4, 80)]
+    vectors = [StateFiles(data("a"), (DeleteFile("p", offset, "a"),)) for offset in (4, 80)]
     assert plan_files(*vectors).touched == frozenset("a")
 
 
 def test_a_file_that_is_gone_with_its_deletes_is_not_read_twice() -> None:
-    old = Files(data("a"), (DeleteFile("d1", target="a"),))
-    assert plan_files(old, Files(data("b"))) == FilePlan("parts", frozenset("a"), frozenset("b"))
+    old = StateFiles(data("a"), (DeleteFile("d1", target="a"),))
+    assert plan_files(old, StateFiles(data("b"))) == FilePlan(
+        "parts", frozenset("a"), frozenset("b")
+    )
 
 
 @pytest.mark.parametrize(
     "delete", [DeleteFile("d"), DeleteFile("d", target="a", equality=True)], ids=["loose", "equal"]
 )
 def test_deletes_that_may_concern_any_file_make_all_be_read(delete: DeleteFile) -> None:
-    assert plan_files(Files(data("a", "b")), Files(data("a", "b"), (delete,))) == WHOLE
+    assert plan_files(StateFiles(data("a", "b")), StateFiles(data("a", "b"), (delete,))) == WHOLE
     # Those that both have do not.
     both = (delete,)
-    assert plan_files(Files(data("a"), both), Files(data("a", "b"), both)).added == frozenset("b")
+    assert plan_files(
+        StateFiles(data("a"), both), StateFiles(data("a", "b"), both)
+    ).added == frozenset("b")
 
 
 def test_a_path_that_came_back_later_is_another_file() -> None:
     # Deletes that concerned it before do not concern it any more.
     deletes = (DeleteFile("d", equality=True, sequence=2),)
-    old, new = Files((DataFile("a", 1),), deletes), Files((DataFile("a", 3),), deletes)
+    old, new = StateFiles((DataFile("a", 1),), deletes), StateFiles((DataFile("a", 3),), deletes)
     assert plan_files(old, new) == FilePlan("parts", frozenset("a"), frozenset("a"))
 
 
@@ -176,9 +183,9 @@ class Table:
     def rows(self) -> Counter[int]:
         return sum((self.live(path) for path in self.files), Counter())
 
-    def as_files(self) -> Files:
+    def as_files(self) -> StateFiles:
         deletes = tuple(DeleteFile(name, target=path) for path, name in self.names.items())
-        return Files(tuple(DataFile(path) for path in self.files), deletes)
+        return StateFiles(tuple(DataFile(path) for path in self.files), deletes)
 
 
 CHANGES = st.lists(

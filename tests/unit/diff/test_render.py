@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.diff import RunDiff, Sample, SchemaChange, TableDiff, markdown, page, rendered
+from sparkwap.diff import RowSample, RunDiff, SchemaChange, TableDiff, markdown, page, rendered
 from sparkwap.diff.model import AddedColumn, RemovedColumn, RenamedColumn, RetypedColumn
 from sparkwap.diff.render import text, visible
 
@@ -33,9 +33,9 @@ ORDERS = TableDiff(
     key=("id",),
     hidden=("email",),
     samples=(
-        Sample("removed", 1, before={"id": "9", "city": None}),
-        Sample("added", 3, after={"id": "7", "city": "Oslo"}),
-        Sample("changed", 1, {"id": "1", "city": "Oslo"}, {"id": "1", "city": "Bergen"}),
+        RowSample("removed", 1, before={"id": "9", "city": None}),
+        RowSample("added", 3, after={"id": "7", "city": "Oslo"}),
+        RowSample("changed", 1, {"id": "1", "city": "Oslo"}, {"id": "1", "city": "Bergen"}),
     ),
     rows_before=10,
     rows_after=12,
@@ -64,7 +64,7 @@ def named(name: str, added: int, **more: object) -> TableDiff:
 
 
 def hostile(value: str) -> RunDiff:
-    sample = Sample("changed", 1, {value: value}, {value: value + "x"})
+    sample = RowSample("changed", 1, {value: value}, {value: value + "x"})
     schema = SchemaChange((AddedColumn(value, value),))
     table = TableDiff(
         ("s", value),
@@ -130,7 +130,8 @@ def test_without_a_difference_it_says_so() -> None:
 @pytest.mark.parametrize("limit", [2_000, 5_000, 20_000, 60_000])
 def test_markdown_is_no_longer_than_the_limit_and_says_what_is_left_out(limit: int) -> None:
     samples = tuple(
-        Sample("added", 1, after={f"column_{i}": "x" * 200 for i in range(10)}) for _ in range(50)
+        RowSample("added", 1, after={f"column_{i}": "x" * 200 for i in range(10)})
+        for _ in range(50)
     )
     tables = [
         named(f"t{i:03}", 1000 - i, samples=samples, columns={f"c{k}": 1 for k in range(300)})
@@ -147,8 +148,8 @@ def test_markdown_is_no_longer_than_the_limit_and_says_what_is_left_out(limit: i
 
 def test_samples_go_before_details_and_some_of_each_kind_stay() -> None:
     samples = [
-        Sample("removed", 1, before={"id": f"old {i}", "text": "y" * 70}) for i in range(40)
-    ] + [Sample("added", 1, after={"id": f"new {i}", "text": "y" * 70}) for i in range(40)]
+        RowSample("removed", 1, before={"id": f"old {i}", "text": "y" * 70}) for i in range(40)
+    ] + [RowSample("added", 1, after={"id": f"new {i}", "text": "y" * 70}) for i in range(40)]
     found = markdown(run(named("t", 1, samples=tuple(samples))), 6_000)
     assert "old 0" in found and "new 0" in found
     assert "sample rows left out, as they do not fit." in found

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 
-from sparkwap.diff.plan import Compared
-from sparkwap.diff.sql import Source, Statements, seeds_of, value_sql
+from sparkwap.diff.plan import ComparedColumn
+from sparkwap.diff.sql import DiffStatements, Source, seeds_of, value_sql
 
 SEEDS = (11, 22)
 LIST = {"type": "list", "element": "int"}
 MAP = {"type": "map", "key": "string", "value": {"type": "list", "element": "int"}}
 
 
-def statements(*columns: Compared, key: tuple[str, ...] = ()) -> Statements:
-    return Statements(columns, key, SEEDS)
+def statements(*columns: ComparedColumn, key: tuple[str, ...] = ()) -> DiffStatements:
+    return DiffStatements(columns, key, SEEDS)
 
 
 def test_names_stay_names_and_old_rows_are_read_by_old_ones() -> None:
-    columns = Compared("new`; drop", "old name", "int", "bigint")
+    columns = ComparedColumn("new`; drop", "old name", "int", "bigint")
     found = statements(columns).signs(
         [Source("n", 1, old=False), Source("o", -1, old=True, condition="_deleted")]
     )
@@ -27,8 +27,8 @@ def test_names_stay_names_and_old_rows_are_read_by_old_ones() -> None:
 
 
 def test_nulls_of_any_number_of_columns_are_hashed_along() -> None:
-    columns = [Compared(f"x{i}", f"x{i}", "int") for i in range(130)]
-    columns[5] = Compared("x5", "x5", "int", nullable=False)
+    columns = [ComparedColumn(f"x{i}", f"x{i}", "int") for i in range(130)]
+    columns[5] = ComparedColumn("x5", "x5", "int", nullable=False)
     found = statements(*columns).signs([Source("t", 1, old=False)])
     first = found[: found.index(" as h1")]
     masked = re.findall(r"if\(c(\d+) is null, (\d+)L, 0L\)", first)
@@ -46,7 +46,7 @@ def test_nested_values_are_hashed_by_themselves() -> None:
 
 
 def test_hidden_columns_are_not_read_for_samples() -> None:
-    columns = [Compared(name, name, "string") for name in ("id", "email", "city")]
+    columns = [ComparedColumn(name, name, "string") for name in ("id", "email", "city")]
     found = statements(*columns, key=("id",)).samples(
         "v", 5, [0, 2], ["removed", "added", "changed"]
     )
@@ -57,7 +57,9 @@ def test_hidden_columns_are_not_read_for_samples() -> None:
 
 
 def test_rows_that_are_not_there_are_not_looked_for() -> None:
-    found = statements(Compared("id", "id", "int"), key=("id",)).samples("v", 5, [0], ["changed"])
+    found = statements(ComparedColumn("id", "id", "int"), key=("id",)).samples(
+        "v", 5, [0], ["changed"]
+    )
     assert found.count("select") == 1
     assert "from v where pair order by b.c0 limit 5" in found
 
@@ -68,7 +70,7 @@ def test_seeds_follow_from_what_is_compared() -> None:
 
 
 def test_rows_of_a_key_are_paired_in_one_order() -> None:
-    columns = [Compared(name, name, "string") for name in ("id", "city")]
+    columns = [ComparedColumn(name, name, "string") for name in ("id", "city")]
     found = statements(*columns, key=("id",)).paired("(rows)")
     assert set(re.findall(r"over \((partition by r\.c0 order by n)", found)) == {
         "partition by r.c0 order by n"

@@ -32,7 +32,7 @@ def test_a_new_token_cannot_be_guessed() -> None:
 
 def test_a_given_token_is_taken_unless_it_is_short() -> None:
     assert new_token({TOKEN: SECRET}) == SECRET
-    with pytest.raises(ConfigError, match="has 15 characters; legal: 16 or more"):
+    with pytest.raises(ConfigError, match="has 15 characters and needs 16 or more"):
         new_token({TOKEN: SECRET[:-1]})
 
 

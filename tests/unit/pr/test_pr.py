@@ -25,7 +25,7 @@ from sparkwap.ledger.records import LedgerPublish
 from sparkwap.pr import base, comment, life
 from sparkwap.pr.code import name_of
 from sparkwap.pr.merging import differing
-from sparkwap.pr.standing import Standing, standing
+from sparkwap.pr.standing import BranchState, standing
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact
@@ -89,7 +89,7 @@ def stands(
     tests: tuple[dict[str, Any], ...] = (),
     runs: tuple[dict[str, Any], ...] = (run(),),
     is_open: bool = True,
-) -> Standing:
+) -> BranchState:
     return standing("pr_1", is_open=is_open, nodes=nodes, tests=tests, runs=runs)
 
 
@@ -115,7 +115,7 @@ OPERATION = run("op", 2, outcome="rejected", message=REFUSED)
         ("gone", stands(node(), is_open=False)),
     ],
 )
-def test_how_a_branch_stands(expected: str, found: Standing) -> None:
+def test_how_a_branch_stands(expected: str, found: BranchState) -> None:
     assert found.outcome == expected
 
 

@@ -15,7 +15,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
-from sparkwap.report.answers import Facts, answers, as_built, as_they_stand, ours
+from sparkwap.report.answers import ReportFacts, answers, as_built, as_they_stand, ours
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS, RAW, HELPER = "model.shop.orders", "seed.shop.raw", "model.shop.helper"
@@ -202,7 +202,7 @@ def told(name: str, **more: Any) -> list[dict[str, Any]]:
     """One answer."""
     facts: dict[str, Any] = dict.fromkeys(("runs", "nodes", "tests", "metrics"), ())
     found: list[dict[str, Any]] = answers(
-        Facts(**{"manifest": MANIFEST, "database": "lake", "now": NOW, **facts, **more})
+        ReportFacts(**{"manifest": MANIFEST, "database": "lake", "now": NOW, **facts, **more})
     )[name]
     return found
 
@@ -390,7 +390,7 @@ def test_source_freshness_is_that_of_dbt() -> None:
 
 
 def test_all_answers_are_json() -> None:
-    facts = Facts(
+    facts = ReportFacts(
         MANIFEST,
         [row("runs", 1, run_id="r1", outcome="rejected", branch="b")],
         VERDICTS,

@@ -28,7 +28,11 @@ def test_the_longest_path_counts() -> None:
 
 
 def test_a_changed_test_comes_first_then_the_area_that_most_of_the_change_names() -> None:
-    changed = ["src/sparkwap/page/app.py", "src/sparkwap/page/look.py", "src/sparkwap/core/node.py"]
+    changed = [
+        "src/sparkwap/page/app.py",
+        "src/sparkwap/page/queries.py",
+        "src/sparkwap/core/node.py",
+    ]
     page, rules = FILES[4], FILES[3]
     found = wanted([*changed, FILES[2]], FILES)
     assert found[:2] == [FILES[2], page]

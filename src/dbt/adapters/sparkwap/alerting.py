@@ -12,7 +12,7 @@ from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
-from sparkwap.alerts.model import Event, Sample
+from sparkwap.alerts.model import Event, FailedRows
 from sparkwap.alerts.project import Project
 from sparkwap.gate.next_steps import next_steps
 
@@ -36,7 +36,7 @@ class RunAlerts:
         self._command = command
         self._run = run
         self._settings = run.settings.alerts
-        self._samples: dict[str, Sample] = {}
+        self._samples: dict[str, FailedRows] = {}
 
     def keep_sample(self, test_id: str, sql: str, result: Any) -> None:
         """Ask for some of the rows that failed a test, while the session reads its branch."""

@@ -40,11 +40,11 @@ class Audits:
             name: The audit's name, for messages.
             test: dbt's node of the test.
             metrics: Names of what it measures.
-            rule: Its arguments, by the names of :class:`sparkwap.audits.anomaly.Rule`.
+            rule: Its arguments, by the names of :class:`sparkwap.audits.anomaly.AnomalyRule`.
         """
         with as_dbt_error():
             run = self._runs.current()
-            anomaly.Rule.from_arguments(name, rule)
+            anomaly.AnomalyRule.from_arguments(name, rule)
             _, identifier = self._audited(name, test)
             if run is None or ROW_COUNT not in metrics or _where(test):
                 return {}
@@ -74,7 +74,7 @@ class Audits:
             run = self._runs.current()
             if run is None:
                 return rows_sql(())
-            checked = anomaly.Rule.from_arguments(name, rule)
+            checked = anomaly.AnomalyRule.from_arguments(name, rule)
             node_id, identifier = self._audited(name, test)
             whole_scope = "; ".join(part for part in (_where(test), scope) if part)
             now = datetime.now(UTC)

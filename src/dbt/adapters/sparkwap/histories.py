@@ -36,7 +36,7 @@ class Histories:
         self._describe = describe
 
     @available.parse(lambda *a, **k: None)
-    def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.Build:
+    def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.HistoryBuild:
         """What builds a model with ``materialized: scd2``.
 
         Args:
@@ -48,7 +48,7 @@ class Histories:
         with as_dbt_error():
             settings = history.read_settings(model["name"], model["config"], sql, types)
             keys = history.restated(model["name"], restate)
-        return history.Build(settings, keys, self._first_row)
+        return history.HistoryBuild(settings, keys, self._first_row)
 
     @available.parse(lambda model, columns, *a, **k: columns)
     def widened_events(

@@ -4,9 +4,18 @@ Pure: settings and columns in, SQL text out. What has to be asked before the nex
 written is asked by a function that the caller gives. See docs/history.md.
 """
 
-from sparkwap.cdc.history.build import Build
+from sparkwap.cdc.history.build import HistoryBuild
 from sparkwap.cdc.history.extend import Extension
-from sparkwap.cdc.history.marks import Marks, Run, marks
-from sparkwap.cdc.history.settings import History, read_settings, restated
+from sparkwap.cdc.history.marks import HistoryMarks, Run, marks
+from sparkwap.cdc.history.settings import HistorySettings, read_settings, restated
 
-__all__ = ["Build", "Extension", "History", "Marks", "Run", "marks", "read_settings", "restated"]
+__all__ = [
+    "Extension",
+    "HistoryBuild",
+    "HistoryMarks",
+    "HistorySettings",
+    "Run",
+    "marks",
+    "read_settings",
+    "restated",
+]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from sparkwap.cdc.history import steps
 from sparkwap.cdc.history.extend import Extension
-from sparkwap.cdc.history.marks import Marks, Run, marks, met
-from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.history.marks import HistoryMarks, Run, marks, met
+from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.history.versions import versions
 from sparkwap.cdc.sql import quote
 
 
 @dataclass(frozen=True)
-class Build:
+class HistoryBuild:
     """A build. Its tables are given as whatever renders to their names.
 
     Attributes:
@@ -23,7 +23,7 @@ class Build:
         run: Sends a statement.
     """
 
-    history: History
+    history: HistorySettings
     restate: str | None
     run: Run
 
@@ -46,12 +46,12 @@ class Build:
         nothing = f"select * from ({self.history.sql}) where false"
         return _numbered(replace(self.history, sql=nothing, partial=False))
 
-    def marks(self, table: object) -> Marks:
+    def marks(self, table: object) -> HistoryMarks:
         """How far a table is."""
         return marks(str(table), self.history.surrogate_key, self.run)
 
     def extension(
-        self, table: object, columns: Collection[str], seen: Marks, stage: str
+        self, table: object, columns: Collection[str], seen: HistoryMarks, stage: str
     ) -> Extension:
         """What brings a table up to the log.
 
@@ -69,7 +69,9 @@ class Build:
         return Extension(history, str(table), seen, stage, self.restate, self.run)
 
 
-def _numbered(history: History, resets: str | None = None, published: str | None = None) -> str:
+def _numbered(
+    history: HistorySettings, resets: str | None = None, published: str | None = None
+) -> str:
     """SQL of versions with the batch up to which they are built, and with surrogate keys."""
     rows = versions(history, steps.events(history, history.sql), resets)
     number = history.surrogate_key
@@ -85,7 +87,7 @@ def _numbered(history: History, resets: str | None = None, published: str | None
     return sql
 
 
-def _number(history: History, published: str | None) -> str:
+def _number(history: HistorySettings, published: str | None) -> str:
     order = ", ".join(f"versions.{quote(c)}" for c in ("valid_from", *history.keys))
     if not published:
         return f"row_number() over (order by {order})"

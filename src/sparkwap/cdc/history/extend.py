@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sparkwap.cdc.history import steps
-from sparkwap.cdc.history.marks import Marks, Met, Run, met
-from sparkwap.cdc.history.settings import MADE, History
+from sparkwap.cdc.history.marks import HistoryMarks, Met, Run, met
+from sparkwap.cdc.history.settings import MADE, HistorySettings
 from sparkwap.cdc.history.steps import same
 from sparkwap.cdc.history.versions import versions, with_
 from sparkwap.cdc.resets import IS_EVENT, IS_RESET
@@ -74,7 +74,13 @@ class Extension:
     """
 
     def __init__(
-        self, history: History, table: str, marks: Marks, stage: str, restate: str | None, run: Run
+        self,
+        history: HistorySettings,
+        table: str,
+        marks: HistoryMarks,
+        stage: str,
+        restate: str | None,
+        run: Run,
     ) -> None:
         self._history, self._table, self._marks = history, table, marks
         self._stage, self._restate, self._run = stage, restate, run

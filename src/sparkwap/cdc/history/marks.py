@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_RESET
 from sparkwap.cdc.sql import quote
 
@@ -13,7 +13,7 @@ Run: TypeAlias = Callable[[str], Sequence[Any]]
 """Sends a statement to Spark and returns the first row of its result, empty where there is none."""
 
 
-class Marks(NamedTuple):
+class HistoryMarks(NamedTuple):
     """How far a table is: the batch that was read last, and the highest surrogate key."""
 
     batch: int
@@ -27,14 +27,14 @@ class Met(NamedTuple):
     partial: bool
 
 
-def met(history: History, run: Run) -> Met:
+def met(history: HistorySettings, run: Run) -> Met:
     """What the whole log has."""
     partial = "count(_absent)" if history.partial else "0"
     counts = run(f"select count_if({IS_RESET}), {partial} from ({history.sql})")
     return Met(*(count > 0 for count in counts))
 
 
-def marks(table: str, surrogate_key: str | None, run: Run) -> Marks:
+def marks(table: str, surrogate_key: str | None, run: Run) -> HistoryMarks:
     """How far a table is, by the bounds that Iceberg keeps of its files, without reading rows."""
     columns = [quote(c) for c in ("_batch", surrogate_key) if c]
     bounds = [f"max(readable_metrics.{c}.upper_bound)" for c in columns]
@@ -43,4 +43,4 @@ def marks(table: str, surrogate_key: str | None, run: Run) -> Marks:
     if found[-1] or None in found:
         found = run(f"select {', '.join(f'max({c})' for c in columns)} from {table}")
     batch, number = found[0], found[1] if surrogate_key else None
-    return Marks(-1 if batch is None else int(batch), int(number or 0))
+    return HistoryMarks(-1 if batch is None else int(batch), int(number or 0))

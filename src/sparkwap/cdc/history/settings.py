@@ -30,7 +30,7 @@ _LAST_DAY = "9999-12-31"
 
 
 @dataclass(frozen=True)
-class History:
+class HistorySettings:
     """The settings of a history.
 
     Attributes:
@@ -81,7 +81,7 @@ class History:
 
 def read_settings(
     name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
-) -> History:
+) -> HistorySettings:
     """The settings of a model's history.
 
     Args:
@@ -96,7 +96,7 @@ def read_settings(
     keys = _listed(config.get("unique_key"))
     payload = [c for c in types if c not in keys and not c.startswith("_")]
     surrogate = config.get("surrogate_key")
-    history = History(
+    history = HistorySettings(
         sql=sql,
         keys=keys,
         payload=payload,
@@ -119,7 +119,7 @@ def read_settings(
     return history
 
 
-def _faults(history: History, open_end: object) -> list[str]:
+def _faults(history: HistorySettings, open_end: object) -> list[str]:
     faults = [
         f"{setting} is '{getattr(history, setting)}'; legal values: {', '.join(legal)}"
         for setting, legal in _LEGAL.items()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_EVENT
 from sparkwap.cdc.sql import at_grain, place, quote, quoted, said
 
 
-def events(history: History, source: str) -> str:
+def events(history: HistorySettings, source: str) -> str:
     """SQL: change events as steps.
 
     Args:
@@ -37,7 +37,7 @@ def events(history: History, source: str) -> str:
         where {IS_EVENT}"""
 
 
-def heads(history: History, source: str) -> str:
+def heads(history: HistorySettings, source: str) -> str:
     """SQL: current versions as the first steps of their keys.
 
     The events that follow have a greater sequence and take effect later.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkwap.cdc.history.settings import History
+from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.sql import copy_number, quote, quoted
 from sparkwap.core.sqltext import literal
 
@@ -23,7 +23,7 @@ _HEAD = ("_head_from", "_head_version", "_head_flag")
 _SO_FAR = "order by _at rows between unbounded preceding and current row"
 
 
-def versions(history: History, steps: str, resets: str | None = None) -> str:
+def versions(history: HistorySettings, steps: str, resets: str | None = None) -> str:
     """SQL of keys, payload, the columns made, ``_sequence`` and ``_event_time``.
 
     Args:
@@ -56,7 +56,7 @@ def version_hash(columns: Sequence[str]) -> str:
     return f"sha2(to_json(struct({values}), map('ignoreNullFields', 'true')), 256)"
 
 
-def _first_copies(history: History) -> str:
+def _first_copies(history: HistorySettings) -> str:
     # By key, so that all windows that follow find the rows where they are.
     return f"""
         select * from (
@@ -66,7 +66,7 @@ def _first_copies(history: History) -> str:
         where _copy = 1"""
 
 
-def _cleared(history: History, source: str, resets: str) -> dict[str, str]:
+def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, str]:
     """Steps with a deletion after each step that was the last before a reset."""
     by_key = f"partition by {history.key}"
     carried = [quoted([*history.keys, *history.payload]), *(["_absent"] * history.partial)]
@@ -109,7 +109,7 @@ def _cleared(history: History, source: str, resets: str) -> dict[str, str]:
     }
 
 
-def _filled(history: History, source: str) -> dict[str, str]:
+def _filled(history: HistorySettings, source: str) -> dict[str, str]:
     """Steps with each column as last stated since the key was deleted."""
     columns = [f"{_last_stated(history, c)} as {quote(c)}" for c in history.payload]
     return {
@@ -122,7 +122,7 @@ def _filled(history: History, source: str) -> dict[str, str]:
     }
 
 
-def _last_stated(history: History, column: str) -> str:
+def _last_stated(history: HistorySettings, column: str) -> str:
     absent = f"coalesce(array_contains(_absent, {literal(column)}), false)"
     # A version that is known states all, a recorded deletion too.
     unstated = f"_head_from is null and (_clears or {absent})"
@@ -130,7 +130,7 @@ def _last_stated(history: History, column: str) -> str:
     return f"(last_value({value}, true) over (partition by {history.key}, _life {_SO_FAR})).stated"
 
 
-def _changed(history: History, source: str) -> dict[str, str]:
+def _changed(history: HistorySettings, source: str) -> dict[str, str]:
     """Steps that change a tracked column, each with the time from which on it counts."""
     by_key = f"partition by {history.key}"
     gone = "_clears"
@@ -161,7 +161,7 @@ def _changed(history: History, source: str) -> dict[str, str]:
     }
 
 
-def _spans(history: History) -> str:
+def _spans(history: HistorySettings) -> str:
     """Steps with the number of their version, and where the next one begins."""
     by_key = f"partition by {history.key}"
     counted, image = "not _gone", ""
@@ -181,7 +181,7 @@ def _spans(history: History) -> str:
         from changed"""
 
 
-def _finished(history: History) -> str:
+def _finished(history: HistorySettings) -> str:
     record = history.deletes == "record"
     values = [quote(c) for c in (*history.payload, "row_hash")]
     ended = "date_sub(_until, 1)" if history.expire == "day_before" else "_until"

@@ -1,7 +1,7 @@
-"""The buttons: dbt's run-operations, as programs of their own.
+"""The buttons: each calls one of dbt's run-operations as a separate process.
 
-What may be published is the gate's matter, here as everywhere: a button calls the same command that
-a person would type, and shows what it says.
+The gate decides what may be published: a button runs the command that a person would type, and
+shows its output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkwap.core.redaction import redact
 from sparkwap.page.access import without_secrets
 
 OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
-"""All that the page can call."""
+"""The operations that the page can call."""
 
 # The dbt of this Python, whatever PATH says.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
@@ -30,12 +30,12 @@ _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an operation.
+    """The result of an operation.
 
     Attributes:
-        command: What a person would have typed.
-        ok: Whether dbt ended with 0.
-        text: What it said, without secrets.
+        command: The command as a person would type it.
+        ok: Whether dbt ended with exit code 0.
+        text: Its output, without secrets.
     """
 
     command: str
@@ -70,14 +70,14 @@ def perform(
         run: Runs the program.
 
     Raises:
-        ConfigError: The page has no such button, or the branch is open no more.
+        ConfigError: The page has no such button, or the branch is not open any more.
     """
     if operation not in OPERATIONS:
         raise ConfigError(f"The page does not call {operation}. Nothing was done.")
     branch = arguments.get("branch")
     if branch not in open_branches:
         raise ConfigError(
-            f"The audit branch {branch} is not open any more: it was published or discarded since "
+            f"The audit branch {branch} is not open any more: it was published or discarded after "
             "the page was drawn. Nothing was done. Reload the page."
         )
     given = ("run-operation", operation, "--args", json.dumps(dict(arguments)))
@@ -94,7 +94,7 @@ def perform(
 
 
 def diff_file(folder: Path, branch: str) -> Path:
-    """Where the page keeps the last comparison of a branch with ``main``."""
+    """The file with the last comparison of a branch with ``main``."""
     return folder / f"diff_{branch}.json"
 
 

@@ -12,7 +12,7 @@ import pytest
 from sparkwap.core.dbt_cli import parse_call
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import remember
-from sparkwap.page import act
+from sparkwap.page import actions
 from sparkwap.page.access import SETTINGS, TOKEN
 
 
@@ -28,9 +28,9 @@ class Runner:
         return subprocess.CompletedProcess(command, self.code, self.text, None)
 
 
-def perform(run: Runner, operation: str = "wap_discard", branch: str = "pr_1") -> act.Done:
+def perform(run: Runner, operation: str = "wap_discard", branch: str = "pr_1") -> actions.Done:
     call = parse_call(["--target", "pr", "--vars", "{a: 1}"])
-    return act.perform(call, operation, {"branch": branch}, open_branches=["pr_1"], run=run)
+    return actions.perform(call, operation, {"branch": branch}, open_branches=["pr_1"], run=run)
 
 
 def test_an_operation_is_dbts_own_command_without_a_shell() -> None:
@@ -44,7 +44,7 @@ def test_an_operation_is_dbts_own_command_without_a_shell() -> None:
     assert json.loads(command[command.index("--vars") + 1]) == {"a": 1}
     assert not more.get("shell")
     assert more["stdin"] == subprocess.DEVNULL
-    assert done == act.Done(
+    assert done == actions.Done(
         "dbt run-operation wap_discard --args '{branch: pr_1}'", True, "Discarded pr_1"
     )
 
@@ -85,6 +85,6 @@ def test_the_command_gets_no_token_and_its_text_loses_secrets(
 
 def test_a_comparison_is_kept_beside_the_page() -> None:
     folder = Path("/project/target/page")
-    arguments = act.diff_arguments(folder, "pr_1")
-    assert arguments["output"] == str(act.diff_file(folder, "pr_1"))
+    arguments = actions.diff_arguments(folder, "pr_1")
+    assert arguments["output"] == str(actions.diff_file(folder, "pr_1"))
     assert (arguments["branch"], arguments["format"]) == ("pr_1", "json")

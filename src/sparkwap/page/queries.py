@@ -1,4 +1,4 @@
-"""What the page reads: the ledger, the catalog's metadata, and rows of few tables. No Spark."""
+"""What the page reads without Spark: the ledger, metadata, and rows of a few tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
-from sparkwap.diff.states import State
-from sparkwap.landing.raw_models import BadRow, RawModel, open_rows
+from sparkwap.diff.states import TableVersion
 from sparkwap.ledger.records import BranchHistory, ended_otherwise
-from sparkwap.page.shown import Compared, Side
+from sparkwap.page.comparison import TableComparison, TableSide
 from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
@@ -30,18 +29,17 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 STARTS = ("valid_from", "dbt_valid_from")
-"""What the beginning of a version is called; the end is called likewise, with ``to``."""
+"""Names of the column with the beginning of a version; that with the end has ``to``."""
 
-_LOG = {"_kind", "_raw", "_error", "_file_path", "_row", "_batch"}
 _MOST_ROWS = 10_000
 _KEYS_READ = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """What the ledger has of the last days; each its rows, as the ledger's `SCHEMAS` says.
+class RecentHistory:
+    """The ledger's rows of the last days, with the columns of its `SCHEMAS`.
 
-    ``ended_otherwise`` has what became of runs after they had ended, by run id.
+    ``ended_otherwise`` has the outcome of runs that changed after they ended, by run id.
     """
 
     runs: tuple[Row, ...]
@@ -52,13 +50,13 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BranchOverview:
     """An open audit branch.
 
     Attributes:
-        open: What the catalog has of it.
-        history: What the ledger has of it.
-        lease: Who is at work on it, in words; None if nobody is.
+        open: The catalog's entry.
+        history: The ledger's rows.
+        lease: The run that works on it, in words; None if there is none.
     """
 
     open: OpenBranch
@@ -72,14 +70,14 @@ class Standing:
 
     @property
     def since(self) -> datetime | None:
-        """When the first of what is on it was written."""
+        """When the first table on it was written."""
         created = [datetime.fromtimestamp(t.created_ms / 1000, UTC) for t in self.open.tables]
         return min([*created, *(row["built_at"] for row in self.history.nodes)], default=None)
 
 
 @contextmanager
 def opened(described: LakePlace) -> Iterator[Lake | None]:
-    """The lake; None if there is none yet, as opening one would make it."""
+    """The lake; None if there is none yet, because opening it would create it."""
     if not described.exists:
         yield None
         return
@@ -90,16 +88,18 @@ def opened(described: LakePlace) -> Iterator[Lake | None]:
         lake.close()
 
 
-def history(lake: Lake, days: int, now: datetime) -> History:
-    """What the ledger has of the last days."""
+def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
+    """Read the ledger's rows of the last days."""
     since = now - timedelta(days=days)
     runs, nodes, tests, metrics = (
         tuple(lake.ledger.recent(table, since)) for table in ("runs", "nodes", "tests", "metrics")
     )
-    return History(runs, nodes, tests, metrics, ended_otherwise(runs, lake.ledger.publishes()))
+    return RecentHistory(
+        runs, nodes, tests, metrics, ended_otherwise(runs, lake.ledger.publishes())
+    )
 
 
-def branches(lake: Lake) -> list[Standing]:
+def branch_overviews(lake: Lake) -> list[BranchOverview]:
     """The open audit branches, by name."""
     now = lake.leases.now()
     leases = {
@@ -108,16 +108,15 @@ def branches(lake: Lake) -> list[Standing]:
         if leasing.alive(lease, now)
     }
     return [
-        Standing(one, lake.ledger.branch_history(one.branch), leases.get(one.branch))
+        BranchOverview(one, lake.ledger.branch_history(one.branch), leases.get(one.branch))
         for one in lake.branches.all()
     ]
 
 
-def compared(lake: Lake, new: str, old: str) -> list[Compared]:
-    """How the tables of two states of the lake differ, as far as metadata tells it.
+def compare(lake: Lake, new: str, old: str) -> list[TableComparison]:
+    """Compare the tables of two states of the lake by their metadata.
 
-    A table that a branch does not have of its own is what it is on ``main``, as it is for sessions
-    on that branch.
+    A table that a branch does not have is taken from ``main``, as in a session on that branch.
 
     Args:
         lake: The lake.
@@ -135,7 +134,9 @@ def compared(lake: Lake, new: str, old: str) -> list[Compared]:
     ]
 
 
-def _compared(name: Identifier, after: State | None, before: State | None) -> Compared:
+def _compared(
+    name: Identifier, after: TableVersion | None, before: TableVersion | None
+) -> TableComparison:
     one_table = (
         after is not None
         and before is not None
@@ -152,7 +153,7 @@ def _compared(name: Identifier, after: State | None, before: State | None) -> Co
         if after and after.snapshot is not None
         else []
     )
-    # The columns are the table's, whatever its snapshot; a view is what its metadata file says.
+    # Columns belong to the table, not to a snapshot. A view is identified by its metadata file.
     same = (
         after is not None
         and before is not None
@@ -160,19 +161,21 @@ def _compared(name: Identifier, after: State | None, before: State | None) -> Co
         and not columns.change
         and _token(after) == _token(before)
     )
-    return Compared(".".join(name), _side(after), _side(before), columns.change, same, commits)
+    return TableComparison(
+        ".".join(name), _side(after), _side(before), columns.change, same, commits
+    )
 
 
-def _token(state: State) -> object:
+def _token(state: TableVersion) -> object:
     return state.row.location if state.kind == "view" else state.snapshot
 
 
-def _side(state: State | None) -> Side | None:
+def _side(state: TableVersion | None) -> TableSide | None:
     if state is None:
         return None
     found = state.found or {}
     written = found.get("timestamp-ms")
-    return Side(
+    return TableSide(
         kind=state.kind,
         place="beside main" if state.row.identifier != state.identifier else "on the table",
         rows=state.rows(),
@@ -184,47 +187,10 @@ def _side(state: State | None) -> Side | None:
 
 
 def tags(lake: Lake, limit: int = 20) -> list[str]:
-    """The receipts of the last publishes, newest first, to compare with."""
+    """The tags of the last publishes, newest first."""
     return [
         names.publish_tag(one.run_id) for one in lake.ledger.publishes() if not one.rolled_back
     ][:limit]
-
-
-# Quarantine
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """The bad rows of a raw model that are published, and that no replay has brought back."""
-
-    model: str
-    table: str
-    rows: tuple[BadRow, ...]
-    good: int
-
-
-def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
-    """The quarantines of all raw tables on ``main``, by name.
-
-    A raw table is known by its columns: dbt's manifest has only what was parsed last.
-
-    Args:
-        lake: The lake.
-        models: Raw models, for their names.
-    """
-    named = {model.table: model.name for model in models}
-    found = []
-    for identifier, state in sorted(_live(lake).items()):
-        if {column.name for column in state.columns} >= _LOG:
-            table = lake.catalog.load_table(identifier)
-            good = table.scan("_kind = 'row'").count()
-            name = named.get((identifier[0], identifier[1]), identifier[1])
-            rows = tuple(sorted(open_rows(table)))
-            found.append(Quarantine(name, ".".join(identifier), rows, good))
-    return found
-
-
-# Histories of keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +217,7 @@ class Versioned:
 def versioned(lake: Lake) -> list[Versioned]:
     """The tables on ``main`` whose rows have a beginning and an end, by name."""
     found = []
-    for identifier, state in sorted(_live(lake).items()):
+    for identifier, state in sorted(published_tables(lake).items()):
         columns = tuple(column.name for column in state.columns)
         for start in STARTS:
             end = start.replace("from", "to")
@@ -261,8 +227,8 @@ def versioned(lake: Lake) -> list[Versioned]:
     return found
 
 
-def _live(lake: Lake) -> Mapping[Identifier, TableState]:
-    """The tables on ``main``, the ledger's left out."""
+def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
+    """The tables on ``main`` without the ledger's."""
     marked = lake.store.backend.side_schemas()
     return lake.states(
         [
@@ -276,9 +242,9 @@ def _live(lake: Lake) -> Mapping[Identifier, TableState]:
 
 
 def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:
-    """Values of the key column and how many versions each has, most versions first.
+    """Values of the key column with their number of versions, most versions first.
 
-    Of a large table those among the first rows.
+    Of a large table, only the first rows are read.
     """
     loaded = lake.catalog.load_table(table.identifier)
     values = loaded.scan(selected_fields=(key,), limit=_KEYS_READ).to_arrow()[key]
@@ -298,11 +264,11 @@ def versions(
         lake: The lake.
         table: The table.
         key: The key column.
-        value: Its value, as text of any type that Iceberg reads from text.
+        value: Its value as text, which Iceberg casts to the column's type.
         columns: Which columns to read.
 
     Raises:
-        ValueError: The text is no value of the column's type.
+        ValueError: The text is not a value of the column's type.
     """
     from pyiceberg import expressions
 
@@ -317,7 +283,7 @@ def versions(
 
 
 def artifact(path: Path) -> dict[str, Any] | None:
-    """A JSON file that dbt or a button has left; None if there is none that can be read."""
+    """A JSON file that dbt or a button wrote; None if it is missing or cannot be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

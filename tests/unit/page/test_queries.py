@@ -15,7 +15,7 @@ from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import dbt_cli
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import raw_models
-from sparkwap.page import look
+from sparkwap.page import quarantine, queries
 from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
@@ -47,7 +47,7 @@ def table(lake: Lake, name: str, rows: pa.Table, schema: str = "s") -> None:
 
 
 def test_a_look_makes_no_lake(described: dbt_cli.LakePlace, tmp_path: Path) -> None:
-    with look.opened(described) as lake:
+    with queries.opened(described) as lake:
         assert lake is None
     assert list(tmp_path.iterdir()) == []
 
@@ -65,16 +65,16 @@ def test_the_last_days_of_the_ledger(lake: Lake) -> None:
             rows("metrics", "measured_at"),
         ]
     )
-    found = look.history(lake, 30, NOW)
+    found = queries.recent_history(lake, 30, NOW)
     for part in (found.runs, found.nodes, found.tests, found.metrics):
         assert [row["run_id"] for row in part] == ["new"]
-    assert len(look.history(lake, 90, NOW).tests) == 2
+    assert len(queries.recent_history(lake, 90, NOW).tests) == 2
 
 
 def test_an_empty_lake_has_no_history(lake: Lake) -> None:
-    assert look.history(lake, 30, NOW) == look.History((), (), (), ())
-    assert look.branches(lake) == []
-    assert look.versioned(lake) == []
+    assert queries.recent_history(lake, 30, NOW) == queries.RecentHistory((), (), (), ())
+    assert queries.branch_overviews(lake) == []
+    assert queries.versioned(lake) == []
 
 
 def test_a_branch_against_main(lake: Lake) -> None:
@@ -88,35 +88,35 @@ def test_a_branch_against_main(lake: Lake) -> None:
     lake.branches.clone(("s", "b"), "s__pr_1")
     with lake.catalog.load_table(("s__pr_1", "b")).update_schema() as update:
         update.union_by_name(pa.schema({"vat": pa.string()}))
-    (one,) = look.branches(lake)
+    (one,) = queries.branch_overviews(lake)
     assert (one.name, len(one.open.tables), len(one.open.side)) == (BRANCH, 2, 2)
-    found = {one.name: one for one in look.compared(lake, BRANCH, "main")}
-    assert found["s.a"].told == "+1 rows"
+    found = {one.name: one for one in queries.compare(lake, BRANCH, "main")}
+    assert found["s.a"].change == "+1 rows"
     assert found["s.a"].written == "1 commit (append): 1 in, 0 out"
-    assert found["s.b"].told == "column vat added (string); as many rows"
-    assert found["s.c"].told == "new table"
-    swapped = {one.name: one for one in look.compared(lake, "main", BRANCH)}
-    assert swapped["s.a"].told == "-1 rows"
-    assert swapped["s.c"].told == "not there"
+    assert found["s.b"].change == "column vat added (string); as many rows"
+    assert found["s.c"].change == "new table"
+    swapped = {one.name: one for one in queries.compare(lake, "main", BRANCH)}
+    assert swapped["s.a"].change == "-1 rows"
+    assert swapped["s.c"].change == "not there"
 
 
 def test_a_branch_that_has_written_nothing_is_the_same(lake: Lake) -> None:
     table(lake, "a", ids(1, 2))
     lake.branches.open(("s", "a"), BRANCH)
-    (one,) = look.compared(lake, BRANCH, "main")
-    assert (one.same, one.told, one.written) == (True, "the same snapshot", "")
+    (one,) = queries.compare(lake, BRANCH, "main")
+    assert (one.same, one.change, one.written) == (True, "the same snapshot", "")
 
 
 def test_a_branch_that_is_not_there_is_told(lake: Lake) -> None:
     with pytest.raises(ConfigError, match="There is no audit branch 'pr_9'"):
-        look.compared(lake, "pr_9", "main")
+        queries.compare(lake, "pr_9", "main")
 
 
 # Histories of keys
 
 
 @pytest.fixture
-def people(lake: Lake) -> look.Versioned:
+def people(lake: Lake) -> queries.Versioned:
     times = [datetime(2026, 1, day) for day in (1, 5, 1)]
     rows = ids(
         7, 7, 8,
@@ -128,28 +128,28 @@ def people(lake: Lake) -> look.Versioned:
     table(lake, "plain", ids(1))
     lake.ensure_schema("s__pr_1", BRANCH)
     table(lake, "people", rows, "s__pr_1")
-    (found,) = look.versioned(lake)
+    (found,) = queries.versioned(lake)
     return found
 
 
-def test_tables_with_versions_are_known_by_their_columns(people: look.Versioned) -> None:
+def test_tables_with_versions_are_known_by_their_columns(people: queries.Versioned) -> None:
     assert (people.name, people.start, people.end) == ("s.people", "valid_from", "valid_to")
 
 
-def test_keys_with_most_versions_come_first(lake: Lake, people: look.Versioned) -> None:
-    assert look.keys(lake, people, "id") == [("7", 2), ("8", 1)]
+def test_keys_with_most_versions_come_first(lake: Lake, people: queries.Versioned) -> None:
+    assert queries.keys(lake, people, "id") == [("7", 2), ("8", 1)]
 
 
-def test_the_versions_of_a_key_oldest_first(lake: Lake, people: look.Versioned) -> None:
-    found = look.versions(lake, people, "id", "7", people.columns)
+def test_the_versions_of_a_key_oldest_first(lake: Lake, people: queries.Versioned) -> None:
+    found = queries.versions(lake, people, "id", "7", people.columns)
     assert [row["city"] for row in found] == ["Rome", "Oslo"]
-    assert look.versions(lake, people, "id", "9", people.columns) == []
-    assert len(look.versions(lake, people, "city", "Bonn", people.columns)) == 1
+    assert queries.versions(lake, people, "id", "9", people.columns) == []
+    assert len(queries.versions(lake, people, "city", "Bonn", people.columns)) == 1
 
 
-def test_a_value_of_another_type_is_told(lake: Lake, people: look.Versioned) -> None:
+def test_a_value_of_another_type_is_told(lake: Lake, people: queries.Versioned) -> None:
     with pytest.raises(ValueError, match="seven"):
-        look.versions(lake, people, "id", "seven", people.columns)
+        queries.versions(lake, people, "id", "seven", people.columns)
 
 
 # Quarantine
@@ -181,8 +181,8 @@ def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path
     model = raw_models.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
     never = raw_models.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
     table(lake, "orders", pa.table({"id": [1]}))
-    (found,) = look.quarantines(lake, [model, never])
-    assert look.quarantines(lake, []) == [found], "of no model that was parsed last"
+    (found,) = quarantine.quarantines(lake, [model, never])
+    assert quarantine.quarantines(lake, []) == [found], "of no model that was parsed last"
     assert (found.table, found.good, [row.line for row in found.rows]) == (
         "s.raw_orders",
         1,
@@ -196,4 +196,4 @@ def test_a_file_that_is_none_is_none(tmp_path: Path, content: str | None) -> Non
     path = tmp_path / "manifest.json"
     if content is not None:
         path.write_text(content)
-    assert look.artifact(path) is None
+    assert queries.artifact(path) is None

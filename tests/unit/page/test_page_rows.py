@@ -18,8 +18,16 @@ from sparkwap.diff.model import (
 )
 from sparkwap.landing.raw_models import BadRow
 from sparkwap.ledger.schemas import SCHEMAS
-from sparkwap.page import charts, shown
-from sparkwap.page.shown import Compared, Side
+from sparkwap.page import charts, comparison, key_history, open_branches, quarantine, run_history
+from sparkwap.page.comparison import TableComparison, TableSide
+from sparkwap.page.formats import (
+    VERDICTS,
+    escape_markdown,
+    format_age,
+    format_duration,
+    format_status,
+    format_time,
+)
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -60,7 +68,7 @@ def result(run_id: str, name: str, status: str, hours_ago: float, **more: Any) -
     [(None, ""), (0.04, "0.0 s"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")],
 )
 def test_how_long_it_took(seconds: float | None, told: str) -> None:
-    assert shown.lasted(seconds) == told
+    assert format_duration(seconds) == told
 
 
 @pytest.mark.parametrize(
@@ -73,26 +81,26 @@ def test_how_long_it_took(seconds: float | None, told: str) -> None:
     ],
 )
 def test_how_old_it_is(ago: timedelta, told: str) -> None:
-    assert shown.age(NOW - ago, NOW) == told
-    assert shown.age(None, NOW) == "of unknown age"
+    assert format_age(NOW - ago, NOW) == told
+    assert format_age(None, NOW) == "of unknown age"
 
 
 def test_a_text_of_the_lake_is_no_markup_of_the_page() -> None:
     hostile = "![x](http://evil/?q) **b** $a$ :red[c] `d` <b> # e | f"
-    escaped = shown.plain(hostile)
+    escaped = escape_markdown(hostile)
     assert escaped.replace("\\", "") == hostile
     for sign in "![]()*$:`<>#|/":
         assert escaped.count(f"\\{sign}") == hostile.count(sign)
 
 
 def test_each_verdict_has_a_sign_and_a_colour_of_its_own() -> None:
-    looks = [*shown.VERDICTS.values()]
-    assert len({look.mark for look in looks}) == len({look.colour for look in looks}) == 3
+    badges = [*VERDICTS.values()]
+    assert len({badge.mark for badge in badges}) == len({badge.colour for badge in badges}) == 3
     # Told apart without any colour, by how dark they are.
-    lights = sorted(_luminance(look.colour) for look in looks)
+    lights = sorted(_luminance(badge.colour) for badge in badges)
     assert all(b - a > 0.07 for a, b in pairwise(lights)), lights
-    assert shown.marked("rejected") == "✖ rejected"
-    assert shown.marked(None) == "· unknown"
+    assert format_status("rejected") == "✖ rejected"
+    assert format_status(None) == "· unknown"
 
 
 def _luminance(colour: str) -> float:
@@ -105,7 +113,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_runs_have_the_verdicts_of_their_tables_newest_first() -> None:
-    found = shown.runs(
+    found = run_history.overviews(
         [run(FIRST, 5, "published"), run(SECOND, 1, "rejected", 75)],
         [
             node(FIRST, "a", "published"),
@@ -119,20 +127,20 @@ def test_runs_have_the_verdicts_of_their_tables_newest_first() -> None:
         ("1a2b3c4d", "published", 5),
     ]
     assert [one.counts for one in found] == [{"rejected": 1, "held": 1}, {"published": 2}]
-    assert shown.rates(found) == {"published": 2, "held": 1, "rejected": 1}
-    bars = shown.verdict_bars(found)
+    assert run_history.verdict_totals(found) == {"published": 2, "held": 1, "rejected": 1}
+    bars = run_history.verdict_bars(found)
     assert [(bar["run"], bar["verdict"], bar["tables"]) for bar in bars] == [
-        (f"{shown.when(found[1].started)[:16]} · 1a2b3c4d", "published", 2),
-        (f"{shown.when(found[0].started)[:16]} · 2b3c4d5e", "held", 1),
-        (f"{shown.when(found[0].started)[:16]} · 2b3c4d5e", "rejected", 1),
+        (f"{format_time(found[1].started)[:16]} · 1a2b3c4d", "published", 2),
+        (f"{format_time(found[0].started)[:16]} · 2b3c4d5e", "held", 1),
+        (f"{format_time(found[0].started)[:16]} · 2b3c4d5e", "rejected", 1),
     ]
-    assert [one["took"] for one in shown.durations(found)] == ["5.0 s", "1 min 15 s"]
+    assert [one["took"] for one in run_history.duration_bars(found)] == ["5.0 s", "1 min 15 s"]
 
 
 def test_a_run_that_said_nothing_of_itself_is_shown_all_the_same() -> None:
-    found = shown.runs([row("runs", run_id=FIRST, ended_at=NOW)], [])
+    found = run_history.overviews([row("runs", run_id=FIRST, ended_at=NOW)], [])
     assert (found[0].outcome, found[0].seconds, found[0].counts) == ("unknown", None, {})
-    assert shown.verdict_bars(found) == shown.durations(found) == []
+    assert run_history.verdict_bars(found) == run_history.duration_bars(found) == []
 
 
 def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_told() -> None:
@@ -142,7 +150,7 @@ def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_tol
         node(SECOND, "c", "rejected"),
     ]
     told = {"model.shop.b": "build failed"}
-    found = shown.tables_of_run(FIRST, nodes, told)
+    found = run_history.tables_of_run(FIRST, nodes, told)
     assert [(one["table"], one["verdict"], one["why"]) for one in found] == [
         ("s.b", "✖ rejected", "build failed"),
         ("s.a", "✔ published", ""),
@@ -151,15 +159,15 @@ def test_what_was_rejected_in_a_run_comes_first_with_its_reason_as_it_may_be_tol
 
 def test_a_publish_that_was_rolled_back_is_not_shown_as_published() -> None:
     rows = [run(FIRST, 5, "published"), run(SECOND, 1, "published")]
-    found = shown.runs(rows, [], ended_otherwise={FIRST: "rolled back"})
+    found = run_history.overviews(rows, [], ended_otherwise={FIRST: "rolled back"})
     assert {one.run_id: one.outcome for one in found} == {
         FIRST: "rolled back", SECOND: "published",
     }  # fmt: skip
-    assert shown.marked("rolled back") == "↩ rolled back"
+    assert format_status("rolled back") == "↩ rolled back"
 
 
 def test_what_needs_attention_is_newest_first() -> None:
-    found = shown.runs(
+    found = run_history.overviews(
         [run(FIRST, 5, "died"), run(SECOND, 1, "published")], [], {SECOND: "rolled back"}
     )
     at = {one.run_id: one.started for one in found}
@@ -168,13 +176,13 @@ def test_what_needs_attention_is_newest_first() -> None:
         ("busy", at[SECOND], [], True),
         ("left", None, [], False),
     ]
-    items = shown.attention(branches, found, [("s.raw", 3), ("s.clean", 0)])
+    items = open_branches.attention_items(branches, found, [("s.raw", 3), ("s.clean", 0)])
     told = [one.what for one in items]
     assert told[0].endswith("was rolled back")
     assert told[1] == "The branch old is rejected"
     assert told[2].endswith("died")
     assert told[3:] == [
-        "The branch left is left by a run that did not end", "3 rows of s.raw in quarantine",
+        "The branch left is open: its run did not end", "3 rows of s.raw in quarantine",
     ]  # fmt: skip
     assert [one.view for one in items] == ["Runs", "Branches", "Runs", "Branches", "Quarantine"]
 
@@ -188,8 +196,10 @@ def test_a_skipped_test_counts_neither_way() -> None:
         result(SECOND, "ids", "skipped", 1),
         result(SECOND, "never", "skipped", 1),
     ]
-    assert shown.tests_over_runs(tests, failed_only=True) == []
-    rates = [(one["test"], one["results"], one["pass rate"]) for one in shown.worst_tests(tests)]
+    assert run_history.test_grid(tests, failed_only=True) == []
+    rates = [
+        (one["test"], one["results"], one["pass rate"]) for one in run_history.pass_rates(tests)
+    ]
     assert rates == [("ids", 1, 1.0), ("never", 0, None)]
 
 
@@ -201,7 +211,7 @@ def test_the_grid_has_each_result_in_order_and_can_leave_out_what_always_passed(
         result(SECOND, "sums", "no such status", 1),
         result(FIRST, "names", "pass", 5),
     ]
-    found = shown.tests_over_runs(tests, failed_only=True)
+    found = run_history.test_grid(tests, failed_only=True)
     assert [(one["test"], one["status"]) for one in found] == [
         ("ids", "pass"),
         ("sums", "pass"),
@@ -209,11 +219,11 @@ def test_the_grid_has_each_result_in_order_and_can_leave_out_what_always_passed(
         ("sums", "skipped"),
     ]
     assert found[0]["run"] == "2026-01-31 07:00 · 1a2b3c4d"
-    assert len(shown.tests_over_runs(tests, failed_only=False)) == 5
-    assert {one["test"] for one in shown.tests_over_runs(tests, failed_only=False, text="NAM")} == {
+    assert len(run_history.test_grid(tests, failed_only=False)) == 5
+    assert {one["test"] for one in run_history.test_grid(tests, failed_only=False, text="NAM")} == {
         "names"
     }
-    worst = shown.worst_tests(tests)
+    worst = run_history.pass_rates(tests)
     assert [(one["test"], one["now"], one["pass rate"]) for one in worst] == [
         ("ids", "✖ fail", 0.5),
         ("sums", "· no such status", 0.5),
@@ -234,8 +244,8 @@ def test_a_metric_is_a_line_with_its_band() -> None:
         metric(3, None),
         metric(1, 5.0, scope="id < 9"),
     ]
-    assert shown.metric_names(rows) == ["s.a  row_count", "s.a  row_count where id < 9"]
-    points = shown.metric_points(rows, "s.a  row_count")
+    assert run_history.metric_names(rows) == ["s.a  row_count", "s.a  row_count where id < 9"]
+    points = run_history.metric_points(rows, "s.a  row_count")
     assert [(one["value"], one["state"]) for one in points] == [
         (100.0, "learning"),
         (10.0, "anomalous"),
@@ -245,9 +255,9 @@ def test_a_metric_is_a_line_with_its_band() -> None:
 # Branches and states
 
 
-def side(rows: int | None = 1, snapshot: int | None = 1, **more: Any) -> Side:
+def side(rows: int | None = 1, snapshot: int | None = 1, **more: Any) -> TableSide:
     columns = more.pop("columns", (("id", "bigint"),))
-    return Side("table", "on the table", rows, snapshot, NOW, more, columns)
+    return TableSide("table", "on the table", rows, snapshot, NOW, more, columns)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +273,9 @@ def side(rows: int | None = 1, snapshot: int | None = 1, **more: Any) -> Side:
     ],
 )
 def test_what_differs_in_few_words(
-    new: Side | None, old: Side | None, same: bool, told: str
+    new: TableSide | None, old: TableSide | None, same: bool, told: str
 ) -> None:
-    assert Compared("s.a", new, old, SchemaChange(), same).told == told
+    assert TableComparison("s.a", new, old, SchemaChange(), same).change == told
 
 
 def test_changes_of_columns_are_told_one_by_one() -> None:
@@ -275,7 +285,7 @@ def test_changes_of_columns_are_told_one_by_one() -> None:
         (RetypedColumn("n", "int", "bigint", True),),
         (RenamedColumn("a", "b"),),
     )
-    told = Compared("s.a", side(5), side(5), change, False).told
+    told = TableComparison("s.a", side(5), side(5), change, False).change
     assert told == (
         "column vat added (string); column fax removed (string); column n was int, is bigint; "
         "column a is called b; as many rows"
@@ -287,15 +297,15 @@ def test_commits_tell_what_they_wrote() -> None:
         {"operation": "overwrite", "added-records": "10", "deleted-records": "4"},
         {"operation": "append", "added-records": "5", "total-records": "x"},
     ]
-    one = Compared("s.a", side(), side(), SchemaChange(), False, commits)
+    one = TableComparison("s.a", side(), side(), SchemaChange(), False, commits)
     assert one.written == "2 commits (append, overwrite): 15 in, 4 out"
-    assert Compared("s.a", side(), side(), SchemaChange(), True).written == ""
+    assert TableComparison("s.a", side(), side(), SchemaChange(), True).written == ""
 
 
 def test_the_tables_of_a_branch_with_what_was_rejected_first() -> None:
-    compared = [Compared(f"s.{n}", side(5), side(3), SchemaChange(), False) for n in "abc"]
+    compared = [TableComparison(f"s.{n}", side(5), side(3), SchemaChange(), False) for n in "abc"]
     nodes = [node(FIRST, "a", "held", reason="x"), node(FIRST, "b", "rejected", reason="y")]
-    found = shown.branch_rows(nodes, compared)
+    found = open_branches.branch_rows(nodes, compared)
     assert [(one["table"], one["verdict"]) for one in found] == [
         ("s.b", "✖ rejected"),
         ("s.a", "◆ held"),
@@ -308,23 +318,23 @@ def test_the_tables_of_a_branch_with_what_was_rejected_first() -> None:
 
 def test_two_states_side_by_side() -> None:
     big = 2**60 + 1
-    changed = Compared(
+    changed = TableComparison(
         "s.b",
         side(5, big, operation="append", columns=(("id", "bigint"), ("vat", "string"))),
         side(3, 7, operation="overwrite"),
         SchemaChange((AddedColumn("vat", "string"),)),
         False,
     )
-    same = Compared("s.a", side(), side(), SchemaChange(), True)
-    rows = shown.comparison_rows([same, changed])
+    same = TableComparison("s.a", side(), side(), SchemaChange(), True)
+    rows = comparison.comparison_rows([same, changed])
     assert [one["table"] for one in rows] == ["s.b", "s.a"]
     # A number would lose its last digits in a browser.
     assert rows[0]["snapshot right"] == str(big)
-    assert shown.column_rows(changed) == [
+    assert comparison.column_rows(changed) == [
         {"column": "id", "left": "bigint", "right": "bigint", "": ""},
         {"column": "vat", "left": "—", "right": "string", "": "◄ differs"},
     ]
-    assert shown.summary_rows(changed) == [
+    assert comparison.summary_rows(changed) == [
         {"key": "operation", "left": "overwrite", "right": "append"}
     ]
 
@@ -332,21 +342,23 @@ def test_two_states_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "first"),
     [
-        ({"rejected"}, "after a fix, build again"),
-        ({"held"}, "audit again and publish"),
+        ({"rejected"}, "build again after a fix"),
+        ({"held"}, "run the tests again and publish"),
         (set(), ""),
     ],
 )
 def test_the_commands_that_go_on(verdicts: set[str], first: str) -> None:
-    found = shown.commands("pr_1", verdicts)
-    assert found[0][0] == (first or "after a fix, build again")
-    assert found[-1] == ("drop it", "dbt run-operation wap_discard --args '{branch: pr_1}'")
+    found = open_branches.next_commands("pr_1", verdicts)
+    assert found[0][0] == (first or "build again after a fix")
+    assert found[-1] == ("drop the branch", "dbt run-operation wap_discard --args '{branch: pr_1}'")
     published = [what for what, _ in found if "publish" in what]
     assert bool(published) == ("held" in verdicts)
 
 
 def test_a_rejected_load_is_loaded_again_and_not_built() -> None:
-    found = [command for _, command in shown.commands("load_1", {"rejected"}, loaded=True)]
+    found = [
+        command for _, command in open_branches.next_commands("load_1", {"rejected"}, loaded=True)
+    ]
     assert not any(" dbt build" in command or " dbt test" in command for command in found)
     assert found[-1] == "dbt run-operation wap_discard --args '{branch: load_1}'"
 
@@ -356,7 +368,7 @@ def test_a_rejected_load_is_loaded_again_and_not_built() -> None:
     [
         (["held", "published"], False, ""),
         (["held", "rejected"], False, "has rejected it"),
-        (["held"], True, "A run is building on it"),
+        (["held"], True, "A run is building on this branch"),
         ([], False, "did not end"),
         (["held", None], False, "did not end"),
     ],
@@ -364,7 +376,7 @@ def test_a_rejected_load_is_loaded_again_and_not_built() -> None:
 def test_only_what_may_be_published_can_be_approved(
     verdicts: list[str | None], in_use: bool, why: str
 ) -> None:
-    found = shown.unpublishable(verdicts, in_use)
+    found = open_branches.publish_blocker(verdicts, in_use)
     assert (why in found) if why else not found
 
 
@@ -395,19 +407,19 @@ def stored(**more: Any) -> dict[str, Any]:
 
 def test_a_stored_comparison_is_told_by_table_and_sample() -> None:
     document = stored()
-    (told,) = shown.diff_rows(document)
+    (told,) = comparison.diff_rows(document)
     assert (told["table"], told["added"], told["changed"]) == ("s.a", 1, 2)
     assert told["columns with changed values"] == "amount (2)"
-    assert shown.diff_samples(document["tables"][0]) == [
+    assert comparison.diff_samples(document["tables"][0]) == [
         {"change": "changed", "id": "1", "amount": "5 → NULL"},
         {"change": "added", "id": "2"},
     ]
 
 
 def test_a_comparison_from_before_the_last_build_is_stale() -> None:
-    assert not shown.is_stale(stored(), [node(FIRST, "a", "held", built_at=NOW)])
+    assert not comparison.is_stale(stored(), [node(FIRST, "a", "held", built_at=NOW)])
     later = NOW + timedelta(seconds=1)
-    assert shown.is_stale(stored(), [node(FIRST, "a", "held", built_at=later)])
+    assert comparison.is_stale(stored(), [node(FIRST, "a", "held", built_at=later)])
 
 
 # Quarantine
@@ -419,7 +431,7 @@ def test_reasons_are_counted_without_the_values_that_they_quote() -> None:
         BadRow("a.csv", 3, "amount is not a decimal(12,2): Bob", "y"),
         BadRow("a.csv", 4, 'operation "Cy" is none of I, U, D', "z"),
     ]
-    found = shown.reasons(rows)
+    found = quarantine.group_reasons(rows)
     assert found == [
         {
             "reason": "amount is not a decimal(12,2)",
@@ -448,7 +460,7 @@ def test_versions_tell_what_changed_and_hide_what_is_personal() -> None:
         {"id": 1, "city": "Oslo", "email": "e@f", "valid_from": date(2026, 1, 20),
          "valid_to": None, "row_hash": "z", "_batch": 3},
     ]  # fmt: skip
-    found = shown.versions(rows, "valid_from", "valid_to", {"email"})
+    found = key_history.versions(rows, "valid_from", "valid_to", {"email"})
     assert [one.what for one in found] == [
         "first version",
         "changed: city",
@@ -457,7 +469,7 @@ def test_versions_tell_what_changed_and_hide_what_is_personal() -> None:
     assert [dict(one.values) for one in found] == [
         {"id": "1", "city": city} for city in ("Rome", "Oslo", "Oslo")
     ]
-    bars = shown.timeline(found, NOW)
+    bars = key_history.timeline(found, NOW)
     assert [(bar["valid_from"][:10], bar["end"][:10], bar["state"]) for bar in bars] == [
         ("2026-01-01", "2026-01-10", "ended"),
         ("2026-01-10", "2026-01-31", "current"),
@@ -476,13 +488,13 @@ def test_versions_tell_what_changed_and_hide_what_is_personal() -> None:
     ],
 )
 def test_a_beginning_may_be_of_any_type(value: Any) -> None:
-    (one,) = shown.versions([{"f": value, "t": None}], "f", "t", ())
+    (one,) = key_history.versions([{"f": value, "t": None}], "f", "t", ())
     assert one.start == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_version_without_a_beginning_begins_with_the_first_known_one() -> None:
     rows = [{"f": None, "t": date(2026, 1, 5)}, {"f": date(2026, 1, 5), "t": None}]
-    bars = shown.timeline(shown.versions(rows, "f", "t", ()), NOW)
+    bars = key_history.timeline(key_history.versions(rows, "f", "t", ()), NOW)
     assert bars[0]["valid_from"] == "unknown"
     assert bars[0]["start"] <= bars[0]["end"]
 
@@ -491,12 +503,12 @@ def test_a_version_without_a_beginning_begins_with_the_first_known_one() -> None
 
 
 def test_plots_have_their_data_and_the_colours_of_the_verdicts() -> None:
-    found = shown.runs([run(FIRST, 5, "published")], [node(FIRST, "a", "published")])
-    spec = charts.verdicts(shown.verdict_bars(found)).to_dict()
+    found = run_history.overviews([run(FIRST, 5, "published")], [node(FIRST, "a", "published")])
+    spec = charts.verdicts(run_history.verdict_bars(found)).to_dict()
     assert spec["data"]["values"][0]["tables"] == 1
     scale = spec["encoding"]["color"]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
-        name: look.colour for name, look in shown.VERDICTS.items()
+        name: badge.colour for name, badge in VERDICTS.items()
     }
 
 
@@ -524,7 +536,7 @@ def test_each_reason_is_told_once_with_its_tables_and_published_ones_have_none()
         node(FIRST, "d", "published", reason="a warning"),
         node(FIRST, "e", "rejected"),
     ]
-    assert shown.whys(nodes, {"model.shop.b": "ids failed"}) == [
+    assert open_branches.unpublished_reasons(nodes, {"model.shop.b": "ids failed"}) == [
         ("ids failed", ["s.b"]),
         ("all or none", ["s.a", "s.c"]),
     ]

@@ -1,0 +1,107 @@
+"""The versions of a key, as rows for a table and bars for a plot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from sparkwap.page.formats import format_time, format_value
+
+Row = Mapping[str, Any]
+
+_OPEN_ENDS = ("9999", "2999")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """One version of a key.
+
+    Attributes:
+        number: From 1, oldest first.
+        start: When it began; None if that is not known.
+        end: When it ended; None if it is current.
+        changed: The shown columns that differ from the version before.
+        values: The shown columns.
+    """
+
+    number: int
+    start: datetime | None
+    end: datetime | None
+    changed: tuple[str, ...]
+    values: Mapping[str, str]
+
+    @property
+    def what(self) -> str:
+        """Why this version began."""
+        if self.number == 1:
+            return "first version"
+        return f"changed: {', '.join(self.changed)}" if self.changed else "no shown column changed"
+
+
+def versions(
+    rows: Sequence[Row], start: str, end: str, hidden: Collection[str]
+) -> list[KeyVersion]:
+    """The versions of a key.
+
+    Args:
+        rows: Its rows, oldest first.
+        start: The column with the beginning of a version.
+        end: The column with its end.
+        hidden: Columns, in lower case, whose values are not shown.
+    """
+    found: list[KeyVersion] = []
+    before: Mapping[str, str] | None = None
+    for number, row in enumerate(rows, start=1):
+        values = {
+            name: format_value(value)
+            for name, value in row.items()
+            if name not in (start, end) and name.lower() not in hidden and not _technical(name)
+        }
+        changed = tuple(n for n, v in values.items() if before is not None and before.get(n) != v)
+        found.append(KeyVersion(number, _moment(row[start]), _end(row[end]), changed, values))
+        before = values
+    return found
+
+
+def timeline(found: Sequence[KeyVersion], now: datetime) -> list[dict[str, Any]]:
+    """The bars of some versions; that of a current version ends now."""
+    begun = [one.start for one in found if one.start is not None]
+    earliest = min(begun, default=now)
+    return [
+        {
+            "version": f"version {one.number}",
+            "number": one.number,
+            "start": (one.start or earliest).isoformat(),
+            "end": max(one.end or now, one.start or earliest).isoformat(),
+            "valid_from": format_time(one.start) or "unknown",
+            "valid_to": format_time(one.end) or "now (current)",
+            "state": "ended" if one.end else "current",
+            "what": one.what,
+        }
+        for one in found
+    ]
+
+
+def _technical(name: str) -> bool:
+    """Whether a column describes the version, not the entity."""
+    known = (
+        "is_current", "version", "change_flag", "row_hash", "version_key", "loaded_at", "as_of",
+    )  # fmt: skip
+    return name.startswith(("_", "dbt_")) or name in known
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, str):
+        return _moment(datetime.fromisoformat(value))
+    return None
+
+
+def _end(value: Any) -> datetime | None:
+    # Some tables write a far date instead of NULL for the end of a current version.
+    return None if str(value).startswith(_OPEN_ENDS) else _moment(value)

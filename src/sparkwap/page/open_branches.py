@@ -1,0 +1,148 @@
+"""Open audit branches and what else needs attention: reasons and next commands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sparkwap.core import next_command
+from sparkwap.page.comparison import TableComparison
+from sparkwap.page.formats import format_count, format_status
+from sparkwap.page.run_history import RunOverview
+
+Row = Mapping[str, Any]
+
+_TROUBLE = {
+    "died": "died",
+    "rolled back": "was rolled back",
+    "partly rolled back": "was rolled back in part",
+}
+
+
+def next_commands(
+    branch: str, verdicts: Collection[str], loaded: bool = False
+) -> list[tuple[str, str]]:
+    """The commands that continue from an open branch: what each does, and the command.
+
+    Args:
+        branch: The branch.
+        verdicts: Those of its tables.
+        loaded: Whether a program other than dbt wrote a table of it: no build can repair it.
+    """
+    found = []
+    if not verdicts or ("rejected" in verdicts and not loaded):
+        found.append(("build again after a fix", next_command.dbt("build", branch=branch)))
+    if verdicts and "rejected" not in verdicts:
+        found.append(("run the tests again and publish", next_command.dbt("test", branch=branch)))
+        found.append(("publish what was audited", next_command.operation("wap_publish", branch)))
+    found.append(("show every row that differs", next_command.operation("wap_diff", branch)))
+    found.append(("drop the branch", next_command.operation("wap_discard", branch)))
+    return found
+
+
+def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
+    """Why an open branch cannot be published now; empty if nothing is known against it.
+
+    Args:
+        verdicts: Those of its tables.
+        in_use: Whether a run is at work on it.
+    """
+    if in_use:
+        return "A run is building on this branch. Wait until it has ended."
+    if not verdicts or None in verdicts:
+        return "Its run did not end, so the gate gave no verdict. Build again, or discard it."
+    if "rejected" in verdicts:
+        return "The gate has rejected it. Fix the cause above and build again, or discard it."
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionItem:
+    """Something that needs a person.
+
+    Attributes:
+        at: Since when; None if that is not known.
+        what: One line.
+        view: The view of the page with the details.
+    """
+
+    at: datetime | None
+    what: str
+    view: str
+
+
+def attention_items(
+    branches: Iterable[tuple[str, datetime | None, Collection[str | None], bool]],
+    found: Iterable[RunOverview],
+    waiting: Iterable[tuple[str, int]],
+) -> list[AttentionItem]:
+    """What needs a person, newest first; items without a time come last.
+
+    Args:
+        branches: Of each open branch its name, age, verdicts, and whether a run is at work on it.
+        found: The runs.
+        waiting: Tables with rows in quarantine, and how many.
+    """
+    items = []
+    for name, since, verdicts, in_use in branches:
+        if not in_use:
+            worst = "rejected" if "rejected" in verdicts else "held"
+            state = worst if verdicts and None not in verdicts else "open: its run did not end"
+            items.append(AttentionItem(since, f"The branch {name} is {state}", "Branches"))
+    items += [
+        AttentionItem(run.started, f"The run {run.short} ({run.command}) {verb}", "Runs")
+        for run in found
+        if (verb := _TROUBLE.get(run.outcome))
+    ]
+    items += [
+        AttentionItem(None, f"{format_count(rows, 'row')} of {table} in quarantine", "Quarantine")
+        for table, rows in waiting
+        if rows
+    ]
+    oldest = datetime.min.replace(tzinfo=UTC)
+    return sorted(items, key=lambda one: one.at or oldest, reverse=True)
+
+
+def branch_rows(
+    nodes: Iterable[Row], differences: Iterable[TableComparison]
+) -> list[dict[str, Any]]:
+    """The tables of an open branch: verdict, rows and columns against ``main``.
+
+    Args:
+        nodes: The branch's latest rows in the ledger's ``nodes``.
+        differences: The branch compared with ``main``.
+    """
+    verdicts = {f"{row['schema']}.{row['name']}": row["verdict"] for row in nodes}
+    order = {"rejected": 0, "held": 1}
+    rows = sorted(differences, key=lambda one: (order.get(verdicts.get(one.name, ""), 2), one.name))
+    return [
+        {
+            "verdict": format_status(verdicts.get(one.name) or "none: its run did not end"),
+            "table": one.name,
+            "rows on main": one.old.rows if one.old else None,
+            "rows here": one.new.rows if one.new else None,
+            "change": one.change,
+            "written": one.written,
+        }
+        for one in rows
+    ]
+
+
+def unpublished_reasons(
+    nodes: Iterable[Row], told: Mapping[str, str]
+) -> list[tuple[str, list[str]]]:
+    """Why tables are not published: each reason with its tables, rejected tables first.
+
+    Args:
+        nodes: Rows of the ledger's ``nodes``.
+        told: The reason of a node without personal values, by node id.
+    """
+    order = {"rejected": 0, "held": 1}
+    found: dict[str, list[str]] = {}
+    for row in sorted(nodes, key=lambda row: (order.get(row["verdict"], 2), row["name"] or "")):
+        reason = told.get(row["node_id"], row["reason"] or "")
+        if reason and row["verdict"] in order:
+            found.setdefault(reason, []).append(f"{row['schema']}.{row['name']}")
+    return list(found.items())

@@ -1,0 +1,1 @@
+"""The views of the page: they draw, and decide nothing."""

@@ -1,0 +1,234 @@
+"""Views of branches: the open ones with their buttons, and a comparison of two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import streamlit as st
+
+from sparkwap.ledger.ledger import LOADED
+from sparkwap.page import actions, comparison, open_branches, queries
+from sparkwap.page.command import folder_of
+from sparkwap.page.formats import (
+    VERDICTS,
+    escape_markdown,
+    format_age,
+    format_count,
+    format_status,
+    format_time,
+    shorten,
+)
+from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_table
+
+_REASONS_SHOWN = 5
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def draw_branches(page: Page) -> None:
+    """Open audit branches: reasons, differences from main, and the buttons."""
+    st.title("Open audit branches")
+    _last_action()
+    if not page.branches:
+        st.success("No audit branch is open: all builds are published or discarded.")
+        st.caption("A held or rejected run leaves its branch open. To see one:")
+        st.code("SPARKWAP_PUBLISH=never dbt build", language="shell")
+        return
+    st.caption(
+        "Readers of main do not see what is on a branch. A branch is open because its run was held "
+        "or rejected, did not end, or is still at work."
+    )
+    for one in sorted(page.branches, key=lambda one: one.since or _NEVER, reverse=True):
+        with st.container(border=True):
+            _draw_branch(page, one)
+
+
+def _draw_branch(page: Page, one: queries.BranchOverview) -> None:
+    nodes = one.history.nodes
+    verdicts = [row["verdict"] for row in nodes]
+    st.subheader(one.name, anchor=f"branch-{one.name}")
+    counts = "  ".join(f"{format_status(v)} {verdicts.count(v)}" for v in VERDICTS if v in verdicts)
+    size = format_count(len(one.open.tables) + len(one.open.side), "table")
+    state = "building" if one.lease else counts or "no verdict"
+    st.markdown(f"{size}, {format_age(one.since, page.now)} &nbsp; **{state}**")
+    for reason, tables in open_branches.unpublished_reasons(nodes, page.reasons(nodes))[
+        :_REASONS_SHOWN
+    ]:
+        names = ", ".join(tables[:_REASONS_SHOWN])
+        more = f" and {len(tables) - _REASONS_SHOWN} more" if len(tables) > _REASONS_SHOWN else ""
+        st.markdown(
+            f"- {escape_markdown(shorten(reason, 240))}  \n  :gray[{escape_markdown(names)}{more}]"
+        )
+    if one.lease:
+        st.info(escape_markdown(f"{one.name} is {one.lease}."), icon=":material/lock:")
+    draw_table(
+        open_branches.branch_rows(nodes, queries.compare(page.lake, one.name, "main")),
+        "verdict",
+    )
+    failed = [row for row in one.history.tests if row["status"] in ("fail", "error", "warn")]
+    if failed:
+        st.markdown("**Tests that did not pass**")
+        draw_table(
+            [
+                {
+                    "status": format_status(row["status"]),
+                    "test": row["test_name"],
+                    "failures": row["failures"],
+                    "found": row.get("finding")
+                    or (
+                        shorten(page.project.error_class(row["message"] or "", row["test_id"]))
+                        if page.unlocked
+                        else ""
+                    ),
+                }
+                for row in failed
+            ],
+            "status",
+        )
+    _draw_diff(page, one)
+    loaded = any(node["node_id"].startswith(LOADED) for node in nodes)
+    with st.expander("Commands that continue from here"):
+        for what, command in open_branches.next_commands(
+            one.name, set(filter(None, verdicts)), loaded
+        ):
+            st.markdown(what)
+            st.code(command, language="shell")
+    _draw_buttons(page, one)
+
+
+def _draw_diff(page: Page, one: queries.BranchOverview) -> None:
+    folder = folder_of(page.call)
+    document = queries.artifact(actions.diff_file(folder, one.name))
+    with st.expander("Rows that differ from main"):
+        if document is None:
+            st.caption(
+                "The counts above come from Iceberg's metadata. This command lists the rows that "
+                "were added, removed and changed:"
+            )
+            st.code(actions.typed("wap_diff", {"branch": one.name}), language="shell")
+        else:
+            at = format_time(datetime.fromisoformat(document["at"]))
+            st.caption(escape_markdown(f"Compared with {document['against']} at {at} UTC."))
+            if comparison.is_stale(document, one.history.nodes):
+                st.warning("The branch was built after this comparison. Compare again.")
+            draw_table(comparison.diff_rows(document))
+            for table in document["tables"] if page.unlocked else ():
+                if table["samples"]:
+                    name = escape_markdown(f"{table['schema']}.{table['name']}")
+                    st.markdown(f"Sample rows of **{name}**")
+                    draw_table(comparison.diff_samples(table))
+            if not page.unlocked:
+                draw_locked("sample rows")
+        if st.button(
+            "Compare row by row",
+            key=f"diff-{one.name}",
+            icon=":material/difference:",
+            disabled=not page.unlocked,
+            help="Starts the server if it is not running.",
+        ):
+            _act(page, "wap_diff", actions.diff_arguments(folder, one.name))
+
+
+def _draw_buttons(page: Page, one: queries.BranchOverview) -> None:
+    left, right, _ = st.columns([1, 1, 2])
+    asked = f"asked-{one.name}"
+    reason = open_branches.publish_blocker(
+        [row["verdict"] for row in one.history.nodes], one.lease is not None
+    )
+    pressed = left.button(
+        "Approve and publish",
+        key=f"publish-{one.name}",
+        type="secondary" if reason else "primary",
+        icon=":material/publish:",
+        disabled=bool(reason) or not page.unlocked,
+        width="stretch",
+        help=reason
+        or "Runs dbt run-operation wap_publish. The gate decides by the results of the tests.",
+    )
+    # Checked again: a browser may send the click of a disabled button.
+    if pressed and not reason:
+        _act(page, "wap_publish", {"branch": one.name})
+    if right.button(
+        "Discard …",
+        key=f"discard-{one.name}",
+        icon=":material/delete:",
+        disabled=not page.unlocked,
+        width="stretch",
+        help="Runs dbt run-operation wap_discard: drops the branch and all that exists only on it.",
+    ):
+        st.session_state[asked] = True
+    if reason:
+        st.caption(f":material/block: This branch cannot be published. {reason}")
+    if not page.unlocked:
+        draw_locked("these buttons")
+    elif st.session_state.get(asked):
+        st.warning(f"Drop {one.name} and all that exists only on it? This cannot be undone.")
+        yes, no, _ = st.columns([1, 1, 2])
+        if yes.button(f"Yes, discard {one.name}", key=f"yes-{one.name}", width="stretch"):
+            st.session_state.pop(asked)
+            _act(page, "wap_discard", {"branch": one.name})
+        if no.button("Keep it", key=f"no-{one.name}", width="stretch"):
+            st.session_state.pop(asked)
+            st.rerun()
+
+
+def _act(page: Page, operation: str, arguments: Mapping[str, Any]) -> None:
+    """Call an operation, keep its result for the next drawing, and draw the page again."""
+    # Checked again: the button may have been drawn before the session was locked.
+    if not page.unlocked:
+        return
+    with st.spinner(f"{actions.typed(operation, arguments)} …"):
+        names = [one.branch for one in page.lake.branches.all()]
+        st.session_state["done"] = actions.perform(
+            page.call, operation, arguments, open_branches=names
+        )
+    st.rerun()
+
+
+def _last_action() -> None:
+    done: actions.Done | None = st.session_state.get("done")
+    if done is None:
+        return
+    if done.ok:
+        st.success("Done.", icon=":material/check_circle:")
+    else:
+        st.error("The command failed. Its output:", icon=":material/error:")
+    with st.expander(done.command, expanded=True):
+        st.code(done.text or "(no output)", language=None)
+        if st.button("Dismiss", key="dismiss"):
+            st.session_state.pop("done")
+            st.rerun()
+
+
+def draw_compare(page: Page) -> None:
+    """Two branches, receipts or main, side by side."""
+    st.title("Compare two branches")
+    known = ["main", *(one.name for one in page.branches), *queries.tags(page.lake)]
+    if len(known) == 1:
+        draw_empty(
+            "There is only main, so there is nothing to compare.", "First build:", "dbt build"
+        )
+        return
+    left, right = st.columns(2)
+    old = left.selectbox("left", known, key="old")
+    new = right.selectbox("right", known, index=1, key="new")
+    if old == new:
+        st.info("Both sides are the same. Choose two different ones.")
+        return
+    found = queries.compare(page.lake, new, old)
+    st.caption(
+        "Columns, row counts and snapshot summaries, from Iceberg's metadata. A table that a "
+        "branch does not have is taken from main. This command lists every row that differs:"
+    )
+    arguments = {"branch": new, "against": old} if new != "main" else {"branch": old}
+    st.code(actions.typed("wap_diff", arguments), language="shell")
+    draw_table(comparison.comparison_rows(found))
+    chosen = st.selectbox("table", found, format_func=lambda one: one.name, key="compared")
+    left, right = st.columns(2)
+    with left:
+        st.subheader("Columns")
+        draw_table(comparison.column_rows(chosen))
+    with right:
+        st.subheader("Snapshot summary")
+        draw_table(comparison.summary_rows(chosen))

@@ -1,0 +1,130 @@
+"""What all views share: the lake and the project's files, and how tables and plots are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+from sparkwap.alerts.project import Project, of_manifest
+from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.personal import Hidden
+from sparkwap.gate.settings import settings_of
+from sparkwap.landing.raw_models import RawModel, raw_models
+from sparkwap.page import queries, run_history
+from sparkwap.page.formats import badge_of
+from sparkwap.publish.lake import Lake
+
+
+class Page:
+    """The lake, the project's files, and whether the token was given."""
+
+    def __init__(self, call: DbtCall, lake: Lake, days: int, unlocked: bool) -> None:
+        self.call = call
+        self.lake = lake
+        self.days = days
+        self.unlocked = unlocked
+        self.now = datetime.now(UTC)
+
+    @cached_property
+    def history(self) -> queries.RecentHistory:
+        """The ledger's last days."""
+        return queries.recent_history(self.lake, self.days, self.now)
+
+    @cached_property
+    def runs(self) -> list[run_history.RunOverview]:
+        """The runs of the last days, newest first."""
+        return run_history.overviews(
+            self.history.runs, self.history.nodes, self.history.ended_otherwise
+        )
+
+    @cached_property
+    def branches(self) -> list[queries.BranchOverview]:
+        """The open audit branches."""
+        return queries.branch_overviews(self.lake)
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any] | None:
+        """dbt's manifest; None if no command has left one."""
+        return queries.artifact(self.call.project_dir / self.call.target_path / "manifest.json")
+
+    @cached_property
+    def built(self) -> set[tuple[str, ...]]:
+        """Schema and name of what the project builds."""
+        nodes = (self.manifest or {}).get("nodes", {}).values()
+        return {(node["schema"], node["alias"]) for node in nodes if node.get("alias")}
+
+    @cached_property
+    def project(self) -> Project:
+        """Owners and personal columns."""
+        return of_manifest(self.manifest or {})
+
+    @cached_property
+    def raw_models(self) -> list[RawModel]:
+        """The models that read landing files."""
+        return raw_models(self.manifest, self.call.project_dir) if self.manifest else []
+
+    def reasons(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """The reasons of nodes by node id, without quotations that may be personal."""
+        return {
+            row["node_id"]: self.project.harmless(row["reason"], row["node_id"])
+            for row in nodes
+            if row["reason"]
+        }
+
+    def hidden(self, name: str, columns: Sequence[str]) -> set[str]:
+        """The personal columns of a table, in lower case: their values are never shown."""
+        schema, table = name.split(".", 1)
+        return {column.lower() for column in self._hidden.of((schema, table), columns)}
+
+    @cached_property
+    def _hidden(self) -> Hidden:
+        manifest = self.manifest or {}
+        nodes = {**manifest.get("nodes", {}), **manifest.get("sources", {})}
+        tables = {
+            key: (str(node.get("schema")), str(node.get("alias") or node.get("identifier")))
+            for key, node in nodes.items()
+        }
+        return Hidden.of_project(self.project, tables, self._hide_patterns)
+
+    @cached_property
+    def _hide_patterns(self) -> tuple[str, ...]:
+        from dbt.config.project import load_raw_project
+
+        raw = load_raw_project(str(self.call.project_dir))
+        return settings_of(raw, self.call.variables).diff_hide
+
+
+def draw_plot(chart: alt.Chart | alt.LayerChart) -> None:
+    st.altair_chart(chart, width="stretch")
+
+
+def draw_table(
+    rows: Sequence[Mapping[str, Any]],
+    verdict: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> None:
+    frame: Any = pd.DataFrame(list(rows)).convert_dtypes()
+    if verdict is not None and not frame.empty:
+        frame = frame.style.map(_styled, subset=[verdict])
+    st.dataframe(frame, width="stretch", hide_index=True, column_config=dict(columns or {}))
+
+
+def _styled(text: str) -> str:
+    word = str(text).partition(" ")[2]
+    return f"color: {badge_of(word).colour}; font-weight: 600"
+
+
+def draw_empty(what: str, way_on: str, command: str) -> None:
+    st.info(what)
+    st.caption(way_on)
+    st.code(command, language="shell")
+
+
+def draw_locked(what: str) -> None:
+    st.caption(f":material/lock: Type the token into the side bar to unlock {what}.")

@@ -1,0 +1,120 @@
+"""Views of rows: the quarantine, and the versions of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from sparkwap.page import charts, key_history, quarantine, queries
+from sparkwap.page.formats import escape_markdown, format_count, format_time
+from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_plot, draw_table
+
+_ROWS_SHOWN = 200
+
+
+def draw_quarantine(page: Page) -> None:
+    """Rows in quarantine by reason, with samples."""
+    st.title("Quarantine")
+    found = quarantine.quarantines(page.lake, page.raw_models)
+    waiting = [one for one in found if one.rows]
+    if not waiting:
+        st.success("No row is in quarantine: every delivered row could be used.")
+        count = format_count(len(found), "table")
+        st.caption(f"Checked: {count} of landing files. To read new files:")
+        st.code("sparkwap build", language="shell")
+        return
+    for one in waiting:
+        with st.container(border=True):
+            st.subheader(escape_markdown(one.table))
+            share = len(one.rows) / (len(one.rows) + one.good)
+            st.markdown(f"{format_count(len(one.rows), 'row')}, {share:.2%} of all delivered rows")
+            grouped = quarantine.group_reasons(one.rows)
+            draw_plot(charts.reasons(grouped))
+            draw_table(grouped)
+            with st.expander("The rows"):
+                if page.unlocked:
+                    draw_table(
+                        [
+                            {"file": r.file, "line": r.line, "reason": r.reason, "text": r.text}
+                            for r in one.rows[:_ROWS_SHOWN]
+                        ]
+                    )
+                else:
+                    draw_locked("the rows as they were delivered")
+            st.caption("After you have fixed the landing entry, read the rows again:")
+            st.code(f"sparkwap quarantine replay {one.model}", language="shell")
+
+
+def draw_key(page: Page) -> None:
+    """The versions of a key as bars over time."""
+    st.title("History of a key")
+    # A lake also has tables of other projects; the tables of this project come first.
+    tables = sorted(queries.versioned(page.lake), key=lambda one: one.identifier not in page.built)
+    if not tables:
+        draw_empty(
+            "No table has versions (valid_from and valid_to, or dbt_valid_from and dbt_valid_to).",
+            "Snapshots and models with materialized: scd2 have versions (docs/history.md):",
+            "dbt build --resource-type snapshot",
+        )
+        return
+    if not page.unlocked:
+        draw_locked("rows")
+        return
+    left, middle, right = st.columns(3)
+    table = left.selectbox("table", tables, format_func=lambda one: one.name, key="history")
+    hidden = page.hidden(table.name, table.columns)
+    names = [
+        c for c in table.columns if c not in (table.start, table.end) and not c.startswith("_")
+    ]
+    key = middle.selectbox("key column", names, index=_key_index(page, table, names), key="key")
+    if key.lower() in hidden:
+        st.warning(
+            escape_markdown(f"{key} is personal, so its values are not shown. Choose another.")
+        )
+        return
+    values = queries.keys(page.lake, table, key)
+    value = right.selectbox(
+        "key",
+        [text for text, _ in values],
+        format_func=lambda text: f"{text}   ({format_count(dict(values).get(text, 0), 'version')})",
+        accept_new_options=True,
+        key="value",
+        help="Keys with most versions come first. You can type any other key.",
+    )
+    if not value:
+        return
+    try:
+        rows = queries.versions(page.lake, table, key, value, table.columns)
+    except ValueError:
+        st.warning(escape_markdown(f"{value} is not a value of {key}."))
+        return
+    found = key_history.versions(rows, table.start, table.end, hidden)
+    if not found:
+        st.info(escape_markdown(f"{table.name} has no row with {key} {value}."))
+        return
+    draw_plot(charts.timeline(key_history.timeline(found, page.now)))
+    if hidden:
+        st.caption(escape_markdown(f"Personal columns, not shown: {', '.join(sorted(hidden))}"))
+    draw_table(
+        [
+            {
+                "version": one.number,
+                "valid from": format_time(one.start) or "unknown",
+                "valid to": format_time(one.end) or "current",
+                "what": one.what,
+                **one.values,
+            }
+            for one in found
+        ]
+    )
+
+
+def _key_index(page: Page, table: queries.Versioned, names: Sequence[str]) -> int:
+    """The position of the model's unique_key among the columns; 0 if dbt does not know it."""
+    for node in (page.manifest or {}).get("nodes", {}).values():
+        if f"{node.get('schema')}.{node.get('alias')}" == table.name:
+            given = (node.get("config") or {}).get("unique_key")
+            first = given[0] if isinstance(given, list) and given else given
+            return names.index(first) if first in names else 0
+    return 0
