@@ -43,6 +43,7 @@ NOT_RUN = {
 }
 """Statuses of tests that saw nothing, or not what is to be published, in words."""
 
+_OTHER_TEXT = "passed with another text than now, so that it has to run again"
 _NAMES_SHOWN = 3
 
 
@@ -130,6 +131,7 @@ class AuditTest:
             or if nothing could let rows through by another one.
         known: The caller has it; else only its results are known.
         accepted: What it may find, as somebody has accepted that; None for nothing.
+        code: As in `Rule`, of the test as it is now.
     """
 
     test_id: str
@@ -139,6 +141,7 @@ class AuditTest:
     former: Rule | None = None
     known: bool = True
     accepted: Acceptance | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,9 +438,10 @@ def _audit(
     test: AuditTest, results: Sequence[TestResult], nodes: Mapping[str, BuiltNode]
 ) -> _Audit:
     read = [nodes[key] for key in sorted(test.nodes & nodes.keys())]
-    valid = [result for result in results if all(_saw(result, node) for node in read)]
+    saw = [result for result in results if all(_saw(result, node) for node in read)]
+    valid = [result for result in saw if not _is_outdated(test, result)]
     if not valid:
-        return _Audit(test, "missing", _why_missing(results, read))
+        return _Audit(test, "missing", _OTHER_TEXT if saw else _why_missing(results, read))
     worst = max(valid, key=lambda one: (_counted_as(test, one), one.failures or 0))
     changed = [_changed(test.former, one) for one in valid if one.status in _LET_THROUGH]
     # One by the former rule says enough.
@@ -497,6 +501,13 @@ def _is_accepted(test: AuditTest, result: TestResult) -> bool:
         and result.failures is not None
         and 0 < result.failures <= accepted.failures
     )
+
+
+def _is_outdated(test: AuditTest, result: TestResult) -> bool:
+    """Whether a test let rows through by another text than it has now; a failure stays one."""
+    code = result.rule.code if result.rule else None
+    lets = _counted_as(test, result) <= _SEVERITIES["warn"]
+    return lets and None not in (code, test.code) and code != test.code
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:

@@ -284,9 +284,7 @@ class Ledger:
         wanted = _ex.And(
             _ex.In("name", {name for _, name in nodes}), _ex.EqualTo("verdict", "published")
         )
-        last: dict[Identifier, dict[str, Any]] = {}
-        for row in sorted(self._read("nodes", wanted), key=lambda row: _time(row["built_at"])):
-            last[row["schema"], row["name"]] = row
+        last = _last_of_names(self._read("nodes", wanted))
         strange = {
             str(row["node_id"]): key
             for key, row in last.items()
@@ -399,6 +397,15 @@ class Ledger:
         last = max(rows, key=lambda row: _time(row["built_at"]))
         runs = self._read("runs", _ex.EqualTo("run_id", last["run_id"]))
         return last["node_id"], next((row["project"] for row in runs), "")
+
+    def owners(self) -> dict[Identifier, str]:
+        """What was last published under each name, stored failures left out."""
+        last = _last_of_names(self._read("nodes", _ex.EqualTo("verdict", "published")))
+        return {
+            key: str(row["node_id"])
+            for key, row in last.items()
+            if row["resource_type"] != "failures"
+        }
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Rows of ``runs``, newest first, of one audit branch or of all."""
@@ -791,6 +798,12 @@ def _latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[s
         if known is None or _time(known[time]) <= _time(row[time]):
             latest[row[key]] = row
     return tuple(latest[name] for name in sorted(latest))
+
+
+def _last_of_names(rows: Iterable[dict[str, Any]]) -> dict[Identifier, dict[str, Any]]:
+    """The row of ``nodes`` that was built last under each name."""
+    ordered = sorted(rows, key=lambda row: _time(row["built_at"]))
+    return {(row["schema"], row["name"]): row for row in ordered}
 
 
 def _time(value: datetime | None) -> datetime:

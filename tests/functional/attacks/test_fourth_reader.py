@@ -36,7 +36,7 @@ def test_stored_failures_with_the_name_of_a_table(
     assert "items" not in reader.look(project.schema)
     # A live table is replaced by them.
     tested = project.dbt("test", "--select", "orders").failed()
-    assert "shop.orders" in tested.text, tested.text
+    assert "the table of model.shop.orders" in tested.text, tested.text
     assert reader.table(project.schema, "orders").values("id") == [1]
     # So is the table of another project.
     other = make_project(
@@ -64,7 +64,7 @@ def test_a_test_that_is_changed_after_it_has_passed(
     project.write({"tests/one.sql": most + "5"})
     tested = project.dbt("test", "--select", "two").succeeded()
     assert tested.verdict("t") == "held"
-    assert "has changed" in tested.reason("t")
+    assert "another text" in tested.reason("t")
     assert "t" not in reader.look(project.schema)
     # What has passed with the text that it has now counts, in whichever command.
     project.write({"tests/one.sql": most + "50"})
@@ -102,7 +102,8 @@ def test_a_child_that_reads_its_parent_outside_of_the_catalog(
     files = f"file://{lake_dir}/warehouse/{project.schema}/parent-*/data"
     project.write(
         {
-            f"models/{name}.sql": TABLE + HEADER * (name == "by_quotes")
+            f"models/{name}.sql": TABLE
+            + HEADER * (name == "by_quotes")
             + sql.replace("SCHEMA", project.schema)
             for name, sql in CHILDREN.items()
         }

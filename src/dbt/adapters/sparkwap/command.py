@@ -233,7 +233,9 @@ class DbtCommand:
 
     def read_manifest(self) -> Manifest:
         """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
-        return Manifest(self.dbt_manifest(), self.given_vars, self.settings.varying, self.config)
+        return Manifest(
+            self.dbt_manifest(), self.given_vars, self.settings.varying, self.config, self.calls
+        )
 
     def packed_manifest(self) -> manifests.Packed:
         """The project's code, as the ledger keeps it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
+from sparkwap.core.names import folded
 from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.batches import as_utc, merged
 from sparkwap.runs.time_travel import Outside
@@ -63,6 +64,7 @@ class Manifest:
     :param varying: names of vars and environment variables that may have any value.
     :param config: dbt's configuration of the command; None takes for granted that the manifest was
         parsed with the same vars.
+    :param calls: the macros that nodes call, as far as dbt knew before it ran the first one.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class Manifest:
         given: Mapping[str, Any] | None = None,
         varying: Collection[str] = (),
         config: Any = None,
+        calls: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        self.inputs = Inputs(manifest, given or {}, varying, config)
+        self.inputs = Inputs(manifest, given or {}, varying, config, calls)
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
@@ -140,6 +143,16 @@ class Manifest:
         if node is None or _materialized(node) == "ephemeral":
             return None
         return node.schema, node.alias
+
+    def owner(self, table: tuple[str, str]) -> str | None:
+        """The node or source that has a table or view of this name, in whatever case."""
+        return self._owners.get(folded(table))
+
+    @cached_property
+    def _owners(self) -> dict[tuple[str, str], str]:
+        sources = ((one.schema, one.identifier, key) for key, one in self._sources.items())
+        built = ((*table, key) for table, key in self._built.items())
+        return {folded((schema, name)): key for schema, name, key in (*sources, *built)}
 
     @cached_property
     def tables(self) -> frozenset[tuple[str, str]]:
