@@ -227,7 +227,7 @@ class ByName:
         places = {
             node_id: (target.side_schema or name[0], name[1])
             for node_id, name in self._candidates.built.items()
-            if (target := self._candidates.target(name)) is not None
+            if node_id in self._name_of and (target := self._candidates.target(name)) is not None
         }
         states = self._lake.states(places.values())
         return {

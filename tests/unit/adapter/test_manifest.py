@@ -352,16 +352,9 @@ def test_the_code_of_a_test_is_the_same_whether_it_has_run_or_not() -> None:
     assert code() is None
 
 
-def test_the_owner_of_a_name_is_the_node_or_source_that_has_it() -> None:
-    source = SimpleNamespace(schema="Raw", identifier="events")
-    parsed = SimpleNamespace(
-        nodes={one.unique_id: one for one in (TABLE, INLINE, node("test", "t", "orders"))},
-        unit_tests={},
-        sources={"source.p.raw.events": source},
-    )
-    found = Manifest(parsed)
+def test_the_owner_of_a_name_is_the_node_that_has_it() -> None:
+    found = manifest(TABLE, INLINE, node("test", "t", "orders"))
     assert found.owner(("S", "Orders")) == TABLE.unique_id
-    assert found.owner(("raw", "events")) == "source.p.raw.events"
     assert found.owner(("s", "inline")) is found.owner(("s", "t")) is None
 
 

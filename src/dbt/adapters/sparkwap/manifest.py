@@ -145,14 +145,12 @@ class Manifest:
         return node.schema, node.alias
 
     def owner(self, table: tuple[str, str]) -> str | None:
-        """The node or source that has a table or view of this name, in whatever case."""
+        """The model, seed or snapshot that has a table or view of this name, in whatever case."""
         return self._owners.get(folded(table))
 
     @cached_property
     def _owners(self) -> dict[tuple[str, str], str]:
-        sources = ((one.schema, one.identifier, key) for key, one in self._sources.items())
-        built = ((*table, key) for table, key in self._built.items())
-        return {folded((schema, name)): key for schema, name, key in (*sources, *built)}
+        return {folded(table): key for table, key in self._built.items()}
 
     @cached_property
     def tables(self) -> frozenset[tuple[str, str]]:
