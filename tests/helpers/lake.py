@@ -181,6 +181,13 @@ class SparkReader:
             cursor.execute(sql)
             return sorted((tuple(row) for row in cursor.fetchall()), key=repr)
 
+    def run(self, sql: str) -> None:
+        """Run a statement that has no rows."""
+        if self._connection is None:
+            self._connection = self._connect()
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+
     def close(self) -> None:
         """End the session."""
         if self._connection is not None:

@@ -12,7 +12,7 @@
                 ~ "Accepted values are: ['ephemeral', 'table', 'view']") -%}
         {%- endif -%}
         {%- set target_relation = this.incorporate(type=kind) -%}
-        {%- do adapter.wap.place_beside(target_relation) -%}
+        {%- do adapter.wap.place_failures(target_relation) -%}
         {%- call statement("store_failures") -%}
             create or replace {{ kind }} {{ target_relation }}
             {%- if kind == "table" %} {{ wap_table_clauses(target_relation) }}{% endif %}

@@ -108,18 +108,20 @@ def dotted_names(sql: str) -> Iterator[tuple[Token, ...]]:
     return _dotted(tokens(sql))
 
 
-def _dotted(found: Iterable[Token]) -> Iterator[tuple[Token, ...]]:
+def _dotted(found: Iterable[Token], *, quotes: bool = False) -> Iterator[tuple[Token, ...]]:
+    """The names; ``quotes`` takes what is in double quotes for a part of one, too."""
     parts: list[Token] = []
     dotted = False
     for token in found:
-        if token.is_name and (dotted or not parts):
+        is_name = token.is_name or (quotes and token.text[0] == '"')
+        if is_name and (dotted or not parts):
             parts.append(token)
         elif token.text == "." and parts and not dotted:
             dotted = True
             continue
         elif parts:
             yield tuple(parts)
-            parts = [token] if token.is_name else []
+            parts = [token] if is_name else []
         dotted = False
     if parts:
         yield tuple(parts)
@@ -159,7 +161,10 @@ def relation_names(
         return present and _is_as_of(found[(at := places[end.start] + gap) : at + 4])
 
     names: set[tuple[str, str]] = set()
-    for name in _dotted(found):
+    # Double quotes are those of a name where a session says so; alone they are most likely a text.
+    for name in _dotted(found, quotes=True):
+        if len(name) == 1 and name[0].kind == "string":
+            continue
         parts = [part.value.lower() for part in name]
         read = [(schema.lower(), parts[0]), *pairwise(parts)]
         if not is_left_out(name[-1], 1):

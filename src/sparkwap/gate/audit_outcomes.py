@@ -11,6 +11,7 @@ _SKIPPED = 2
 _SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
 _LET_THROUGH = ("pass", "warn", "accepted")
+_OUTDATED = "has changed since it passed, so that it has to run again"
 _OF_EARLIER = " in an earlier run; it is not a test of this run"
 
 
@@ -50,9 +51,10 @@ def audit_outcome(
     test: AuditTest, results: Sequence[TestResult], nodes: Mapping[str, BuiltNode]
 ) -> AuditOutcome:
     read = [nodes[key] for key in sorted(test.nodes & nodes.keys())]
-    valid = [result for result in results if all(_saw(result, node) for node in read)]
+    saw = [result for result in results if all(_saw(result, node) for node in read)]
+    valid = [result for result in saw if not _is_outdated(test, result)]
     if not valid:
-        return AuditOutcome(test, "missing", _why_missing(results, read))
+        return AuditOutcome(test, "missing", _OUTDATED if saw else _why_missing(results, read))
     worst = max(valid, key=lambda one: (_effective_severity(test, one), one.failures or 0))
     changed = [_changed(test.former, one) for one in valid if one.status in _LET_THROUGH]
     # One result by the former rule is enough.
@@ -112,6 +114,13 @@ def _is_accepted(test: AuditTest, result: TestResult) -> bool:
         and result.failures is not None
         and 0 < result.failures <= accepted.failures
     )
+
+
+def _is_outdated(test: AuditTest, result: TestResult) -> bool:
+    """Whether a test let rows through by another code than it has now; a failure stays one."""
+    code = result.rule.code if result.rule else None
+    lets = _effective_severity(test, result) <= _SEVERITIES["warn"]
+    return lets and None not in (code, test.code) and code != test.code
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:

@@ -94,7 +94,8 @@ def reads(request: Message) -> frozenset[Identifier]:
     Those in its SQL texts are not included: `check_sql` gets these.
 
     Returns:
-        See `sparkwap.core.sqllex.relation_names`. A path may be that of any Iceberg table.
+        See `sparkwap.core.sqllex.relation_names`. A path in which an Iceberg table is may be any;
+        files are given as SQL names them, by their format and path.
     """
     kind = request.DESCRIPTOR.name
     if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
@@ -104,9 +105,15 @@ def reads(request: Message) -> frozenset[Identifier]:
         match part.DESCRIPTOR.name:
             case "NamedTable":
                 found |= relation_names(part.unparsed_identifier)
-            case "DataSource" if part.format.lower() == "iceberg":
+            case "DataSource":
+                of_tables = part.format.lower() == "iceberg"
                 for path in (*part.paths, part.options.get("path", "")):
-                    found |= {ANY_RELATION} if "/" in path else relation_names(path)
+                    if "/" in path:
+                        found.add(
+                            ANY_RELATION if of_tables else (part.format.lower(), path.lower())
+                        )
+                    elif of_tables:
+                        found |= relation_names(path)
     return frozenset(found)
 
 

@@ -114,6 +114,7 @@ class AuditTest:
             rule could let rows through.
         known: The caller has it; if False, only its results are known.
         accepted: What somebody has accepted of it; None for nothing.
+        code: As in `TestRule`, of the test as it is now.
     """
 
     test_id: str
@@ -123,6 +124,7 @@ class AuditTest:
     former: TestRule | None = None
     known: bool = True
     accepted: Acceptance | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,9 +155,7 @@ class Ledger(LedgerTables):
         wanted = ex.And(
             ex.In("name", {name for _, name in nodes}), ex.EqualTo("verdict", "published")
         )
-        last: dict[Identifier, dict[str, Any]] = {}
-        for row in sorted(self.read("nodes", wanted), key=lambda row: time_of(row["built_at"])):
-            last[row["schema"], row["name"]] = row
+        last = _last_of_names(self.read("nodes", wanted))
         strange = {
             str(row["node_id"]): key
             for key, row in last.items()
@@ -268,6 +266,15 @@ class Ledger(LedgerTables):
         last = max(rows, key=lambda row: time_of(row["built_at"]))
         runs = self.read("runs", ex.EqualTo("run_id", last["run_id"]))
         return last["node_id"], next((row["project"] for row in runs), "")
+
+    def owners(self) -> dict[Identifier, str]:
+        """Return what was last published under each name, without stored failures."""
+        last = _last_of_names(self.read("nodes", ex.EqualTo("verdict", "published")))
+        return {
+            key: str(row["node_id"])
+            for key, row in last.items()
+            if row["resource_type"] != "failures"
+        }
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Return rows of ``runs``, newest first, of one audit branch or of all."""
@@ -393,3 +400,9 @@ def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str, datetime]:
 def _of_journal(row: Mapping[str, Any]) -> expressions.BooleanExpression:
     found: expressions.BooleanExpression = ex.EqualTo("publish_id", row["publish_id"])
     return found
+
+
+def _last_of_names(rows: Iterable[dict[str, Any]]) -> dict[Identifier, dict[str, Any]]:
+    """The row of ``nodes`` that was built last under each name."""
+    ordered = sorted(rows, key=lambda row: time_of(row["built_at"]))
+    return {(row["schema"], row["name"]): row for row in ordered}

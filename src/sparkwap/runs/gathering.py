@@ -186,6 +186,7 @@ class Gathering:
                 t.kind,
                 former.get(t.test_id),
                 accepted=self.rules.accepted(t.test_id, t.severity),
+                code=t.code,
             )
             for t in tests
         ]

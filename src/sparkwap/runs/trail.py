@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import threading
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sparkwap.catalog import Identifier
+from sparkwap.catalog.files import plain_location
 from sparkwap.core import names
 from sparkwap.core.sqllex import ANY_RELATION
 from sparkwap.gate.facts import BuiltNode
@@ -25,6 +28,12 @@ _READ_LIVE = (
     "it read {} as readers of main have it, not as built here; name it by ref(), and build the "
     "views in between along"
 )
+
+
+_ELSEWHERE = frozenset({"global_temp", "spark_catalog"})
+"""First parts of names that every session knows, beside those of the lake's catalog."""
+
+_PATTERN = re.compile(r"[*?\[{]")
 
 
 @dataclass(slots=True)
@@ -120,8 +129,9 @@ class Trail:
 class ByName:
     """What the statements of nodes and tests have read and dbt knows nothing of.
 
-    By a source that names a model of the same run, by a name in the text, through a view: what
-    such a statement has read was the candidate if that was begun before it.
+    By a source that names a model of the same run, by a name in the text, through a view, by its
+    files: what such a statement has read was the candidate if that was begun before it. What is in
+    no catalog of the lake (a global temporary view, a view of Spark's own catalog) may be any.
 
     A candidate in a side schema is read under the name that it has there, and under no other: its
     live name, or a live view over that, gives what readers of `main` have. One on the branch of its
@@ -146,6 +156,7 @@ class ByName:
         self._lake = lake
         self._branch = branch
         self._trail = trail
+        self._candidates = candidates
         self._found = candidates.found
         self._beside = {
             names.folded((side, name)): names.folded((schema, name))
@@ -174,7 +185,7 @@ class ByName:
         # One that was begun later, and had left nothing here before, was read from main.
         found = {one for one in found if one in self._found or begun.get(one, 0) < told.last}
         # What only Spark knows may be any of them, and is most likely none.
-        named = found if ANY_RELATION not in told.relations else set()
+        named = found if ANY_RELATION not in self._named_by(node.node_id) else set()
         early = sorted(one for one in named if finished(one) > told.first)
         # What only Spark knows may be one that was built later: nothing of it was read.
         before = {one for one in found if finished(one) <= told.first}
@@ -198,17 +209,48 @@ class ByName:
         self.seen[test.test_id] = self._read_in_place(test.test_id, present=True)[0]
         named = self._read_by(test.test_id)
         found = {one for one in named if self._trail.finished(one) < told.first}
-        if ANY_RELATION not in told.relations:
+        if ANY_RELATION not in self._named_by(test.test_id):
             # It has read what was there before, and nothing of what is to be published.
             early = {one for one in named - found if one in self._trail.begun}
             self.early[test.test_id] = early
             found |= early
         return replace(test, reads=test.reads | found)
 
+    def _named_by(self, reader: str) -> set[Identifier]:
+        named = self._trail.naming[reader].relations
+        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
+        return named | ({ANY_RELATION} if any(one[0] in outside for one in named) else set())
+
+    @cached_property
+    def _folders(self) -> dict[str, str]:
+        """The folders with the files of tables of the run, and which node each table is."""
+        places = {
+            node_id: (target.side_schema or name[0], name[1])
+            for node_id, name in self._candidates.built.items()
+            if node_id in self._name_of and (target := self._candidates.target(name)) is not None
+        }
+        states = self._lake.states(places.values())
+        return {
+            plain_location(states[place].location).lower(): node_id
+            for node_id, place in places.items()
+            if place in states
+        }
+
+    def _of_files(self, pattern: str) -> set[str]:
+        """The nodes of which files are read by a path, in which there may be patterns."""
+        path = plain_location(_PATTERN.split(pattern, maxsplit=1)[0]).lower()
+        return {
+            node_id
+            for folder, node_id in self._folders.items()
+            if folder.startswith(path) or path.startswith(f"{folder}/")
+        }
+
     def _read_by(self, reader: str) -> set[str]:
         of_name = self._of_name
         seen: set[Identifier] = set()
-        todo = set(self._trail.naming[reader].relations)
+        todo = self._named_by(reader)
+        paths = [name for of, name in todo if "/" in name and of not in self._schemas]
+        files = [self._of_files(path) for path in paths]
         while todo:
             schema, name = todo.pop()
             one = (names.split_side_schema(schema, self._branch) or schema, name)
@@ -216,6 +258,7 @@ class ByName:
                 seen.add(one)
                 todo |= self._behind_of(one)
         found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
+        found = found.union(*files)
         return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
 
     def _read_in_place(self, reader: str, *, present: bool = False) -> tuple[set[str], set[str]]:

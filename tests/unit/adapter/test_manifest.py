@@ -332,6 +332,32 @@ def test_the_code_of_a_test_is_all_that_makes_its_query() -> None:
     assert None not in others
 
 
+def test_the_code_of_a_test_is_the_same_whether_it_has_run_or_not() -> None:
+    test = node("test", "t", "orders")
+    nodes = {one.unique_id: one for one in (TABLE, test)}
+    macros = {"macro.p.a": macro("{{ 1 }}"), "macro.p.b": macro("{{ run_query('select 1') }}")}
+    parsed = SimpleNamespace(nodes=nodes, unit_tests={}, macros={"macro.p.c": macro(""), **macros})
+    test.depends_on.macros = ["macro.p.a"]
+    before = {test.unique_id: ["macro.p.a"]}
+
+    def code() -> str | None:
+        (fact,) = ProjectManifest(parsed, calls=before).tests()
+        return fact.code
+
+    written = code()
+    assert written is not None
+    test.depends_on.macros.append("macro.p.c")
+    assert code() == written
+    test.depends_on.macros.append("macro.p.b")
+    assert code() is None
+
+
+def test_the_owner_of_a_name_is_the_node_that_has_it() -> None:
+    found = manifest(TABLE, INLINE, node("test", "t", "orders"))
+    assert found.owner(("S", "Orders")) == TABLE.unique_id
+    assert found.owner(("s", "inline")) is found.owner(("s", "t")) is None
+
+
 class Vars(dict[str, Any]):
     """The vars of a project, as dbt's configuration has them."""
 

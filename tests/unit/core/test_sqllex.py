@@ -96,6 +96,8 @@ def test_who_needs_the_head_does_not_pay_for_the_rest() -> None:
         ("select * from lake.`S` . /* */ T.branch_x", ("s", "t")),
         ("select * from t", ("default", "t")),
         ("select * from identifier('s.`t`')", ("s", "t")),
+        ('select * from "S" . "t" as "x"', ("s", "t")),
+        ("select * from parquet.`/lake/S/*`", ("parquet", "/lake/s/*")),
         ("select * from identifier('s.' || 't')", ANY_RELATION),
         ("select * from identifier('s.' 't')", ANY_RELATION),
         ("select * from identifier(:x)", ANY_RELATION),
@@ -108,6 +110,7 @@ def test_relation_names(sql: str, name: tuple[str, str]) -> None:
 
 def test_what_no_text_names_is_not_read() -> None:
     assert relation_names("-- s.t\n's.t'") == frozenset()
+    assert ("default", "t") not in relation_names('select "t"')
     assert ANY_RELATION not in relation_names("select identifier, `identifier`('a') from s.t")
 
 

@@ -224,7 +224,7 @@ def source(**fields: Any) -> proto.ExecutePlanRequest:
         (PERSIST, ("s", "t")),
         (source(format="iceberg", paths=["lake.s.t"]), ("s", "t")),
         (source(format="Iceberg", options={"path": "/lake/s/t"}), ANY_RELATION),
-        (source(format="csv", paths=["/landing/s/t"]), None),
+        (source(format="CSV", paths=["/landing/s/t"]), ("csv", "/landing/s/t")),
         (setting("a.b"), None),
     ],
 )

@@ -119,6 +119,32 @@ def test_of_several_results_the_one_beyond_what_was_accepted_counts() -> None:
     assert accepted("fail", 3, RUN, replace(beyond, audited={})).outcome == "published"
 
 
+@pytest.mark.parametrize(
+    ("statuses", "then", "outcome"),
+    [
+        (("pass",), "before", "held"),
+        (("warn",), "before", "held"),
+        (("fail",), "before", "rejected"),
+        (("pass",), "now", "published"),
+        (("pass",), None, "published"),
+        (("pass", "pass"), "before", "published"),
+        (("warn", "fail"), "before", "rejected"),
+    ],
+)
+def test_a_test_that_changed_after_it_let_rows_through_has_to_run_again(
+    statuses: tuple[str, ...], then: str | None, outcome: str
+) -> None:
+    test = replace(test_of("a"), code="now")
+    codes = (then, "now")
+    results = [
+        replace(result(test, status), rule=TestRule("error", code=code))
+        for status, code in zip(statuses, codes, strict=False)
+    ]
+    verdict = decide([node("a")], [test], results, RUN).verdicts["a"]
+    assert verdict.outcome == outcome
+    assert ("has changed since it passed" in "".join(verdict.reasons)) == (outcome == "held")
+
+
 def test_a_failure_names_the_test_that_somebody_may_accept() -> None:
     assert of_one("fail").failed == ("t_a",)
     assert of_one("error").failed == of_one("fail", failures=None).failed == ()

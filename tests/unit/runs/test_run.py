@@ -913,9 +913,20 @@ def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.ord
 
 @pytest.mark.parametrize(
     "where",
-    ["shop.orders", "lake.`SHOP`. /* */ Orders x", "identifier('shop.orders')", "identifier(?)"],
+    [
+        "shop.orders",
+        "lake.`SHOP`. /* */ Orders x",
+        '"shop"."orders"',
+        "identifier('shop.orders')",
+        "identifier(?)",
+        "global_temp.kept",
+        "spark_catalog.default.kept",
+        "parquet.`WAREHOUSE/shop/orders/data/a.parquet`",
+        "parquet.`file:WAREHOUSE/shop/*/data`",
+    ],
 )
 def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
+    where = where.replace("WAREHOUSE", lake.warehouse)
     closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
     verdict = closing.decision.verdicts[OTHER.node_id]
     assert (verdict.outcome, closing.published) == ("held", 0)
@@ -924,6 +935,12 @@ def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
     assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
     (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
     assert row["parents"] == [NODE.node_id]
+
+
+@pytest.mark.parametrize("where", ["other.kept", "csv.`/landing/*.csv`", 'values("/")', "a.`b/c`"])
+def test_what_is_no_table_of_the_run_is_no_parent(lake: Lake, where: str) -> None:
+    closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
+    assert closing.decision.publish == (OTHER.node_id,)
 
 
 def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
@@ -962,6 +979,23 @@ def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) 
     build(run, 2)
     closing = run.close([NODE, OTHER], [TEST], [FAILED])
     assert closing.decision.publish == (OTHER.node_id,)
+
+
+def test_the_owner_of_a_table_is_what_was_published_last_and_no_stored_failures(
+    lake: Lake,
+) -> None:
+    stored = ("shop", "stored")
+    for run_id, ids in ((FIRST, 2), (SECOND, 3)):
+        run = a_run(lake, run_id, branch=f"dev{ids}")
+        build(run, ids)
+        run.candidates.place_beside(stored)
+        table = lake.catalog.create_table_if_not_exists(
+            (f"shop__dev{ids}", "stored"), rows(1).schema
+        )
+        table.append(rows(1), snapshot_properties={"wap_run": run_id})
+        run.built(TEST.test_id, stored, must_write=True)
+        assert run.close([NODE], [TEST], [PASSED]).published == 2
+    assert lake.ledger.owners() == {ORDERS: NODE.node_id}
 
 
 def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:

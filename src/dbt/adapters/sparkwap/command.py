@@ -234,7 +234,7 @@ class DbtCommand:
     def read_manifest(self) -> ProjectManifest:
         """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
         return ProjectManifest(
-            self.dbt_manifest(), self.given_vars, self.settings.varying, self.config
+            self.dbt_manifest(), self.given_vars, self.settings.varying, self.config, self.calls
         )
 
     def packed_manifest(self) -> manifests.Packed:

@@ -21,6 +21,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
 )
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
+from sparkwap.core.names import folded
 from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ProjectManifest:
     :param varying: names of vars and environment variables that may have any value.
     :param config: dbt's configuration of the command; None takes for granted that the manifest was
         parsed with the same vars.
+    :param calls: the macros that nodes call, as far as dbt knew before it ran the first one.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class ProjectManifest:
         given: Mapping[str, Any] | None = None,
         varying: Collection[str] = (),
         config: Any = None,
+        calls: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        self.inputs = Inputs(manifest, given or {}, varying, config)
+        self.inputs = Inputs(manifest, given or {}, varying, config, calls)
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._unit_tests: Mapping[str, Any] = manifest.unit_tests
@@ -125,6 +128,14 @@ class ProjectManifest:
         if node is None or materialized(node) == "ephemeral":
             return None
         return node.schema, node.alias
+
+    def owner(self, table: tuple[str, str]) -> str | None:
+        """The model, seed or snapshot that has a table or view of this name, in whatever case."""
+        return self._owners.get(folded(table))
+
+    @cached_property
+    def _owners(self) -> dict[tuple[str, str], str]:
+        return {folded(table): key for table, key in self._built.items()}
 
     @cached_property
     def tables(self) -> frozenset[tuple[str, str]]:

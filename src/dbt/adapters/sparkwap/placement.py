@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt.adapters.base.meta import available
@@ -86,10 +87,31 @@ class Placement:
 
     @available.parse(lambda *a, **k: None)
     def place_beside(self, relation: BaseRelation) -> str:
-        """Build from nothing in the side schema: a view, a replacement, stored failures."""
+        """Build from nothing in the side schema: a view, a replacement."""
         kind: Kind = "view" if relation.is_view else "table"
         table = identifier_of(relation)
         return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
+
+    @available.parse(lambda *a, **k: None)
+    def place_failures(self, relation: BaseRelation) -> str:
+        """Build stored failures in the side schema, in the place of nothing but such."""
+        table = identifier_of(relation)
+        with as_dbt_error():
+            owner = self._command.manifest.owner(table)
+            if owner is None and self._command.lake.state(table) is not None:
+                owner = self._published.get(table)
+            if owner is not None:
+                raise SparkwapError(
+                    f"The failures of this test would be stored as {'.'.join(table)}, which is the "
+                    f"table of {owner}: readers would find them in its place. They were not "
+                    "written. Give the test another `alias` or `schema`."
+                )
+        return self.place_beside(relation)
+
+    @cached_property
+    def _published(self) -> Mapping[Identifier, str]:
+        """The tables and views that hold no stored failures, and what was published there last."""
+        return self._command.lake.ledger.owners()
 
     @available.parse(lambda *a, **k: None)
     def place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:

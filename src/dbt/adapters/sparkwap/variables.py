@@ -6,7 +6,7 @@ import hashlib
 import os
 import pprint
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
@@ -55,10 +55,17 @@ class Inputs:
         varying: Names of vars and environment variables that may have any value.
         config: dbt's configuration of the command; None takes for granted that the manifest was
             parsed with the same vars.
+        calls: Node -> the macros that it calls, as far as dbt knew before it ran the first one;
+            None if it has run none.
     """
 
     def __init__(
-        self, manifest: Any, given: Mapping[str, Any], varying: Collection[str], config: Any
+        self,
+        manifest: Any,
+        given: Mapping[str, Any],
+        varying: Collection[str],
+        config: Any,
+        calls: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._outside = {
             f"var {name}": value
@@ -78,6 +85,7 @@ class Inputs:
         self._called = cache(self._called_by)
         self._text_of = cache(self._macro_text)
         self._config = config
+        self._calls = calls or {}
 
     @property
     def varied(self) -> bool:
@@ -119,14 +127,21 @@ class Inputs:
         }
         above = [node for key in sorted(tested) if (node := self._nodes.get(key)) is not None]
         inlined = [node for node in above if str(node.config.materialized) == "ephemeral"]
-        macros = frozenset(test.depends_on.macros) | self._overrides
-        text, volatile = self._text_of(macros.union(*(one.depends_on.macros for one in inlined)))
+        text, _ = self._text_of(self._macros_of([test, *inlined], self._calls))
+        _, volatile = self._text_of(self._macros_of([test, *inlined], {}))
         kwargs = getattr(getattr(test, "test_metadata", None), "kwargs", None)
         own = [test.raw_code, test.unrendered_config, kwargs, *(one.raw_code for one in inlined)]
         if exempt or volatile or _is_volatile(own):
             return None
         placed = [getattr(one, "unrendered_config", None) for one in above]
         return _token((version("dbt-core"), own, placed, text, self._project_vars))
+
+    def _macros_of(
+        self, nodes: Sequence[Any], calls: Mapping[str, Collection[str]]
+    ) -> frozenset[str]:
+        # dbt adds to them what a node calls when it runs, and tests that did not run are compared.
+        called = (calls.get(one.unique_id, one.depends_on.macros) for one in nodes)
+        return self._overrides.union(*called)
 
     @cached_property
     def _project_vars(self) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""Where the nodes of a command are built."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.sparkwap.placement import Placement
+from dbt.adapters.sparkwap.relation import SparkWapRelation
+from sparkwap.catalog import Identifier
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("orders", "model.p.orders"),
+        ("lines", "model.other.lines"),
+        ("dropped", None),
+        ("stored", None),
+    ],
+)
+def test_stored_failures_take_the_place_of_nothing_else(name: str, owner: str | None) -> None:
+    published = {("s", one): f"model.other.{one}" for one in ("lines", "dropped")}
+    nodes = {("s", "orders"): "model.p.orders"}
+    live = {("s", "lines"), ("s", "stored")}
+    placed: list[Identifier] = []
+    run = SimpleNamespace(
+        candidates=SimpleNamespace(
+            place_beside=lambda one, kind: placed.append(one) or SimpleNamespace(how="side")
+        )
+    )
+    lake = SimpleNamespace(
+        state=lambda one: one if one in live else None,
+        ledger=SimpleNamespace(owners=lambda: published),
+        store=SimpleNamespace(backend=SimpleNamespace(takes_files=True)),
+    )
+    command = SimpleNamespace(
+        manifest=SimpleNamespace(owner=nodes.get),
+        lake=lake,
+        credentials=SimpleNamespace(embedded=True),
+    )
+    placement = Placement(cast(Any, SimpleNamespace(command=command, current=lambda: run)))
+    relation = SparkWapRelation.create(schema="s", identifier=name, type="table")
+    if owner is None:
+        assert placement.place_failures(relation) == "side"
+        assert placed == [("s", name)]
+        return
+    with pytest.raises(DbtRuntimeError, match=f"stored as s.{name}, which is the table of {owner}"):
+        placement.place_failures(relation)
+    assert placed == []
