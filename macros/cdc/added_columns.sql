@@ -13,7 +13,8 @@
         where not _is_deleted
 -#}
 {% macro added_columns(raw) -%}
-    {%- set known = _entry_columns(raw) if execute else [] -%}
+    {#- dbt fills the graph before it compiles; while it parses, or under a linter, there is none. -#}
+    {%- set known = _entry_columns(raw) if graph.get("nodes") else [] -%}
     * except ({{ (adapter.wap.quoted(known) + cdc_columns()) | join(", ") }})
 {%- endmacro %}
 

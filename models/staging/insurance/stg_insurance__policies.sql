@@ -15,7 +15,8 @@ final as (
         state_code,
         region_name,
 
-        {{ exact_cast('insured_value', 'decimal(18, 2)', ref('cdc_insurance__policies')) }} as insured_value,
+        {{ exact_cast('insured_value', 'decimal(18, 2)', ref('cdc_insurance__policies')) }}
+            as insured_value,
         cast(earthquake as boolean) as covers_earthquake,
         cast(flood as boolean) as covers_flood,
 

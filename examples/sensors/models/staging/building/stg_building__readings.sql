@@ -11,7 +11,8 @@ final as (
         reading_id,
         room,
 
-        {{ exact_cast('temperature_c', 'decimal(5, 1)', ref('cdc_building__readings')) }} as temperature_c,
+        {{ exact_cast('temperature_c', 'decimal(5, 1)', ref('cdc_building__readings')) }}
+            as temperature_c,
         cast(humidity_pct as bigint) as humidity_pct,
 
         cast(measured_at as timestamp) as measured_at,
