@@ -14,8 +14,9 @@ final as (
         airport_ident,
         type as frequency_type,
         description,
-        {{ exact_cast('frequency_mhz', 'decimal(12, 4)', ref('cdc_airports__airport_frequencies')) }}
-            as frequency_mhz,
+        {{ exact_cast(
+            'frequency_mhz', 'decimal(12, 4)', ref('cdc_airports__airport_frequencies')
+        ) }} as frequency_mhz,
 
         -- Columns that the source adds later, as text.
         {{ added_columns('raw_airports__airport_frequencies') }},
