@@ -1,5 +1,3 @@
-{{ config(enabled='insurance' in env_var('SOURCES', 'insurance').split(',')) }}
-
 -- Audit branches and the tags of past publishes of one table, with how many rows each snapshot has.
 select
     refs.name,

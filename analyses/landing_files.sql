@@ -1,5 +1,3 @@
-{{ config(enabled='insurance' in env_var('SOURCES', 'insurance').split(',')) }}
-
 -- Which landing files were read, and how many of their rows cannot be used.
 select
     _load_date as load_date,

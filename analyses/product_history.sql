@@ -1,5 +1,3 @@
-{{ config(enabled='insurance' in env_var('SOURCES', 'insurance').split(',')) }}
-
 -- The product list as it was at a moment: business time by the history, not by Iceberg snapshots.
 select
     product_id,

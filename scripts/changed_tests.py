@@ -29,6 +29,7 @@ UNKNOWN_SECONDS = 120.0
 WORKERS = 2
 
 AREAS: Mapping[str, tuple[str, ...]] = {
+    "examples/": ("pipeline", "project"),
     "examples/ci/": ("examples", "pr"),
     "examples/load/": ("examples",),
     "examples/prefect/": ("examples", "orchestration"),

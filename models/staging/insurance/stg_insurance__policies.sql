@@ -8,17 +8,22 @@ with latest as (
 final as (
 
     select
-        {{ typed_columns(widened({
-            'policy_id': 'bigint',
-            'location_name': 'string as area',
-            'state_code': 'string',
-            'region_name': 'string',
-            'business_type': 'string',
-            'insured_value': 'decimal(18, 2)',
-            'earthquake': 'boolean as covers_earthquake',
-            'flood': 'boolean as covers_flood',
-            'expiry_date': 'date as expires_on',
-        }, ref('cdc_insurance__policies'))) }},
+        cast(policy_id as bigint) as policy_id,
+
+        location_name as area,
+        business_type,
+        state_code,
+        region_name,
+
+        {{ exact_cast('insured_value', 'decimal(18, 2)', ref('cdc_insurance__policies')) }}
+            as insured_value,
+        cast(earthquake as boolean) as covers_earthquake,
+        cast(flood as boolean) as covers_flood,
+
+        cast(expiry_date as date) as expires_on,
+
+        -- Columns that the source adds later, as text.
+        {{ added_columns('raw_insurance__policies') }},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,

@@ -8,12 +8,14 @@ with latest as (
 final as (
 
     select
-        {{ typed_columns(widened({
-            'product_id': 'string',
-            'product_name': 'string',
-            'category': 'string',
-            'price': 'decimal(18, 2)',
-        }, ref('cdc_insurance__products'))) }},
+        product_id,
+
+        product_name,
+        category,
+        {{ exact_cast('price', 'decimal(18, 2)', ref('cdc_insurance__products')) }} as price,
+
+        -- Columns that the source adds later, as text.
+        {{ added_columns('raw_insurance__products') }},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,

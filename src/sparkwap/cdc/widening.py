@@ -59,17 +59,17 @@ class Widening:
         wide = self._types({name: Cast(*cast, name) for name, cast in casts.items()}, rows)
         return {**columns, **{n: f"cast({casts[n][0]} as {kind})" for n, kind in wide.items()}}
 
-    def typed(self, columns: Mapping[str, str | None], state: str) -> dict[str, str | None]:
-        """Types of columns, see the macro `widened`.
+    def typed(self, column: str, kind: str, name: str, state: str) -> str:
+        """The type of a column, see the macro `exact_cast`.
 
         Args:
-            columns: By source column ``type`` or ``type as name``; None for one that is left out.
+            column: The state's column.
+            kind: The type that it is to have.
+            name: The column that the cast makes.
             state: The table with the values.
         """
-        asked = {c: wanted.partition(" as ") for c, wanted in columns.items() if wanted is not None}
-        casts = {c: Cast(quote(c), kind, name or c) for c, (kind, _, name) in asked.items()}
-        wide = self._types(casts, lambda: f"{state} where not _is_deleted")
-        return {**columns, **{c: f"{kind} as {casts[c].column}" for c, kind in wide.items()}}
+        cast = {column: Cast(quote(column), kind, name)}
+        return self._types(cast, lambda: f"{state} where not _is_deleted").get(column, kind)
 
     def _types(self, casts: Mapping[str, Cast], rows: Callable[[], str]) -> dict[str, str]:
         """The wider types, by name of the cast, of those that need one."""

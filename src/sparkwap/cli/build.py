@@ -307,7 +307,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     if not models and (off := switched_off(manifest)):
         raise ConfigError(
             "No raw model is enabled, so there is nothing to read and nothing was built. Switched "
-            f"off are the models of: {', '.join(off)}. SOURCES names what to build, by comma."
+            f"off (`enabled`) are the models of: {', '.join(off)}."
         )
     until = landing.parse_until(call.variables.get("landing_until"))
     listing = {LISTING: uuid4().hex}

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from sparkwap.cdc.sql import quote
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.spark_types import decimal_digits, wider
 from sparkwap.landing import parse_entry
 from sparkwap.landing.guessing import Guess
 
@@ -42,9 +44,8 @@ with latest as (
 final as (
 
     select
-        {{{{ typed_columns({{
-{columns}
-        }}) }}}},
+{columns},
+        {{{{ added_columns('raw_{name}') }}}},
 
         row_hash,
         cast(_load_date as timestamp) as loaded_at,
@@ -91,7 +92,7 @@ def files(source: str, entity: str, found: Guess, history: bool = False) -> dict
         f"models/quarantine/{source}/_{name}__models.yml": _yaml([_quarantine_yaml(name)]),
         f"models/staging/{source}/cdc_{name}.py": _STATE.format(name=name),
         f"models/staging/{source}/stg_{name}.sql": _STAGING.format(
-            name=name, columns=_typed(columns), deleted=_DELETED
+            name=name, columns=_typed(name, columns), deleted=_DELETED
         ),
         f"models/staging/{source}/_{name}__models.yml": _yaml(
             [_state_yaml(name, key), _staging_yaml(name, key, extract)]
@@ -119,15 +120,20 @@ def _events(columns: Mapping[str, str]) -> str:
     )  # fmt: skip
 
 
-def _typed(columns: Mapping[str, str]) -> str:
-    return "\n".join(
-        f"            {name!r}: '{kind}{_renamed(name)}'," for name, kind in columns.items()
-    )
+def _typed(name: str, columns: Mapping[str, str]) -> str:
+    return ",\n".join(f"        {_cast(name, *column)}" for column in columns.items())
 
 
-def _renamed(name: str) -> str:
-    """`` as <name>`` for a column whose name would have to be quoted for ever."""
-    return "" if _PLAIN.fullmatch(name) else f" as {_plain(name)}"
+def _cast(name: str, column: str, kind: str) -> str:
+    """A column of the `cdc_` table as staging has it: without a cast, as text."""
+    plain, quoted = _plain(column), column if _PLAIN.fullmatch(column) else quote(column)
+    if kind == "string":
+        return quoted if quoted == plain else f"{quoted} as {plain}"
+    if decimal_digits(kind) or wider(kind):
+        renamed = "" if plain == column else f", '{plain}'"
+        cast = f"exact_cast({column!r}, '{kind}', ref('cdc_{name}'){renamed})"
+        return f"{{{{ {cast} }}}} as {plain}"
+    return f"cast({quoted} as {kind}) as {plain}"
 
 
 def _plain(name: str) -> str:

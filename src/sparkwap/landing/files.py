@@ -108,7 +108,8 @@ def _folders(root: Path, entry: Entry) -> list[Path]:
     if not found or not found[0].is_dir():
         raise LandingError(
             f"The landing folder {root} has no folder '{entry.path}'. Nothing was read. "
-            "Set LANDING and SOURCES to a landing folder and the sources that are in it."
+            "Name a landing folder that has it, or leave its raw model out: "
+            "--exclude <raw model>+"
         )
     return found
 

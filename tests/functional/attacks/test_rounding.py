@@ -43,9 +43,11 @@ ENTRY = {
 }
 STAGED = """
     {{ config(materialized='table') }}
-    select {{ typed_columns(widened(
-        {'id': 'bigint', 'lat': 'decimal(18, 4)', 'lon': 'decimal(18, 4)'}, ref('cdc_places')
-    )) }}
+    select
+        cast(id as bigint) as id,
+        {{ exact_cast('lat', 'decimal(18, 4)', ref('cdc_places')) }} as lat,
+        {{ exact_cast('lon', 'decimal(18, 4)', ref('cdc_places')) }} as lon,
+        {{ added_columns('raw_places') }}
     from {{ ref('cdc_places') }}
 """
 HISTORY = """

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,18 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass
 class Pipeline:
-    """A landing folder, a lake, and the commands that bring the one into the other."""
+    """A landing folder, a lake, and the commands that bring the one into the other.
+
+    Attributes:
+        schema: Where in the lake the project builds its tables.
+        profiles: The folder of the project's profile.
+    """
 
     folder: Path
     lake: Path
-    source: str
+    schema: str
     project: Path = ROOT
+    profiles: Path = ROOT / "profiles"
 
     @property
     def landing(self) -> Path:
@@ -48,10 +54,9 @@ class Pipeline:
         environment = {
             **os.environ,
             "LANDING": str(self.landing),
-            "SOURCES": self.source,
-            "SCHEMA": self.source,
+            "SCHEMA": self.schema,
             "LAKE": str(self.lake),
-            "DBT_PROFILES_DIR": str(ROOT / "profiles"),
+            "DBT_PROFILES_DIR": str(self.profiles),
             "DBT_TARGET_PATH": str(self.target),
             "DBT_LOG_PATH": str(self.folder / "logs"),
             "DBT_USE_COLORS": "false",
@@ -84,14 +89,14 @@ class Pipeline:
         return SqlCatalog(CATALOG_NAME, **catalog_properties(ServerConfig(lake=self.lake)))
 
     def table(self, name: str) -> Table:
-        return self.catalog.load_table((self.source, name))
+        return self.catalog.load_table((self.schema, name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return self.table(name).scan().to_arrow().to_pylist()
 
     def heads(self) -> Mapping[str, int | None]:
         """The published snapshot of each table."""
-        tables = {name: self.table(name) for _, name in self.catalog.list_tables(self.source)}
+        tables = {name: self.table(name) for _, name in self.catalog.list_tables(self.schema)}
         return {n: t.metadata.current_snapshot_id for n, t in tables.items()}
 
 
@@ -100,7 +105,18 @@ NewPipeline = Callable[[str], Pipeline]
 
 @pytest.fixture(scope="session")
 def new_pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewPipeline]:
-    """Makes a pipeline for a source group; all are on one lake, so on one server."""
+    """Makes a pipeline of the demo in a schema; all are on one lake, so on one server."""
     lake = tmp_path_factory.mktemp("pipeline") / ".lake"
-    yield lambda source: Pipeline(tmp_path_factory.mktemp(source), lake, source)
+    yield lambda schema: Pipeline(tmp_path_factory.mktemp(schema), lake, schema)
     stop(lake)
+
+
+@pytest.fixture(scope="session")
+def new_example(new_pipeline: NewPipeline) -> NewPipeline:
+    """Makes a pipeline of one of the example projects, by its name."""
+
+    def make(name: str) -> Pipeline:
+        folder = ROOT / "examples" / name
+        return replace(new_pipeline(name), project=folder, profiles=folder)
+
+    return make

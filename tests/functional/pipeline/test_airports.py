@@ -71,8 +71,8 @@ class Accident:
 
 
 @pytest.fixture(scope="module")
-def lived(new_pipeline: NewPipeline) -> tuple[Pipeline, Accident]:
-    pipeline = new_pipeline("airports")
+def lived(new_example: NewPipeline) -> tuple[Pipeline, Accident]:
+    pipeline = new_example("airports")
     before = [day for day in revisions() if day < ACCIDENT]
     deliver(pipeline, "extracts", before if LONG else before[-2:])
     done = pipeline.sparkwap("build")

@@ -39,6 +39,8 @@ MODELS = {
     ),
     "old": ("load_date", "(current_date())", "(date '2020-01-01')"),
     "small": ("value", "(0), (null)", "(-1)"),
+    "open_range": ("value", "(1), (null)", "(0)"),
+    "large": ("value", "(9), (null)", "(10)"),
     "logged": (LOG, f"{FILE}, {HALF_BAD}, ('row', 'f', 2, 2, null, 'b')", f"{FILE}, {BAD}"),
     "tolerant": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {HALF_BAD}, ('bad', 'f', 3, 1, null, 'b')"),
     "twice": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {FILE}, {HALF_BAD}"),
@@ -61,16 +63,30 @@ models:
   - name: accepted
     data_tests: [{row_count_drop: {arguments: {max_drop: 0.4, accepted: ["2024-02-01"]}}}]
   - name: stale
-    columns:
-      - name: load_date
-        data_tests:
-          - not_older_than: {arguments: {days: 2, reference: newest, group_by: entity}}
+    data_tests:
+      - recency:
+          name: recency_of_each_entity
+          arguments:
+            field: load_date
+            datepart: day
+            interval: 2
+            group_by_columns: [entity]
+            reference: newest
   - name: old
-    columns:
-      - {name: load_date, data_tests: [{not_older_than: {arguments: {days: 1}}}]}
+    data_tests:
+      - recency:
+          name: recency_from_now
+          arguments: {field: load_date, datepart: day, interval: 2, ignore_time_component: true}
   - name: small
     columns:
-      - {name: value, data_tests: [{at_least: {arguments: {minimum: 0}}}]}
+      - {name: value, data_tests: [{accepted_range: {arguments: {min_value: 0}}}]}
+  - name: open_range
+    columns:
+      - name: value
+        data_tests: [{accepted_range: {arguments: {min_value: 0, inclusive: false}}}]
+  - name: large
+    columns:
+      - {name: value, data_tests: [{accepted_range: {arguments: {min_value: 0, max_value: 9}}}]}
   - name: logged
     data_tests: [quarantine_below, files_add_up]
     config: {meta: {landing: {threshold: 0}}}
@@ -123,15 +139,17 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
     assert audits.dbt("build").returncode != 0
     failed = {name for name in audits.failures() if name not in MODELS}
     assert sorted(failed) == [
-        "at_least_small_value__0",
+        "accepted_range_large_value__9__0",
+        "accepted_range_open_range_value__False__0",
+        "accepted_range_small_value__0",
         "below_a_count",
         "below_a_share",
         "files_add_up_logged_",
         "files_add_up_twice_",
         "not_empty_emptied_",
-        "not_older_than_old_load_date__1",
-        "not_older_than_stale_load_date__2__entity__newest",
         "quarantine_below_logged_",
+        "recency_from_now",
+        "recency_of_each_entity",
         "row_count_drop_shrunk_0_4",
         "rows_add_up_quarantine_id__ref_twice___ref_state_",
         "scd2_in_order_history_",
@@ -145,9 +163,10 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
     [
         ("row_count_drop(model='x', max_drop=2)", "max_drop is '2'; it is a number from 0 to 1"),
         (
-            "not_older_than(model='x', column_name='y', days=1, reference='today')",
+            "recency(model='x', field='y', datepart='day', interval=1, reference='today')",
             "reference is 'today'; legal values: now, newest",
         ),
+        ("accepted_range(model='x', column_name='y')", "neither min_value nor max_value"),
         ("quarantine_below(model='x', threshold=1.5)", "threshold is '1.5'; it is a count of rows"),
     ],
 )  # fmt: skip

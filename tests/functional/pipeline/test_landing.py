@@ -74,9 +74,11 @@ ENTRIES: dict[str, dict[str, Any]] = {
 
 STAGED = """
     {{ config(materialized='table') }}
-    select {{ typed_columns(widened(
-        {'id': 'bigint', 'amount': 'int as total', 'note': 'string'}, ref('cdc_orders')
-    )) }}
+    select
+        cast(id as bigint) as id,
+        {{ exact_cast('amount', 'int', ref('cdc_orders'), 'total') }} as total,
+        note,
+        {{ added_columns('raw_orders') }}
     from {{ ref('cdc_orders') }}
     where not _is_deleted
 """

@@ -35,7 +35,8 @@ shop:
     "models/cdc_orders.sql": "select 1 as id",
     "models/stg_orders.sql": """
 select
-    {{ typed_columns(widened({'id': 'int'}, ref('cdc_orders'))) }},
+    {{ exact_cast('id', 'int', ref('cdc_orders')) }} as id,
+    {{ added_columns('raw_orders') }},
     {{ landed_up_to(ref('raw_orders')) }} as as_of
 from {{ ref('cdc_orders') }}
 where 0 = {{ cdc_columns() | length }} or 0 = {{ landing_key(ref('raw_orders')) | length }}
@@ -66,12 +67,13 @@ models:
     data_tests:
       - rows_add_up: {arguments: {raw: ref('raw_orders'), state: ref('cdc_orders')}}
   - name: stg_orders
-    data_tests: [not_empty, row_count_drop: {arguments: {max_drop: 0.1}}]
+    data_tests:
+      - not_empty
+      - row_count_drop: {arguments: {max_drop: 0.1}}
+      - recency: {arguments: {field: as_of, datepart: day, interval: 1}}
     columns:
       - name: id
-        data_tests: [at_least: {arguments: {minimum: 0}}]
-      - name: as_of
-        data_tests: [not_older_than: {arguments: {days: 1}}]
+        data_tests: [accepted_range: {arguments: {min_value: 0}}]
   - name: scd_orders
     data_tests:
       - scd2_one_current: {arguments: {key: id}}
@@ -90,7 +92,7 @@ models:
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The nodes of a bare project that calls all there is, and has one test of its own."""
     folder = tmp_path_factory.mktemp("bare")
-    own = "{% test at_least(model, column_name, minimum) %}select 1 limit 0{% endtest %}"
+    own = "{% test accepted_range(model, column_name, min_value) %}select 1 limit 0{% endtest %}"
     for name, text in (FILES | {"macros/own.sql": own}).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -112,9 +114,9 @@ def test_a_bare_project_calls_what_comes_with_the_adapter(nodes: dict[str, Any])
     }
     assert {"change_events", "quarantine", "test_not_empty", "test_scd2_no_gap"} <= names
     missed = {name for name in names if f"macro.dbt_sparkwap.{name}" not in called}
-    assert missed == {"test_at_least"}, "the project has its own"
+    assert missed == {"test_accepted_range"}, "the project has its own"
 
 
 def test_a_test_of_the_project_takes_the_place_of_ours(nodes: dict[str, Any]) -> None:
-    (node,) = (n for key, n in nodes.items() if ".at_least_" in key)
-    assert "macro.shop.test_at_least" in node["depends_on"]["macros"]
+    (node,) = (n for key, n in nodes.items() if ".accepted_range_" in key)
+    assert "macro.shop.test_accepted_range" in node["depends_on"]["macros"]

@@ -113,8 +113,8 @@ def test_columns_of_events_and_of_states_get_wider_by_their_values() -> None:
     assert found == {"size": "cast(size as bigint)", "name": "name"}
     assert events.sent[-1].endswith("from log where _kind = 'row' and _batch > 7")
     any_states: Any = states
-    found = any_states.widened_types(model(), {"n": "int as size", "name": "string"}, None, "s")
-    assert found == {"n": "bigint as size", "name": "string"}
+    assert any_states.widened_type(model(), "n", "int", "size", None, "s") == "bigint"
+    assert any_states.widened_type(model(), "n", "bigint", "size", None, "s") == "bigint"
     told = "values are no int; its type is now bigint"
     assert events.told == [("model.shop.dim", f"column size: 3 {told}")]
     assert states.told == [("model.shop.dim", f"column n: 4 {told}")]

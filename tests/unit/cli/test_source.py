@@ -250,8 +250,8 @@ def test_models_are_written_and_nothing_is_overwritten(
     (model,) = document["models"]
     assert parse_entry(model["config"]["meta"]["landing"]).key == ("Item No",)
     staging = (tmp_path / "models/staging/shop/stg_shop__things.sql").read_text()
-    assert "'Item No': 'bigint as item_no'," in staging
-    assert "'price': 'double'," in staging
+    assert "cast(`Item No` as bigint) as item_no," in staging
+    assert "cast(price as double) as price," in staging
 
     assert add(tmp_path, path) == 1
     assert "there already. Nothing was written" in capsys.readouterr().err

@@ -135,7 +135,7 @@ def test_nothing_in_the_folder_is_passed_over(
 def test_a_missing_landing_folder_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(LandingError, match=r"There is no landing folder .*Set LANDING"):
         listed(tmp_path / "nowhere")
-    with pytest.raises(LandingError, match=r"has no folder 'policies'.*LANDING and SOURCES"):
+    with pytest.raises(LandingError, match=r"has no folder 'policies'.*--exclude"):
         listed(tmp_path)
 
 

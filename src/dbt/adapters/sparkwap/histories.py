@@ -74,23 +74,27 @@ class Histories:
         seen = None if anew else str(table)
         return self._widening(model, table).events(columns, casts, str(log), seen)
 
-    @available.parse(lambda model, columns, *a, **k: columns)
-    def widened_types(
+    @available.parse(lambda model, column, kind, *a, **k: kind)
+    def widened_type(
         self,
         model: Mapping[str, Any],
-        columns: Mapping[str, str | None],
+        column: str,
+        kind: str,
+        name: str,
         table: BaseRelation | None,
         state: Any,
-    ) -> dict[str, str | None]:
-        """The columns of `typed_columns`, with the wider types that values of the state need.
+    ) -> str:
+        """The type of `exact_cast`, or the wider one that values of the state need.
 
         Args:
             model: dbt's node.
-            columns: Types by source column.
+            column: The state's column.
+            kind: The type.
+            name: The column that the cast makes.
             table: The model's table; None if there is none.
             state: The table with the values.
         """
-        return self._widening(model, table).typed(columns, str(state))
+        return self._widening(model, table).typed(column, kind, name, str(state))
 
     def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:
         columns = self._describe(table) if table else []
