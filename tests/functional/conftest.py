@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader, SparkReader
 from helpers.catalogs import RunningCatalog, running_catalog
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Project
 from pyhive import hive
 
 from sparkwap import server

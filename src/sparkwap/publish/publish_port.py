@@ -33,11 +33,6 @@ from sparkwap.core.checkpoints import (
 )
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import restore
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sparkwap.catalog.store import Store
 from sparkwap.publish.sequential_moves import (
     in_place_change,
     names_of,
@@ -48,6 +43,11 @@ from sparkwap.publish.sequential_moves import (
     side_identifier,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparkwap.catalog.store import Store
+
 
 class PublishPort:
     """The tables of a publish: their positions, and their moves forward and back.
@@ -56,16 +56,22 @@ class PublishPort:
         store: The catalog.
         journal: The publish.
         schemas: Side schema -> schema, of the audit branch.
+        taken: The new names that the lake has by now in another case; they are not published.
     """
 
     def __init__(
-        self, store: Store, journal: jn.PublishJournal, schemas: Mapping[str, str]
+        self,
+        store: Store,
+        journal: jn.PublishJournal,
+        schemas: Mapping[str, str],
+        taken: Iterable[Mismatch] = (),
     ) -> None:
         self._store = store
         self._backend = rest_of(store)
         self._journal = journal
         self._schemas = schemas
         self._abort_tag = names.abort_tag(journal.publish_id)
+        self._taken = {one.identifier: one for one in taken}
         self.reasons: dict[Identifier, Mismatch] = {}
 
     def position(self, move: jn.Move) -> jn.Position:
@@ -142,6 +148,9 @@ class PublishPort:
 
     def _before(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         """Return ``before`` if the table can still be moved, else ``moved``."""
+        if move.identifier in self._taken:
+            self.reasons[move.identifier] = self._taken[move.identifier]
+            return "moved"
         try:
             self._plan(move, rows)
         except Differs as differs:

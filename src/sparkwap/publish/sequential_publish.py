@@ -53,12 +53,13 @@ class SequentialPublish:
         journal = sequential_journal.journal_of(row)
         what = sequential_journal.format_action(journal)
         if journal.action != "publish":
-            port = RollbackPort(self._store, journal)
-            outcome, reasons = self._carry(journal, port)
+            outcome, reasons = self._carry(journal, RollbackPort(self._store, journal))
             self._finish_rollback(journal, outcome, ())
             return sequential_journal.format_rollback(journal, outcome, reasons)
-        schemas = self._at.side_schemas(journal.branch, [m.item for m in journal.moves if m.item])
-        outcome, _ = self._carry(journal, PublishPort(self._store, journal, schemas))
+        items = [move.item for move in journal.moves if move.item]
+        schemas = self._at.side_schemas(journal.branch, items)
+        port = PublishPort(self._store, journal, schemas, self._at.taken(items))
+        outcome, _ = self._carry(journal, port)
         if outcome.state == "completed":
             run = {
                 "run_id": journal.run_id,
@@ -74,7 +75,10 @@ class SequentialPublish:
         blocked = ", ".join(".".join(name) for name in outcome.blocked)
         stayed = ", ".join(".".join(name) for name in outcome.stayed)
         rest = f" {stayed} stays published, as other runs have built on it." if stayed else ""
-        return f"Undid {what}, which had not ended: another writer moved main of {blocked}.{rest}"
+        return (
+            f"Undid {what}, which had not ended: another writer moved main of {blocked}, or made a "
+            f"table whose name differs in case only.{rest}"
+        )
 
     def publish(
         self,

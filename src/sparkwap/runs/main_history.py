@@ -22,7 +22,7 @@ class ReplayRefused(SparkwapError):
 
 
 @dataclass(frozen=True, slots=True)
-class MainChange:
+class RecordedChange:
     """A publish or rollback of one table, as the ledger has it.
 
     Attributes:
@@ -40,15 +40,15 @@ class MainChange:
     candidate: int | None
 
 
-def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[MainChange]]:
+def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[RecordedChange]]:
     """The publishes and rollbacks of each table, oldest first.
 
     Args:
         rows: The ledger's ``publishes``; one that is there twice counts once.
     """
-    found: dict[Identifier, set[MainChange]] = {}
+    found: dict[Identifier, set[RecordedChange]] = {}
     for row in rows:
-        change = MainChange(
+        change = RecordedChange(
             row["published_at"].astimezone(UTC),
             row["action"],
             row["publish_id"],
@@ -68,10 +68,12 @@ class _Since:
 
     at: datetime
     snapshot_id: int | None
-    change: MainChange | None = None
+    change: RecordedChange | None = None
 
 
-def snapshot_at(history: TableHistory, changes: Sequence[MainChange], at: datetime) -> int | None:
+def snapshot_at(
+    history: TableHistory, changes: Sequence[RecordedChange], at: datetime
+) -> int | None:
     """The snapshot that readers of ``main`` saw at a moment.
 
     Args:
@@ -104,7 +106,7 @@ def snapshot_at(history: TableHistory, changes: Sequence[MainChange], at: dateti
     return found.snapshot_id
 
 
-def _timeline(history: TableHistory, changes: Sequence[MainChange]) -> list[_Since]:
+def _timeline(history: TableHistory, changes: Sequence[RecordedChange]) -> list[_Since]:
     """Since when ``main`` was what, oldest first: by the ledger, and by the log where others
     wrote."""
     published_at = {one.publish_id: one.at for one in changes if one.action == "publish"}
@@ -119,7 +121,7 @@ def _timeline(history: TableHistory, changes: Sequence[MainChange]) -> list[_Sin
     return sorted([*line, *others], key=lambda one: one.at)
 
 
-def _written_by(history: TableHistory, changes: Sequence[MainChange]) -> set[int]:
+def _written_by(history: TableHistory, changes: Sequence[RecordedChange]) -> set[int]:
     """The snapshots that publishes brought, the steps before each candidate included."""
     parents, found = history.parents or {}, set()
     for one in changes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sparkwap.catalog.history import TableHistory
 from sparkwap.catalog.model import Identifier
-from sparkwap.runs.main_history import MainChange, ReplayRefused, key_of, snapshot_at
+from sparkwap.runs.main_history import RecordedChange, ReplayRefused, key_of, snapshot_at
 from sparkwap.runs.replay_moment import Moment
 
 _SHOWN = 10
@@ -52,7 +52,7 @@ class Replay:
 
     moment: Moment
     histories: Histories
-    changes: Mapping[Identifier, Sequence[MainChange]]
+    changes: Mapping[Identifier, Sequence[RecordedChange]]
     pins: dict[Identifier, int] = field(default_factory=dict)
 
     def pin(self, outside: Iterable[Outside]) -> Mapping[Identifier, int]:

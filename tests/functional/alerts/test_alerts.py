@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader
 from helpers.endpoints import Endpoint, dead_address, endpoint
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 
 from sparkwap.cli import main
 

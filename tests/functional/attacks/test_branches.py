@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
 
 FILES = {
     "models/orders.sql": "{{ config(materialized='table') }} select id from range(1, 4)",

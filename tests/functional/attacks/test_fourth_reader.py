@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import MakeProject, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject
 
 TABLE = "{{ config(materialized='table') }} "
 ROW = TABLE + "select cast({{ env_var('ID') }} as int) as id"

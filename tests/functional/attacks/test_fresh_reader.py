@@ -16,7 +16,8 @@ import json
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 
 TABLE = "{{ config(materialized='table') }} "
 BY_ENV = TABLE + "select cast({{ env_var('V') }} as int) as id"

@@ -5,7 +5,8 @@ it has come by them: by a source of the same name, a name in its text, a view, a
 """
 
 import pytest
-from helpers import MakeProject, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 
 TABLE = "{{ config(materialized='table') }}"
 # The order that the luck of threads may give; of the rows it brings none.

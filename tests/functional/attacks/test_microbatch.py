@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers import MakeProject, Project, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Project
 
 YEAR = date.today().year
 MODEL = f"""

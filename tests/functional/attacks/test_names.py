@@ -7,7 +7,8 @@ some reader, so that rows are built, tested and read under different names.
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 GOOD = "{{ config(materialized='table') }} select id from range(1, 4)"
 TESTED = """

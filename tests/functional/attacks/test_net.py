@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers import Look, MakeProject, Outcome, Project, Reader
+from helpers.lake import Look, Reader
+from helpers.project import MakeProject, Outcome, Project
 
 TABLE = "{{ config(materialized='table') }} "
 ROWS = {

@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
 from helpers.endpoints import Endpoint, endpoint
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 from sparkwap.core.dbt_cli import DbtCall, parse_call
 from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT

@@ -8,7 +8,8 @@ here, as no guard in this process can see it: a client that the model makes by i
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 ORDERS = "{{ config(materialized='table') }} select explode(array({{ var('ids', '1, 2') }})) as id"
 MODEL = """

@@ -14,7 +14,8 @@ from helpers.landing import LandingProject, make_landing_project
 from sparkwap.landing.sql import exact, sortable_text, text
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Reader, SparkReader
+    from helpers.lake import Reader, SparkReader
+    from helpers.project import MakeProject
 
 FIT = {
     "-9.0738": "-9.0738",

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from dbt.cli.main import dbtRunner
-from helpers import MakeProject, Project, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Project
 
 TABLE = "{{ config(materialized='table') }} "
 VIEW = "{{ config(materialized='view') }} "

@@ -8,7 +8,8 @@ were opened. One thread, so that the next node would have the same session.
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 HOOK = """
 {{{{ config(materialized='table', pre_hook={0}) }}}}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 from helpers.statements import Grammar
 
 TABLE = "{{ config(materialized='table'%s) }} "

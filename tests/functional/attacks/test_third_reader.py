@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 TABLE = "{{ config(materialized='table') }} "
 ROWS = TABLE + "select id from range({{ env_var('ROWS') }})"

@@ -5,7 +5,8 @@ is published reads published tables; what cannot be proven to do so is rejected.
 """
 
 import pytest
-from helpers import MakeProject, Project, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Project
 
 # The table is new, so that it stands in the side schema when the view is built.
 TABLE = "{{ config(materialized='table') }} select id, '/a' as path from range(3)"

@@ -5,7 +5,8 @@ stricter, in the same code.
 """
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 MODEL = "{{ config(materialized='table') }} select cast(null as int) as id from range(100)"
 CONFIGS = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import Project
 from helpers.postgres import running_postgres
+from helpers.project import Project
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
 

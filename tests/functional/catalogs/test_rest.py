@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Project
+from helpers.project import Project
 from helpers.rest import RestServer, running_rest_server
 from pyiceberg.catalog import load_catalog
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import MakeProject, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 from helpers.reference_model import Events, Row, attempts, deliver, event_set, in_order, rows_of
 from tests.functional.cdc.logs import assert_true, by_key, log_table, said
 

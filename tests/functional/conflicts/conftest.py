@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from dbt_common.events.base_types import EventMsg
-from helpers import MakeProject, Outcome, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 FILES = {
     "models/log.sql": """

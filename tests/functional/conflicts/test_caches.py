@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, SparkReader
+from helpers.lake import SparkReader
+from helpers.project import MakeProject
 from pyhive import hive
 
 from sparkwap import server

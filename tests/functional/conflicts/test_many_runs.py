@@ -21,10 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers import MakeProject, Project, Reader, SparkReader
 from helpers.catalogs import TRANSACTIONS
 from helpers.histories.checker import Version, faults
 from helpers.histories.watcher import Watcher, rows_at
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Project
 from pyhive.exc import Error as SparkError
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError

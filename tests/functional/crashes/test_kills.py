@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Project, Reader
 from helpers.crashes.cells import AGAIN, AGAIN_SOAK, ALL, EVERYTHING, NAMED, REPRESENTATIVE, SIGNALS
 from helpers.crashes.injector import LAKE_VARIABLE, STRIKES
+from helpers.lake import Reader
+from helpers.project import Project
 
 from sparkwap import server
 from sparkwap.core import checkpoints

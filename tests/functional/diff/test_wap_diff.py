@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 
 from sparkwap.core.errors import SparkwapError
 from sparkwap.diff import comment

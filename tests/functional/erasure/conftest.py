@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import Project, Reader, SparkReader
 from helpers.catalogs import RunningCatalog, running_catalog
+from helpers.lake import Reader, SparkReader
+from helpers.project import Project
 from pyhive import hive
 
 from sparkwap import server

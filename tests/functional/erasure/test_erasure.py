@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import Project, Reader, SparkReader
 from helpers.catalogs import KIND
+from helpers.lake import Reader, SparkReader
+from helpers.project import Project
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 

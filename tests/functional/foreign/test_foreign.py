@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from helpers import Reader
+from helpers.lake import Reader
 
 from sparkwap import server
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from helpers import Look, MakeProject, Outcome, Project, Reader
+from helpers.lake import Look, Reader
+from helpers.project import MakeProject, Outcome, Project
 
 SHOP = {
     "models/orders.sql": """

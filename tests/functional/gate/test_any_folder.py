@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Project
+    from helpers.project import MakeProject, Project
 
 RAW = """
 from sparkwap import landing

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Project, Reader
+from helpers.lake import Reader
+from helpers.project import Project
 
 from sparkwap import server
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Outcome, Poller, Project, Reader, SparkReader
 from helpers.catalogs import TRANSACTIONS
+from helpers.lake import Poller, Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
 
 TABLE = "{{ config(materialized='table') }} "
 INCREMENTAL = "{{ config(materialized='incremental', on_schema_change='sync_all_columns') }} "

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pytest
-from helpers import Look, MakeProject, Outcome, Poller, Project, Reader, SparkReader
 from helpers import materializations as all_kinds
 from helpers.catalogs import TRANSACTIONS
+from helpers.lake import Look, Poller, Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
 
 pytestmark = pytest.mark.smoke
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 FILES = {
     "models/log.sql": """

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 FILES = {
     "seeds/raw_orders.csv": """

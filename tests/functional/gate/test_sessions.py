@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Project
 from pyhive import hive
 
 from sparkwap import server

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 ORDERS = """
     {{ config(materialized='table') }}

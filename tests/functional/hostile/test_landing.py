@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from helpers.landing import make_landing_project
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Reader
+    from helpers.lake import Reader
+    from helpers.project import MakeProject
 
 NAMES = (
     'it\'s "a" `b`; drop table t.csv',

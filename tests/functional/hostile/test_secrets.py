@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 from sparkwap import server
 

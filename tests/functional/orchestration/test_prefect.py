@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
 from helpers.landing import make_landing_project
+from helpers.project import MakeProject
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "prefect"

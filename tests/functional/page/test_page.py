@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
 from helpers.browser import Browser, browsing
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 ROOT = Path(__file__).parents[3]
 TOKEN_FIELD = "input[type=password]"

@@ -20,7 +20,8 @@ from sparkwap.landing.raw_models import RawModel
 from sparkwap.landing.sql import text
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Outcome, Reader, SparkReader
+    from helpers.lake import Reader, SparkReader
+    from helpers.project import MakeProject, Outcome
 
 DMS = {
     "format": "csv",

@@ -22,7 +22,8 @@ from helpers.airports import (
 from helpers.landing import LandingProject, make_landing_project
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Outcome, Reader
+    from helpers.lake import Reader
+    from helpers.project import MakeProject, Outcome
 
 ENTITIES = ("regions", "countries", "sp500_constituents")
 if "SOAK" in os.environ:

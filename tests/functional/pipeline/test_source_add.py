@@ -13,7 +13,8 @@ from sparkwap.cli import source
 from sparkwap.landing.guessing import SourceAnswers
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Project, Reader
+    from helpers.lake import Reader
+    from helpers.project import MakeProject, Project
 
 CHANGES = "Op,changed_at,item_id,name,unit price\nU,2024-01-05 10:00:00,7,bolt M5,0.25\n"
 LATER = "Op,changed_at,item_id,name,unit price\nU,2024-02-05 10:00:00,7,bolt M6,0.30\nI,x,8,,\n"

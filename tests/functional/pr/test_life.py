@@ -16,9 +16,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from helpers import Look, MakeProject, Poller, Project, Reader, SparkReader
 from helpers.catalogs import TRANSACTIONS
 from helpers.ci import Ended, GitHub, Place
+from helpers.lake import Look, Poller, Reader, SparkReader
+from helpers.project import MakeProject, Project
 
 from sparkwap.ledger import manifests
 

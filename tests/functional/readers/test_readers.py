@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader, SparkReader
 from helpers.catalogs import TRANSACTIONS
 from helpers.engines import ENGINES, Engines
 from helpers.engines import engines as all_engines
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
 from pyiceberg.exceptions import NoSuchTableError
 
 pytestmark = pytest.mark.skipif(not TRANSACTIONS, reason="the scripts read an embedded lake")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from helpers import Reader
+from helpers.lake import Reader
 from pyiceberg.exceptions import NoSuchTableError
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from helpers.landing import make_landing_project
 
 if TYPE_CHECKING:
-    from helpers import MakeProject, Reader
+    from helpers.lake import Reader
+    from helpers.project import MakeProject
 
 ENTRY = {
     "entity": "items",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
 
 TABLE = "{{ config(materialized='table') }} "
 MODELS = {

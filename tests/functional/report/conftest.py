@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from helpers import Look, MakeProject, Outcome, Project, Reader
+from helpers.lake import Look, Reader
+from helpers.project import MakeProject, Outcome, Project
 
 from sparkwap.cli import main
 from sparkwap.report.command import PYTHON

@@ -18,7 +18,7 @@ from sparkwap.report import command
 from sparkwap.report.answers import ReportFacts, answers, utc_now
 
 if TYPE_CHECKING:
-    from helpers import SparkReader
+    from helpers.lake import SparkReader
     from tests.functional.report.conftest import Story
 
 ORDERS = "model.shop.orders"

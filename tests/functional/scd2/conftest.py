@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import MakeProject, Project
+from helpers.project import MakeProject, Project
 from helpers.reference_model import Row, Version
 
 OPEN = date(9999, 12, 31)

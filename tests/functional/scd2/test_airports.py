@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import MakeProject, Reader
 from helpers.airports import (
     CLEAN,
     DATA,
@@ -25,7 +24,9 @@ from helpers.airports import (
     is_parquet,
     needs_airports,
 )
+from helpers.lake import Reader
 from helpers.landing import LandingProject, make_landing_project
+from helpers.project import MakeProject
 
 ENTITIES = ("countries", "regions", "sp500_constituents", "airport_frequencies", "runways")
 STATES = (CLEAN, DIRTY)

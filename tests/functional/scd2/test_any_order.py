@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from helpers import Project, Reader
+from helpers.lake import Reader
+from helpers.project import Project
 from helpers.reference_model import Events, attempts, deliver, event_set, history, in_order, rows_of
 
 from .conftest import MakeHistories, expected, made, model, write_log

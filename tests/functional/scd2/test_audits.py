@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import Project
+from helpers.project import Project
 
 from .conftest import MakeHistories
 

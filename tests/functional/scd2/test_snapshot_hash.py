@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import MakeProject, Reader
+from helpers.lake import Reader
+from helpers.project import MakeProject
 
 # Joined by a bar, the first two are one key, and so are the next two.
 SQL = """

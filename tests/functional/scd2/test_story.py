@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from helpers import Look, Project, Reader
+from helpers.lake import Look, Reader
+from helpers.project import Project
 from helpers.reference_model import Row, history
 
 from .conftest import MakeHistories, expected, made, model, write_log

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import Project, SparkReader
+from helpers.lake import SparkReader
+from helpers.project import Project
 
 from .conftest import MakeHistories
 

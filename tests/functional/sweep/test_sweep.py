@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import MakeProject, Outcome, Project, Reader, SparkReader
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
 
 FILES = {
     "models/orders.sql": """

@@ -262,6 +262,20 @@ def test_a_new_name_that_differs_in_case_only_from_a_live_one(slow: Bench) -> No
     assert seen(slow) == {"Twin": [2]}
 
 
+def test_a_name_that_came_in_another_case_meanwhile_is_not_completed(slow: Bench) -> None:
+    items = everything(slow)
+    once(slow, "a", die)
+    with pytest.raises(Died):
+        slow.publish(*items)
+    slow.table("N", 7)
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "main of s.n, or made a table whose name differs in case only" in told
+    assert seen(slow) == {**OLD, "N": [7]}
+    assert slow.read("n", schema=SIDE) == [4]
+    lake.close()
+
+
 def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
     slow.table("b", 1)
     receipt = slow.publish(slow.candidate("b", 2))

@@ -14,7 +14,7 @@ from sparkwap.catalog import Identifier
 from sparkwap.catalog.history import TableHistory
 from sparkwap.core.errors import ConfigError
 from sparkwap.runs import replay_moment
-from sparkwap.runs.main_history import MainChange, ReplayRefused, snapshot_at
+from sparkwap.runs.main_history import RecordedChange, ReplayRefused, snapshot_at
 from sparkwap.runs.replay_moment import Moment, asked
 from sparkwap.runs.time_travel import Outside, Replay
 
@@ -124,12 +124,14 @@ def history(
     return TableHistory(ORDERS, "table", main or last, entries, parents, cut)
 
 
-def published(minute: float, base: int | None, candidate: int | None, name: str = "") -> MainChange:
-    return MainChange(t(minute), "publish", name or f"p{minute}", base, candidate)
+def published(
+    minute: float, base: int | None, candidate: int | None, name: str = ""
+) -> RecordedChange:
+    return RecordedChange(t(minute), "publish", name or f"p{minute}", base, candidate)
 
 
-def undone(minute: float, base: int | None, candidate: int | None, name: str) -> MainChange:
-    return MainChange(t(minute), "rollback", name, base, candidate)
+def undone(minute: float, base: int | None, candidate: int | None, name: str) -> RecordedChange:
+    return RecordedChange(t(minute), "rollback", name, base, candidate)
 
 
 def test_a_table_of_others_is_what_its_log_says() -> None:
