@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
 from sparkwap.catalog.files import plain_location
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import is_diff_folder, run_of_folder
 

@@ -25,7 +25,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 

@@ -15,7 +15,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.names import (
     base_tag,
     branch_of_base_tag,
@@ -26,7 +26,7 @@ from sparkwap.core.names import (
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
 if TYPE_CHECKING:
-    from sparkwap.ledger.ledger import KeptManifest, LedgerPublish
+    from sparkwap.ledger.records import KeptManifest, LedgerPublish
     from sparkwap.publish.lake import Lake
 
 Alive = Callable[[Lease, float], bool]

@@ -20,7 +20,6 @@ Outcome = Literal[
 of the gate holds it; ``rejected``: a test failed, or a build; ``moved``: it was ready, and main
 moved before its publish; ``gone``: built, and neither on the branch nor published."""
 
-_FAILED = ("fail", "error")
 _FAILURES = "failures"
 
 
@@ -45,11 +44,6 @@ class BranchState:
     makers: Mapping[str, str] = field(default_factory=dict)
     manifests: Mapping[str, str | None] = field(default_factory=dict)
     published_by: str | None = None
-
-    @property
-    def failed_tests(self) -> tuple[Row, ...]:
-        """The tests that stopped it."""
-        return tuple(row for row in self.tests if row["status"] in _FAILED)
 
     @property
     def rejected(self) -> tuple[Row, ...]:

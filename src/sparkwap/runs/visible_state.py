@@ -11,7 +11,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
-from sparkwap.catalog.sql_backend import Pointer
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.names import is_publish_tag, publish_of_abort_tag
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED
 from sparkwap.publish.rollback import restore, with_helpers_of

@@ -274,7 +274,7 @@ class ProjectManifest:
             return "deferred"
         return str(result.status)
 
-    def tested_by(self, node: Any) -> frozenset[str]:
+    def _tested(self, node: Any) -> frozenset[str]:
         # What dbt has dropped it may not have looked up as a whole.
         named = set() if node.config.enabled else self._named(node)
         return self._closure({*depends_on(node), *named})

@@ -88,9 +88,7 @@ class Placement:
     @available.parse(lambda *a, **k: None)
     def place_beside(self, relation: BaseRelation) -> str:
         """Build from nothing in the side schema: a view, a replacement."""
-        kind: Kind = "view" if relation.is_view else "table"
-        table = identifier_of(relation)
-        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
+        return self._beside(relation)
 
     @available.parse(lambda *a, **k: None)
     def place_failures(self, relation: BaseRelation) -> str:
@@ -106,7 +104,12 @@ class Placement:
                     f"table of {owner}: readers would find them in its place. They were not "
                     "written. Give the test another `alias` or `schema`."
                 )
-        return self.place_beside(relation)
+        return self._beside(relation)
+
+    def _beside(self, relation: BaseRelation) -> str:
+        kind: Kind = "view" if relation.is_view else "table"
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
 
     @cached_property
     def _published(self) -> Mapping[Identifier, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from sparkwap.ledger.ledger import LOADED
+from sparkwap.ledger.records import LOADED
 from sparkwap.page import actions, comparison, open_branches, queries
 from sparkwap.page.command import folder_of
 from sparkwap.page.formats import (
