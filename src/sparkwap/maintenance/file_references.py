@@ -16,7 +16,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.sql_backend import Pointer, SqlBackend
+from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
