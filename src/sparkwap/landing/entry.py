@@ -29,7 +29,7 @@ It is ``config.meta.landing`` of the model:
 ``on_new_columns``  ``append`` (default), ``ignore``, ``fail``
 ``on_wider_types``  a value that only a wider type takes (bigint for int, more digits for a
                     decimal): ``widen`` (default), for staging models that go along (see
-                    ``widened`` in macros/cdc), or ``quarantine``, until somebody decides
+                    ``exact_cast`` in macros/cdc), or ``quarantine``, until somebody decides
 ``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
 ``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values hold line breaks (CSV), or a file is one JSON document

@@ -120,17 +120,27 @@ def test_a_build_of_all_rows_asks_the_whole_log() -> None:
     assert build.asked[0].endswith("_batch > -1")
 
 
-def test_a_typed_column_keeps_its_name_when_it_gets_wider() -> None:
-    build = Build({"orders": "int", "total": "decimal(38,2)"}, [2, 0])
-    columns = {"n": "int as orders", "m": "int", "sum": "decimal(10,2) as total", "x": None}
-    wider = {"n": "bigint as orders", "sum": "decimal(38,2) as total"}
-    assert build.typed(columns, "state") == {**columns, **wider}
-    assert build.asked == [
-        "select count_if(`n` is not null and try_cast(`n` as int) is null), "
-        "count_if(`m` is not null and try_cast(`m` as int) is null) "
-        "from state where not _is_deleted"
-    ]
-    assert build.told == ["column n: 2 values are no int; its type is now bigint"]
+@pytest.mark.parametrize(
+    ("standing", "given", "count", "kind"),
+    [
+        ("int", ("n", "int", "orders"), 2, "bigint"),
+        ("int", ("n", "int", "orders"), 0, "int"),
+        ("decimal(38,2)", ("sum", "decimal(10,2)", "orders"), None, "decimal(38,2)"),
+        ("string", ("x", "string", "orders"), None, "string"),
+    ],
+)
+def test_an_exact_cast_gets_the_wider_type_that_values_need(
+    standing: str, given: tuple[str, str, str], count: int | None, kind: str
+) -> None:
+    build = Build({"orders": standing}, [] if count is None else [count])
+    assert build.typed(*given, "state") == kind
+    if count is not None:
+        assert build.asked == [
+            "select count_if(`n` is not null and try_cast(`n` as int) is null) "
+            "from state where not _is_deleted"
+        ]
+    told = ["column n: 2 values are no int; its type is now bigint"]
+    assert build.told == (told if count else [])
 
 
 @pytest.mark.parametrize(("expire", "sign"), [("next_start", "<"), ("day_before", "<=")])
