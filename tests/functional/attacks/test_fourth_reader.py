@@ -20,26 +20,13 @@ STORED = "{{ config(store_failures=true) }} select id from {{ ref('NAME') }} whe
 ONE_SCHEMA = "{% macro generate_schema_name(name, node) %}SCHEMA{% endmacro %}"
 
 
-@pytest.mark.smoke
-def test_stored_failures_with_the_name_of_a_table(
+def test_stored_failures_with_the_name_of_another_project_s_table(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    macro = {"macros/one.sql": ONE_SCHEMA.replace("SCHEMA", "{{ target.schema }}")}
-    project = make_project("stored", macro | {"models/orders.sql": ROW})
+    # Within one project dbt refuses it while it parses.
+    project = make_project("stored", {"models/orders.sql": ROW})
     monkeypatch.setenv("ID", "1")
     project.dbt("build").succeeded()
-    for name in ("orders", "items"):
-        project.write({f"tests/{name}.sql": STORED.replace("NAME", name)})
-    project.write({"models/items.sql": ROW})
-    # A new table is built where the failures are.
-    built = project.dbt("build", "--select", "items").failed()
-    assert built.statuses["items"] == "error", built.text
-    assert "items" not in reader.look(project.schema)
-    # A live table is replaced by them.
-    tested = project.dbt("test", "--select", "orders").failed()
-    assert "the table of model.shop.orders" in tested.text, tested.text
-    assert reader.table(project.schema, "orders").values("id") == [1]
-    # So is the table of another project.
     other = make_project(
         "another",
         {
@@ -53,6 +40,9 @@ def test_stored_failures_with_the_name_of_a_table(
     assert reader.table(project.schema, "orders").values("id") == [1]
 
 
+@pytest.mark.xfail(
+    strict=True, reason="the ledger knows no code of a test whose macros dbt has run: it may vary"
+)
 def test_a_test_that_is_changed_after_it_has_passed(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,14 +22,14 @@ final as (
         cast(le_latitude_deg as double) as le_latitude_deg,
         cast(le_longitude_deg as double) as le_longitude_deg,
         cast(le_elevation_ft as bigint) as le_elevation_ft,
-        cast(`le_heading_degT` as double) as le_heading_deg_true,
+        cast(le_heading_degt as double) as le_heading_deg_true,
         cast(le_displaced_threshold_ft as bigint) as le_displaced_threshold_ft,
 
         he_ident,
         cast(he_latitude_deg as double) as he_latitude_deg,
         cast(he_longitude_deg as double) as he_longitude_deg,
         cast(he_elevation_ft as bigint) as he_elevation_ft,
-        cast(`he_heading_degT` as double) as he_heading_deg_true,
+        cast(he_heading_degt as double) as he_heading_deg_true,
         cast(he_displaced_threshold_ft as bigint) as he_displaced_threshold_ft,
 
         -- Columns that the source adds later, as text.
