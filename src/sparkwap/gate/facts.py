@@ -72,9 +72,9 @@ class TestRule:
         severity: Its severity, with thresholds: `error`, `warn, error_if > 10`.
         inputs: The values from outside of the project that it uses: each variable, such as
             `var max_age` or `env_var MAX_AGE` -> a token of its value; None if not known.
-        code: A token of the code that makes its query; None if the code may make another query in
-            each run, or if not known.
-        sql: A token of its query, without the names of the run; None if not known.
+        code: A token of the code that makes its query; None if not known.
+        sql: A token of its query, without the names of the run; None if the same code may make
+            another query in each run, or if not known.
         given: As `inputs`, all values that its command was given, whether the test uses them or
             not.
     """

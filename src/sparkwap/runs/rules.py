@@ -69,7 +69,7 @@ class Rules:
                 one.status == "warn"
                 or "_if " in one.rule.severity
                 or one.rule.inputs
-                or (one.rule.code and one.rule.given)
+                or (one.rule.sql and one.rule.given)
             )
         }
         # A run without thresholds that was given nothing from outside reads nothing here.

@@ -121,7 +121,8 @@ class TestFact:
 
     ``reads`` are the nodes whose rows it sees, views looked through; ``severity`` is dbt's, with
     the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it;
-    ``inputs``, ``code`` and ``given`` are those of its `Rule`.
+    ``inputs``, ``code`` and ``given`` are those of its `Rule`; ``varies`` says that each run may
+    make another query of the same code.
     """
 
     __test__ = False
@@ -134,6 +135,7 @@ class TestFact:
     disabled: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict)
     code: str | None = None
+    varies: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
 
 

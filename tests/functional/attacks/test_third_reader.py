@@ -3,10 +3,13 @@
 - a test reads a table's metadata tables, or another state of it than the one it is to vouch for;
 - a Python model reads a table whose name it has put together, and is no child of it to the gate;
 - a published view reads the audit branch of another run;
-- the caller weakens a test by what is neither a `var` nor an `env_var` that dbt has on record.
+- the caller weakens a test by what is neither a `var` nor an `env_var` that dbt has on record;
+- the caller weakens a test by the target.
 """
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from helpers.lake import Reader
@@ -155,3 +158,28 @@ def test_a_test_that_its_caller_weakens_by_other_names(
     assert {name: built.verdict(name) for name in TESTS} == dict.fromkeys(TESTS, "held")
     seen = [reader.table(project.schema, name).values("id") for name in TESTS]
     assert seen == [[1]] * len(TESTS)
+
+
+def test_a_test_whose_query_is_another_one_on_another_target(
+    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = "{{ 9 if target.name == 'weak' else 1 }}"
+    project = make_project(
+        "targets",
+        {
+            "models/t.sql": TABLE + "select cast({{ env_var('ID') }} as int) as id",
+            "tests/small.sql": f"select id from {{{{ ref('t') }}}} where id > {most}",
+        },
+    )
+    profile = json.loads((project.folder / "profiles.yml").read_text())
+    outputs = profile["shop"]["outputs"]
+    outputs["weak"] = outputs["test"]
+    project.write({"profiles.yml": json.dumps(profile)})
+    monkeypatch.setenv("ID", "1")
+    first = project.dbt("build").succeeded()
+    (test,) = reader.ledger("tests", run_id=first.run_id)
+    assert test["code"] is not None
+    monkeypatch.setenv("ID", "5")
+    built = project.dbt("build", "--target", "weak")
+    assert (built.verdict("t"), "its query was another" in built.reason("t")) == ("held", True)
+    assert reader.table(project.schema, "t").values("id") == [1]

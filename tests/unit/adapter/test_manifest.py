@@ -314,7 +314,7 @@ def query_facts(
         env_vars={"DAY": "1"},
     )
     (fact,) = ProjectManifest(parsed, more.pop("given", {}), varying, config).tests()
-    return fact.code, dict(fact.given)
+    return None if fact.varies else fact.code, dict(fact.given)
 
 
 def test_the_code_of_a_test_is_all_that_makes_its_query() -> None:
@@ -335,21 +335,30 @@ def test_the_code_of_a_test_is_all_that_makes_its_query() -> None:
 def test_the_code_of_a_test_is_the_same_whether_it_has_run_or_not() -> None:
     test = node("test", "t", "orders")
     nodes = {one.unique_id: one for one in (TABLE, test)}
-    macros = {"macro.p.a": macro("{{ 1 }}"), "macro.p.b": macro("{{ run_query('select 1') }}")}
-    parsed = SimpleNamespace(nodes=nodes, unit_tests={}, macros={"macro.p.c": macro(""), **macros})
+    asks = "{{ run_query('select 1') }}"
+    macros = {
+        "macro.p.a": macro("{{ 1 }}"),
+        "macro.p.by_name": macro(asks),
+        "macro.dbt.materialization_test_default": macro("", "macro.dbt.statement"),
+        "macro.dbt.statement": macro(asks),
+    }
+    parsed = SimpleNamespace(nodes=nodes, unit_tests={}, macros=macros)
     test.depends_on.macros = ["macro.p.a"]
     before = {test.unique_id: ["macro.p.a"]}
 
-    def code() -> str | None:
+    def code() -> tuple[str | None, bool]:
         (fact,) = ProjectManifest(parsed, calls=before).tests()
-        return fact.code
+        return fact.code, fact.varies
 
-    written = code()
-    assert written is not None
-    test.depends_on.macros.append("macro.p.c")
-    assert code() == written
-    test.depends_on.macros.append("macro.p.b")
-    assert code() is None
+    written, varies = code()
+    assert written is not None and not varies
+    # dbt adds what the materialization calls, whatever the test is.
+    test.depends_on.macros.append("macro.dbt.statement")
+    assert code() == (written, False)
+    test.depends_on.macros.append("macro.p.by_name")
+    assert code() == (written, True)
+    before[test.unique_id].append("macro.dbt.statement")
+    assert code()[1]
 
 
 def test_the_owner_of_a_name_is_the_node_that_has_it() -> None:

@@ -217,7 +217,7 @@ class ProjectManifest:
 
         test = self._nodes[test_id]
         tested = self._tested(test)
-        inputs, code = self.inputs.of_test(test, tested)
+        inputs, code, varies = self.inputs.of_test(test, tested)
         return TestFact(
             test_id,
             test.name,
@@ -226,6 +226,7 @@ class ProjectManifest:
             severity_of(test),
             inputs=inputs,
             code=code,
+            varies=varies,
             given=self.inputs.given,
         )
 

@@ -96,7 +96,9 @@ class Inputs:
         """What a unit test uses, as in :meth:`of_test`, by what is written of it."""
         return self._tokens(_used(self._written(test, "unit_tests", test.name)))
 
-    def of_test(self, test: Any, tested: Collection[str]) -> tuple[dict[str, str], str | None]:
+    def of_test(
+        self, test: Any, tested: Collection[str]
+    ) -> tuple[dict[str, str], str, bool]:
         """What a test uses that came from outside of the project, and what its query is made of.
 
         By the text of the test, of the YAML that its config may come from, and of the macros that
@@ -110,38 +112,52 @@ class Inputs:
             tested: Ids of what it reads.
 
         Returns:
-            A token of the value of each variable or flag; and a token of the code that makes the
-            query, None where it may make another one in each run: by the time, by what it asks the
+            A token of the value of each variable or flag; a token of the code that makes the query;
+            and whether that may make another query in each run: by the time, by what it asks the
             lake, by a variable that may have any value.
         """
         used = self._used_by_test(test, tested)
-        return self._tokens(used), self._code(test, tested, used)
-
-    def _code(self, test: Any, tested: Collection[str], used: set[str]) -> str | None:
-        exempt = {
-            one
-            for one in used
-            if one in self._varying
-            or one.startswith("var wap_")
-            or one.removeprefix("var ") in _OUR_VARS
-        }
         above = [node for key in sorted(tested) if (node := self._nodes.get(key)) is not None]
         inlined = [node for node in above if str(node.config.materialized) == "ephemeral"]
-        text, _ = self._text_of(self._macros_of([test, *inlined], self._calls))
-        _, volatile = self._text_of(self._macros_of([test, *inlined], {}))
+        written, called = self._roots([test, *inlined])
+        text, _ = self._text_of(written)
         kwargs = getattr(getattr(test, "test_metadata", None), "kwargs", None)
         own = [test.raw_code, test.unrendered_config, kwargs, *(one.raw_code for one in inlined)]
-        if exempt or volatile or _is_volatile(own):
-            return None
+        varies = (
+            self._text_of(called)[1]
+            or _is_volatile(own)
+            or any(self._may_vary(one) for one in used)
+        )
         placed = [getattr(one, "unrendered_config", None) for one in above]
-        return _token((version("dbt-core"), own, placed, text, self._project_vars))
+        code = _token((version("dbt-core"), own, placed, text, self._project_vars))
+        return self._tokens(used), code, varies
 
-    def _macros_of(
-        self, nodes: Sequence[Any], calls: Mapping[str, Collection[str]]
-    ) -> frozenset[str]:
-        # dbt adds to them what a node calls when it runs, and tests that did not run are compared.
-        called = (calls.get(one.unique_id, one.depends_on.macros) for one in nodes)
-        return self._overrides.union(*called)
+    def _may_vary(self, used: str) -> bool:
+        return (
+            used in self._varying
+            or used.startswith("var wap_")
+            or used.removeprefix("var ") in _OUR_VARS
+        )
+
+    def _roots(self, nodes: Sequence[Any]) -> tuple[frozenset[str], frozenset[str]]:
+        """The macros that nodes call, as far as their code tells; and those of a run.
+
+        dbt adds to a node's macros what it calls when it runs: names made at run time, and all that
+        its materialization calls for it. Tests that have run and tests that have not are compared,
+        so what is found then is no part of their code.
+        """
+        called: set[str] = set()
+        written: set[str] = set()
+        for node in nodes:
+            known = self._calls.get(node.unique_id, node.depends_on.macros)
+            written.update(known)
+            called.update(known, set(node.depends_on.macros) - self._of_materialization)
+        return self._overrides.union(written), self._overrides.union(called)
+
+    @cached_property
+    def _of_materialization(self) -> frozenset[str]:
+        """What dbt calls for each test, whatever its query is."""
+        return self._called(frozenset(key for key in self._macros if ".materialization_test_" in key))
 
     @cached_property
     def _project_vars(self) -> dict[str, Any]:
