@@ -139,6 +139,9 @@ def identifier_clauses(found: Sequence[Token]) -> Iterator[Token | None]:
 ANY_RELATION = ("*", "*")
 """Stands for what only Spark knows: the name in an `identifier(...)` that is no literal."""
 
+FILES = "/"
+"""Stands for the schema where the name is a path of files."""
+
 
 def relation_names(
     sql: str, schema: str = "default", *, present: bool = False
@@ -146,7 +149,8 @@ def relation_names(
     """Schema and name, in lower case, of all that may be a table or view in a text.
 
     Too many rather than one too few: `a.b` may be a column of a table, and any word an alias. Who
-    asks compares them with the tables that there are.
+    asks compares them with the tables that there are. A literal that may be a path of files has
+    `FILES` in place of the schema.
 
     Args:
         sql: SQL of any kind.
@@ -174,6 +178,14 @@ def relation_names(
             names.add(ANY_RELATION)
         elif not is_left_out(literal, 2):  # beyond the bracket
             names |= relation_names(literal.value, schema, present=present)
+    is_call = bool(found) and found[0].is_word("call")
+    for literal in (token for token in found if token.kind == "string"):
+        if is_call:
+            # The table that a procedure reads, such as `table => 'schema.t'`.
+            names |= relation_names(literal.value, schema, present=present)
+        if literal.value.count("/") > 1:
+            # The path of `create temporary view ... options (path '...')`.
+            names.add((FILES, literal.value.lower()))
     return frozenset(names)
 
 

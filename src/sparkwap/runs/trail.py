@@ -249,16 +249,16 @@ class ByName:
         of_name = self._of_name
         seen: set[Identifier] = set()
         todo = self._named_by(reader)
-        paths = [name for of, name in todo if "/" in name and of not in self._schemas]
-        files = [self._of_files(path) for path in paths]
+        found: set[str] = set()
         while todo:
             schema, name = todo.pop()
+            if "/" in name and schema not in self._schemas:
+                found |= self._of_files(name)
             one = (names.split_side_schema(schema, self._branch) or schema, name)
             if one not in seen and (one == ANY_RELATION or one[0] in self._schemas):
                 seen.add(one)
                 todo |= self._behind_of(one)
-        found = {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
-        found = found.union(*files)
+        found |= {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
         return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
 
     def _read_in_place(self, reader: str, *, present: bool = False) -> tuple[set[str], set[str]]:

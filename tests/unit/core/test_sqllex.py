@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkwap.core.sqllex import ANY_RELATION, dotted_names, relation_names, tokens
+from sparkwap.core.sqllex import ANY_RELATION, FILES, dotted_names, relation_names, tokens
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,11 @@ def test_who_needs_the_head_does_not_pay_for_the_rest() -> None:
         ("select * from identifier('s.`t`')", ("s", "t")),
         ('select * from "S" . "t" as "x"', ("s", "t")),
         ("select * from parquet.`/lake/S/*`", ("parquet", "/lake/s/*")),
+        (
+            "create temporary view v using csv options (path 'file:/lake/S/*')",
+            (FILES, "file:/lake/s/*"),
+        ),
+        ("call lake.system.create_changelog_view(table => 'S.t')", ("s", "t")),
         ("select * from identifier('s.' || 't')", ANY_RELATION),
         ("select * from identifier('s.' 't')", ANY_RELATION),
         ("select * from identifier(:x)", ANY_RELATION),
@@ -109,7 +114,7 @@ def test_relation_names(sql: str, name: tuple[str, str]) -> None:
 
 
 def test_what_no_text_names_is_not_read() -> None:
-    assert relation_names("-- s.t\n's.t'") == frozenset()
+    assert relation_names("-- s.t\n's.t', 'a/b'") == frozenset()
     assert ("default", "t") not in relation_names('select "t"')
     assert ANY_RELATION not in relation_names("select identifier, `identifier`('a') from s.t")
 

@@ -902,11 +902,12 @@ def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | Non
 def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:
     """OTHER reads NODE's table by a name of which dbt knows nothing; NODE's test fails."""
     run = a_run(lake, publish="lineage")
+    sql = where if where.startswith(("call", "create")) else f"select * from {where}"
     if reads_first:
         run.begin(OTHER.node_id, OTHER.identifier)
-        run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
+        run.trail.named(OTHER.node_id, relation_names(sql))
     build(run, 2)
-    run.trail.named(OTHER.node_id, relation_names(f"select * from {where}"))
+    run.trail.named(OTHER.node_id, relation_names(sql))
     another_table(run, 3)
     return run
 
@@ -923,6 +924,9 @@ def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.ord
         "spark_catalog.default.kept",
         "parquet.`WAREHOUSE/shop/orders/data/a.parquet`",
         "parquet.`file:WAREHOUSE/shop/*/data`",
+        "create temporary view v using parquet options (path 'WAREHOUSE/shop/orders/data')",
+        "create temporary view v using iceberg options (path 'file://WAREHOUSE/shop/orders')",
+        "call lake.system.create_changelog_view(table => 'shop.orders')",
     ],
 )
 def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
@@ -937,7 +941,9 @@ def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
     assert row["parents"] == [NODE.node_id]
 
 
-@pytest.mark.parametrize("where", ["other.kept", "csv.`/landing/*.csv`", 'values("/")', "a.`b/c`"])
+@pytest.mark.parametrize(
+    "where", ["other.kept", "csv.`/landing/*.csv`", 'values("/", "yyyy/MM/dd")', "a.`b/c`"]
+)
 def test_what_is_no_table_of_the_run_is_no_parent(lake: Lake, where: str) -> None:
     closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
     assert closing.decision.publish == (OTHER.node_id,)
