@@ -170,7 +170,7 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
         tail = "" if live == total else "; the others stay on the branch, where no reader sees them"
         # Not known for a publish by another run.
         took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
-        how = "one after the other, by a journal" if closing.in_series else "in one transaction"
+        how = "in a sequential publish" if closing.in_series else "in one transaction"
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 

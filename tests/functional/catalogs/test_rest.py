@@ -83,7 +83,7 @@ def test_the_gate_on_a_rest_catalog(
         return orders.schema().column_names, totals, ids
 
     built = project.dbt("build", v=1).succeeded()
-    assert "Published 4 tables by a journal" in built.text
+    assert "Published 4 tables in a sequential publish" in built.text
     assert seen() == (["id", "amount"], 6, 3)
     told = [json.loads(line) for line in (tmp_path / "target/sparkwap.jsonl").open()]
     events = [line["event"] for line in told if line["table"] == f"{schema}.orders"]

@@ -262,7 +262,7 @@ def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     decision = decide([built], [], [], GateSettings())
     closing = Ended(decision, (built,), 1, in_series=True)
     text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
-    assert "Published 1 table one after the other, by a journal" in text
+    assert "Published 1 table in a sequential publish" in text
     assert "transaction" not in text
 
 

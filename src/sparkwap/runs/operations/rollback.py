@@ -83,7 +83,7 @@ class Rollback(Operation):
         gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
         atomic = gate.lake.store.backend.atomic
-        how = "in one transaction" if atomic else "by a journal, one table after the other"
+        how = "in one transaction" if atomic else "in a sequential publish"
         yield (
             f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "
             "readers of main see again:"
