@@ -19,6 +19,7 @@ SweepMode = Literal["never", "end_of_run"]
 LogMode = Literal["file", "dbt", "none"]
 WarningMode = Literal["known", "publish", "hold"]
 DisabledMode = Literal["hold", "publish"]
+AuditMode = Literal["fused", "single"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -73,6 +74,7 @@ class GateSettings:
             give or take a half.
         rebuild_timeout: Seconds that one of these tries may take; 0 for no limit, None for a limit
             that follows from how long the run itself has taken.
+        audits: Whether tests that are due together may be answered by one statement.
         reads: What to do when a table that was only read has moved when the run publishes:
             `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
             rebuild.
@@ -98,6 +100,7 @@ class GateSettings:
     rebuilds: int = 2
     rebuild_wait: float = 2.0
     rebuild_timeout: float | None = None
+    audits: AuditMode = "fused"
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
@@ -113,8 +116,8 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
-        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_log`, `wap_alerts`,
-        `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
+        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_audits`, `wap_log`,
+        `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
         `wap_diff_hide`. A key
         that is absent takes its default, and so does one without a value (`wap_branch:`), except
@@ -145,6 +148,7 @@ class GateSettings:
                 reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
             ),
             rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
+            audits=cast(AuditMode, reader.choice("wap_audits", ("fused", "single"))),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(

@@ -73,6 +73,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "reads": pa.map_(_TEXT, _TEXT),
             "finding": _TEXT,
             "seconds": pa.float64(),
+            "answered": _TEXT,
             "inputs": pa.map_(_TEXT, _TEXT),
             "code": _TEXT,
             "sql": _TEXT,
@@ -211,7 +212,8 @@ what an audit
 says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
 of each variable of the command line or the environment that the test uses, ``tests.given`` of all
 that the command was given, ``code`` and ``sql`` are tokens of the test's code and of its query, and
-``seconds`` is what a build or test took.
+``seconds`` is what a build or test took. ``tests.answered`` is ``alone``, or ``shared`` for a test
+that a statement shared with other tests has answered.
 ``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
 rows: on any branch before ``until``, or on that branch until it is published or discarded, and only
 where the nodes of ``tables`` are these tables.

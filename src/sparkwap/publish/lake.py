@@ -145,6 +145,12 @@ class Lake:
         states = self._store.map(self._staging.state, rows.values())
         return {state.identifier: state for state in states}
 
+    def locations(self, identifiers: Iterable[Identifier]) -> dict[Identifier, str]:
+        """The metadata files of those that exist, none of which is read."""
+        return {
+            key: row.location for key, row in self._store.backend.find(set(identifiers)).items()
+        }
+
     def unreadable(self) -> dict[Identifier, str]:
         """The tables and views whose metadata cannot be read, and what is wrong with each."""
         rows = self._store.backend.all()

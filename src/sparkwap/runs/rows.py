@@ -103,6 +103,7 @@ class Rows:
                 "reads": self.trail.reads.get(one.test_id, {}),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
+                "answered": "shared" if one.test_id in self.trail.shared else "alone",
                 "inputs": one.rule.inputs if one.rule else None,
                 "code": one.rule.code if one.rule else None,
                 "sql": one.rule.sql if one.rule else None,

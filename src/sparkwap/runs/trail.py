@@ -62,9 +62,11 @@ class Trail:
         stood: the candidates that stood on the branch when a node was built, by node.
         naming: what the statements of a node or test have named.
         reads: what a node or test has read from ``main``: name to token.
+        shared: the tests that a scan shared with other tests has answered.
     """
 
     def __init__(self) -> None:
+        self.shared: set[str] = set()
         self.begun: dict[str, int] = {}
         self.continued: set[str] = set()
         self.stood: dict[str, dict[str, str]] = {}

@@ -261,14 +261,19 @@ class CommandRun:
             settings=self.command.environment,
         ).write(self.command.target_path, gone)
 
+    @property
+    def selected(self) -> frozenset[str]:
+        """Ids of the nodes and tests that the command is to run."""
+        command = self.command
+        return frozenset(
+            command.to_retry if command.is_retry else selected_resources.SELECTED_RESOURCES
+        )
+
     def record_unfinished(self) -> None:
         """Let `dbt retry` find this run, should it not come to its end."""
         command = self.command
         try:
-            selected = (
-                command.to_retry if command.is_retry else selected_resources.SELECTED_RESOURCES
-            )
-            write_unfinished(command.target_path / RESULTS, command.dbt_manifest(), selected)
+            write_unfinished(command.target_path / RESULTS, command.dbt_manifest(), self.selected)
         except Exception as error:
             # A convenience: the branch can be named by hand, too.
             logger.debug(f"no record of the open run was written: {error}")

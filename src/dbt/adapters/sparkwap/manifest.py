@@ -216,7 +216,7 @@ class ProjectManifest:
         from sparkwap.runs.types import TestFact
 
         test = self._nodes[test_id]
-        tested = self._tested(test)
+        tested = self.tested(test)
         inputs, code, varies = self.inputs.of_test(test, tested)
         return TestFact(
             test_id,
@@ -275,7 +275,8 @@ class ProjectManifest:
             return "deferred"
         return str(result.status)
 
-    def _tested(self, node: Any) -> frozenset[str]:
+    def tested(self, node: Any) -> frozenset[str]:
+        """Ids of the nodes and sources whose rows a test sees, views looked through."""
         # What dbt has dropped it may not have looked up as a whole.
         named = set() if node.config.enabled else self._named(node)
         return self._closure({*depends_on(node), *named})
@@ -304,7 +305,7 @@ class ProjectManifest:
         # switched off, or not there, goes with it.
         if str(node.resource_type) != "test" or node.config.enabled:
             return False
-        if not self._has_owner(node) or not self._tested(node):
+        if not self._has_owner(node) or not self.tested(node):
             return False
         gone = [ref.name for ref in node.refs if ref.name not in self._known]
         gone += [source[-1] for source in node.sources]

@@ -21,6 +21,7 @@ from dbt.adapters.sparkwap.nodes import Nodes
 from dbt.adapters.sparkwap.operations import Operations
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.python_models import PythonModels
+from dbt.adapters.sparkwap.shared_scans import SharedScans
 from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
 from dbt.adapters.sparkwap.statements import StatementGuard
 
@@ -35,7 +36,16 @@ class Gate:
         describe: The columns of a table.
     """
 
-    PARTS = (SqlHelpers, Placement, PythonModels, Histories, Audits, RunHooks, Operations)
+    PARTS = (
+        SqlHelpers,
+        Placement,
+        PythonModels,
+        Histories,
+        Audits,
+        SharedScans,
+        RunHooks,
+        Operations,
+    )
 
     def __init__(
         self,
@@ -56,6 +66,7 @@ class Gate:
             PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
             Audits(self.runs),
+            SharedScans(self.runs, statements),
             self.hooks,
             Operations(self.runs, statements),
         )

@@ -1,0 +1,236 @@
+"""Answers the tests that are due together by one statement, see `sparkwap.audits.shared_scan`.
+
+The first test of a batch sends the statement. dbt compiles a test only when it begins, so the SQL
+of the other tests is predicted by calling their macros. A test takes its answer only if its
+compiled SQL is exactly the predicted one, and if all tables that it reads are as they were when the
+statement was sent. In every other case, and if the scan finds a row or fails, the test runs alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.base.meta import available
+from dbt.flags import get_flags
+from dbt_common.clients.agate_helper import table_from_rows
+
+from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.relation import SparkWapRelation
+from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.statements import StatementGuard
+from sparkwap.audits.shared_scan import Proof, read, statement
+
+if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
+    from sparkwap.runs.run import Run
+
+MOST_TESTS = 60
+"""Of one statement: Spark plans a longer one for longer than it saves."""
+_FALSE_AT_ZERO = re.compile(r"\s*(?:(?:!=|<>)\s*0+|>\s*\d+|(?:>=|=)\s*0*[1-9]\d*)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A test of a batch: its query, what proves that it returns no row, and what it reads."""
+
+    test_id: str
+    query: str
+    proof: Proof
+    reads: frozenset[Identifier]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Whether the scan has proven a test; the places of the tables that it has read."""
+
+    member: _Member
+    proven: Future[bool] = field(default_factory=Future)
+    read: dict[Identifier, str] = field(default_factory=dict)
+
+
+class SharedScans:
+    """The batches of a command.
+
+    Args:
+        runs: The command's run.
+        statements: The guard around its statements.
+    """
+
+    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
+        self._runs = runs
+        self._command = runs.command
+        self._statements = statements
+        self._lock = threading.Lock()
+        self._answers: dict[str, _Answer] = {}
+        self._begun: set[str] = set()
+        self._contexts: dict[str, dict[str, Any]] = {}
+
+    @available.parse(lambda *a, **k: None)
+    def shared_answer(self, test: Mapping[str, Any], query: str) -> Any:
+        """The result of a test that a shared scan has proven to find no row.
+
+        Args:
+            test: dbt's node of the test.
+            query: Its compiled SQL.
+
+        Returns:
+            The table that dbt's statement of the test returns; None if the test has to run alone.
+        """
+        run, test_id = self._runs.active, str(test["unique_id"])
+        if run is None or run.settings.audits == "single":
+            return None
+        batch: list[_Answer] = []
+        with self._lock:
+            self._begun.add(test_id)
+            answer = self._answers.pop(test_id, None)
+            if answer is None:
+                batch = [_Answer(one) for one in self._batch(run, test_id, query.strip())]
+                if len(batch) < 2:
+                    return None
+                answer = batch[0]
+                self._answers |= {one.member.test_id: one for one in batch[1:]}
+                self._begun |= self._answers.keys()
+        if batch:
+            self._scan(run, batch)
+        member = answer.member
+        if not answer.proven.result() or member.query != query.strip():
+            return None
+        if self._locations(run, member) != answer.read:
+            return None
+        # As if it were sent now: through the guard, and on the trail of the test.
+        self._statements.check(query)
+        run.trail.shared.add(test_id)
+        return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
+
+    # -- the batch -------------------------------------------------------------------------------
+
+    def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
+        first = self._member(run, self._node(test_id), query)
+        if first is None:
+            return []
+        found = [first]
+        for node in self._due(run, getattr(self._node(test_id), "attached_node", None)):
+            if len(found) == MOST_TESTS:
+                break
+            predicted = self._predicted(node)
+            member = self._member(run, node, predicted) if predicted else None
+            if member is not None:
+                found.append(member)
+        return found
+
+    def _node(self, test_id: str) -> Any:
+        return self._command.dbt_manifest().nodes[test_id]
+
+    def _due(self, run: Run, about: str | None) -> Iterator[Any]:
+        """The generic tests that have not begun and whose parents are built.
+
+        The tests of one node come together, those of ``about`` first.
+        """
+        from dbt.contracts.graph.nodes import GenericTestNode
+
+        nodes, selected = self._command.dbt_manifest().nodes, self._runs.selected
+        waiting = (nodes[key] for key in selected - self._begun if key in nodes)
+        tests = [node for node in waiting if isinstance(node, GenericTestNode)]
+        for node in sorted(
+            tests, key=lambda t: (t.attached_node != about, str(t.attached_node), t.unique_id)
+        ):
+            tested = self._command.manifest.tested(node) & selected
+            if all(0 < run.trail.finished(one) < math.inf for one in tested):
+                yield node
+
+    def _member(self, run: Run, node: Any, query: str) -> _Member | None:
+        """A test by its query; None if it has to run alone."""
+        config = node.config
+        manifest = self._command.manifest
+        stored = config.store_failures
+        if stored is None:
+            stored = get_flags().STORE_FAILURES
+        accepted = run.rules.error_if(node.unique_id, manifest.severity(node.unique_id))
+        if config.limit or config.get("sql_header") or stored or accepted:
+            return None
+        if str(config.fail_calc) != "count(*)":
+            return None
+        if not all(_FALSE_AT_ZERO.fullmatch(str(one)) for one in (config.warn_if, config.error_if)):
+            return None
+        proof = read(query)
+        if proof is None:
+            return None
+        reads = {manifest.table(one) for one in manifest.tested(node)}
+        if None in reads:
+            return None
+        return _Member(node.unique_id, query, proof, frozenset(filter(None, reads)))
+
+    def _predicted(self, node: Any) -> str | None:
+        """What dbt is going to compile of a generic test; None if that is not known."""
+        from dbt.clients.jinja import (
+            GENERIC_TEST_KWARGS_NAME,
+            add_rendered_test_kwargs,
+            get_rendered,
+        )
+
+        # The macros look into this very context, not into a copy.
+        context = self._context(node.package_name)
+        context["config"] = node.config
+        context["ref"] = lambda *names, **more: self._relation(node, names[-1], "nodes")
+        context["source"] = lambda *names: self._relation(node, names[-1], "sources")
+        try:
+            add_rendered_test_kwargs(context, node)
+            call = node.raw_code.partition("}}")[0] + "}}"
+            if GENERIC_TEST_KWARGS_NAME not in call:
+                return None
+            return str(get_rendered(call, context, None)).strip()
+        except Exception as error:
+            logger.debug(f"the query of {node.unique_id} is not predicted: {error}")
+            return None
+
+    def _context(self, package: str) -> dict[str, Any]:
+        from dbt.context.providers import generate_runtime_macro_context
+
+        if package not in self._contexts:
+            manifest = self._command.dbt_manifest()
+            macro = manifest.macros["macro.dbt_sparkwap.wap_now"]
+            self._contexts[package] = generate_runtime_macro_context(
+                macro, self._command.config, manifest, package
+            )
+        return self._contexts[package]
+
+    def _relation(self, test: Any, name: str, of: str) -> Any:
+        """The relation of the parent of this name."""
+        nodes = getattr(self._command.dbt_manifest(), of)
+        (parent,) = (
+            nodes[key] for key in test.depends_on.nodes if key in nodes and nodes[key].name == name
+        )
+        return SparkWapRelation.create_from(self._command.config, parent)
+
+    # -- the scan --------------------------------------------------------------------------------
+
+    def _scan(self, run: Run, batch: list[_Answer]) -> None:
+        """Send the statement of a batch, and settle its answers."""
+        found: dict[int, int] = {}
+        try:
+            for answer in batch:
+                answer.read.update(self._locations(run, answer.member))
+            sql = statement([answer.member.proof for answer in batch])
+            with self._statements.own():
+                rows = self._command.connections.rows_of(sql)
+            found = {int(at): int(count) for at, count in rows}
+        except Exception as error:
+            # Each runs alone, and tells of what is its own fault.
+            logger.debug(f"a shared scan of {len(batch)} tests failed: {error}")
+        finally:
+            for at, answer in enumerate(batch):
+                answer.proven.set_result(found.get(at) == 0)
+
+    def _locations(self, run: Run, member: _Member) -> dict[Identifier, str]:
+        """Which metadata the tables have that a test reads, as the run sees them."""
+        targets = {one: run.candidates.target(one) for one in member.reads}
+        return self._command.lake.locations(
+            (target.side_schema or one[0], one[1]) if target else one
+            for one, target in targets.items()
+        )

@@ -1,0 +1,367 @@
+"""Tests that can be proven by a shared scan: one aggregate query for all tests of a table.
+
+A test passes if its query returns no row. For three shapes of queries an aggregate proves it:
+
+- rows by a condition (`not_null`): `count_if(condition)` is 0;
+- keys that occur twice (`unique`): there are as many rows as distinct keys;
+- groups by a condition on their key (`accepted_values`): no row has such a key.
+
+The rows of a left join without a match (`relationships`) are counted beside these. The shape is
+read from the compiled SQL, never from the name of a test. `read` understands a query only if it
+understands each token; it returns None for any other query, and the test runs alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sparkwap.core.sqllex import Token, tokens
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FUNCTIONS = _words(
+    "abs cast ceil ceiling coalesce concat contains date day dayofmonth endswith exp floor greatest"
+    " if ifnull instr isnan isnotnull isnull least left len length ln lower ltrim mod month nullif"
+    " nvl nvl2 pow power quarter regexp regexp_like replace right round rtrim sign size split sqrt"
+    " startswith substr substring to_date trim try_cast upper year decimal varchar char"
+)
+"""Functions and types with arguments that have one value for one row."""
+_OPERATORS = _words("and or not in between like rlike when then")
+"""Keywords that a bracket may follow."""
+_REFUSED = _words(
+    "select from where group having order limit offset join union except intersect minus window"
+    " over lateral cluster distribute sort qualify pivot unpivot tablesample exists any some all"
+    " with current_date current_time current_timestamp localtimestamp current_user user"
+    " session_user current_catalog current_schema current_database"
+)
+"""Words that no condition may have: of subqueries, of other clauses, of what changes by itself."""
+_NAME = r"(?:\w+|`[^`]+`)"
+_RELATION = rf"{_NAME}(?: \. {_NAME})*"
+_RELATIONSHIPS = re.compile(
+    rf"with child as \( select ({_NAME}) as from_field from {_RELATION} where \1 is not null \) , "
+    rf"parent as \( select {_NAME} as to_field from {_RELATION} \) "
+    r"select from_field from child left join parent on child \. from_field = parent \. to_field "
+    r"where parent \. to_field is null",
+    re.IGNORECASE,
+)
+_SYMBOLS = frozenset("()+-*/%=<>!,.|&^~")
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What proves that a test's query returns no row.
+
+    Attributes:
+        relation: The table or view that it reads, with its alias, as it is written.
+        conditions: Of the rows that it looks at; all of them hold.
+        keys: The columns of which no two rows may have the same values; empty for a test that no
+            row may pass.
+        columns: Columns that the query names besides: they have to exist.
+    """
+
+    relation: str
+    conditions: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def aggregate(self) -> str:
+        """An aggregate over the relation that is 0 exactly if the query returns no row."""
+        named = [f"(({one}) is null or ({one}) is not null)" for one in self.columns]
+        condition = " and ".join([f"({one})" for one in self.conditions] + named)
+        if not self.keys:
+            return f"count_if({condition or 'true'})"
+        key = f"struct({', '.join(self.keys)})"
+        if not condition:
+            return f"count(*) - count(distinct {key})"
+        return f"count_if({condition}) - count(distinct if({condition}, {key}, null))"
+
+
+def statement(proofs: Sequence[Proof]) -> str:
+    """One query for proofs of any number of relations.
+
+    Returns:
+        SQL whose rows are `at`, the index of a proof, and `found`, which is 0 where the test's own
+        query returns no row.
+    """
+    relations: dict[str, list[int]] = {}
+    for at, proof in enumerate(proofs):
+        relations.setdefault(proof.relation, []).append(at)
+    parts = []
+    for relation, members in relations.items():
+        pairs = ", ".join(
+            f"struct({at} as at, {proofs[at].aggregate()} as found)" for at in members
+        )
+        parts.append(f"select inline(array({pairs})) from {relation}")
+    return "\nunion all\n".join(parts)
+
+
+def read(sql: str) -> Proof | None:
+    """What proves that a query returns no row; None if it is of no shape that is understood."""
+    found = tuple(tokens(sql))
+    if not found or any(token.kind == "unclosed" for token in found):
+        return None
+    if _RELATIONSHIPS.fullmatch(" ".join(token.text for token in found)):
+        return Proof(f"(\n{sql}\n) as audited")
+    try:
+        return _Reader(sql, found).whole().proof()
+    except _NotUnderstood:
+        return None
+
+
+class _NotUnderstood(Exception):
+    """The query has another shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a relation by conditions, or groups of them.
+
+    ``star`` says that all columns of the relation can be named; ``keys`` are those of groups, each
+    with the name that it has outside; ``twice`` says that only groups of more rows than one count.
+    """
+
+    relation: str
+    conditions: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    star: bool = True
+    keys: Mapping[str, str] = field(default_factory=dict)
+    twice: bool = False
+
+    def proof(self) -> Proof:
+        keys = tuple(self.keys.values()) if self.twice else ()
+        return Proof(self.relation, self.conditions, keys, self.columns)
+
+
+class _Reader:
+    """Reads one query by recursive descent."""
+
+    def __init__(self, sql: str, found: Sequence[Token]) -> None:
+        self._sql = sql
+        self._tokens = found
+        self._at = 0
+        self._queries: dict[str, _Rows] = {}
+
+    # -- tokens ----------------------------------------------------------------------------------
+
+    def _peek(self, ahead: int = 0) -> Token | None:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else None
+
+    def _is(self, *texts: str) -> bool:
+        """Whether these come next; keywords in lower case."""
+        following = self._tokens[self._at : self._at + len(texts)]
+        return len(following) == len(texts) and all(
+            token.kind in ("word", "symbol") and token.text.lower() == text
+            for token, text in zip(following, texts, strict=True)
+        )
+
+    def _take(self, *texts: str) -> bool:
+        if self._is(*texts):
+            self._at += len(texts)
+            return True
+        return False
+
+    def _need(self, *texts: str) -> None:
+        if not self._take(*texts):
+            raise _NotUnderstood
+
+    def _name(self) -> Token:
+        token = self._peek()
+        if token is None or not token.is_name or token.text[0].isdigit():
+            raise _NotUnderstood
+        if token.kind == "word" and token.text.lower() in _REFUSED | _OPERATORS:
+            raise _NotUnderstood
+        self._at += 1
+        return token
+
+    def _text(self, start: int) -> str:
+        """What is written from one token to before the present one."""
+        return self._sql[self._tokens[start].start : self._tokens[self._at - 1].end]
+
+    # -- queries ---------------------------------------------------------------------------------
+
+    def whole(self) -> _Rows:
+        if self._take("with"):
+            while True:
+                name = self._name().value.lower()
+                self._need("as", "(")
+                rows = self._select()
+                self._need(")")
+                self._queries[name] = rows
+                if not self._take(","):
+                    break
+        rows = self._select()
+        if self._peek() is not None or self._queries:
+            raise _NotUnderstood
+        return rows
+
+    def _select(self) -> _Rows:
+        self._need("select")
+        columns = self._columns()
+        self._need("from")
+        rows = self._source()
+        if self._take("where"):
+            rows = _filtered(rows, self._expression(("group", "having")))
+        if self._take("group", "by"):
+            return self._grouped(columns, rows)
+        if columns is None:
+            return rows
+        named = [text for text, _ in columns if not _is_literal(text)]
+        # An aggregate without `group by` returns a row of no rows.
+        if "count(*)" in named or any("." in one for one in named):
+            raise _NotUnderstood
+        if rows.keys:
+            if not {one.strip("`").lower() for one in named} <= set(rows.keys):
+                raise _NotUnderstood
+            return replace(rows, star=False)
+        if not rows.star and not {*named} <= {*rows.columns}:
+            raise _NotUnderstood
+        return replace(rows, columns=(*rows.columns, *named), star=False)
+
+    def _columns(self) -> list[tuple[str, str]] | None:
+        """The columns of a select, each with its name; None for `*`."""
+        if self._take("*"):
+            return None
+        found = []
+        while True:
+            start = self._at
+            if self._take("count", "(", "*", ")"):
+                text = "count(*)"
+            elif (token := self._peek()) is not None and (
+                token.kind == "string" or token.text.isdecimal()
+            ):
+                self._at += 1
+                text = token.text
+            else:
+                self._column()
+                text = self._text(start)
+            name = self._name().value if self._take("as") else text.rpartition(".")[2].strip("`")
+            found.append((text, name.lower()))
+            if not self._take(","):
+                return found
+
+    def _column(self) -> None:
+        self._name()
+        while self._take("."):
+            self._name()
+
+    def _source(self) -> _Rows:
+        if self._take("("):
+            rows = self._select()
+            self._need(")")
+            self._alias()
+            return rows
+        start = self._at
+        self._column()
+        if self._at == start + 1:
+            # Each part of the query has one reader: one that has none might not even be valid.
+            known = self._queries.pop(self._tokens[start].value.lower(), None)
+            if known is not None:
+                self._alias()
+                return known
+        self._alias()
+        return _Rows(self._text(start))
+
+    def _alias(self) -> str | None:
+        if self._take("as"):
+            return self._name().value
+        token = self._peek()
+        ends = ("where", "group", "having")
+        if token is None or not token.is_name or token.is_word(*ends):
+            return None
+        return self._name().value
+
+    def _expression(self, ends: Sequence[str]) -> str:
+        """An expression of one value for one row, up to one of these keywords or the end."""
+        start, depth = self._at, 0
+        while (token := self._peek()) is not None:
+            if token.kind == "word" and depth == 0 and token.text.lower() in ends:
+                break
+            if token.text == ")" and token.kind == "symbol" and depth == 0:
+                break
+            following = self._peek(1)
+            opens = following is not None and following.text == "(" and token.kind != "symbol"
+            lower = token.text.lower()
+            if token.kind == "word" and lower in _REFUSED:
+                raise _NotUnderstood
+            if opens and (token.kind != "word" or lower not in _FUNCTIONS | _OPERATORS):
+                raise _NotUnderstood
+            if token.kind == "symbol":
+                if token.text not in _SYMBOLS:
+                    raise _NotUnderstood
+                depth += (token.text == "(") - (token.text == ")")
+            self._at += 1
+        if depth or self._at == start:
+            raise _NotUnderstood
+        return self._text(start)
+
+    def _grouped(self, columns: list[tuple[str, str]] | None, rows: _Rows) -> _Rows:
+        if columns is None or not rows.star or rows.keys:
+            raise _NotUnderstood
+        keys = []
+        while True:
+            start = self._at
+            self._column()
+            keys.append(self._text(start))
+            if not self._take(","):
+                break
+        names = {name: text for text, name in columns if text != "count(*)"}
+        if sorted(names.values()) != sorted(keys):
+            raise _NotUnderstood
+        twice = self._take("having")
+        if twice:
+            self._need("count", "(", "*", ")", ">", "1")
+        return replace(rows, keys=names, twice=twice, star=False)
+
+
+def _filtered(rows: _Rows, condition: str) -> _Rows:
+    if rows.keys:
+        return _filtered_groups(rows, condition)
+    if not rows.star or _has_dots(condition):
+        raise _NotUnderstood
+    return replace(rows, conditions=(*rows.conditions, condition))
+
+
+def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
+    """Groups by a condition on their keys: no such group is the same as no such row."""
+    if rows.twice or _has_dots(condition):
+        raise _NotUnderstood
+    parts: list[str] = []
+    end = 0
+    found = list(tokens(condition))
+    for at, token in enumerate(found):
+        is_function = at + 1 < len(found) and found[at + 1].text == "("
+        if token.is_name and not is_function and token.value.lower() in rows.keys:
+            parts += [condition[end : token.start], f"({rows.keys[token.value.lower()]})"]
+            end = token.end
+        elif token.kind == "quoted" or (
+            token.kind == "word"
+            and not is_function
+            and not token.text[0].isdigit()
+            and token.text.lower() not in _WORDS
+        ):
+            # The number of rows of a group, or a column that is no key.
+            raise _NotUnderstood
+    text = "".join(parts) + condition[end:]
+    return replace(rows, conditions=(*rows.conditions, text), keys={}, star=False)
+
+
+_WORDS = _OPERATORS | _words("is null true false case else end as escape")
+
+
+def _has_dots(condition: str) -> bool:
+    """Whether a condition names a column by its table, or a field."""
+    found = list(tokens(condition))
+    return any(
+        token.text == "." and not (at and found[at - 1].text.isdecimal())
+        for at, token in enumerate(found)
+    )
+
+
+def _is_literal(text: str) -> bool:
+    return text[0] in "'\"" or text.isdecimal()

@@ -1,0 +1,168 @@
+import json
+import sqlite3
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.audits.shared_scan import Proof, read, statement
+
+UNIQUE = """
+select
+    id as unique_field,
+    count(*) as n_records
+from t
+where id is not null
+group by id
+having count(*) > 1
+"""
+ACCEPTED = """
+with all_values as (
+    select s as value_field, count(*) as n_records
+    from t
+    group by s
+)
+select * from all_values where value_field not in ('a', 'b')
+"""
+RELATED = """
+with child as (select id as from_field from t where id is not null),
+parent as (select other as to_field from t)
+select from_field
+from child
+left join parent on child.from_field = parent.to_field
+where parent.to_field is null
+"""
+FILTERED = "(select * from t where other > 0) dbt_subquery"
+UNDERSTOOD = {
+    "not null": "select id\nfrom t\nwhere id is null",
+    "not null of some rows": f"select * from {FILTERED} where id is null",
+    "unique": UNIQUE,
+    "unique of some rows": UNIQUE.replace("from t", f"from {FILTERED}"),
+    "accepted values": ACCEPTED,
+    "accepted values of some rows": ACCEPTED.replace("from t", f"from {FILTERED}"),
+    "a range": """
+        with meet_condition as (select * from t),
+        validation_errors as (select * from meet_condition where false or not id >= 0.5)
+        select * from validation_errors
+    """,
+    "an expression": "select 1 from t where not(id > 0)",
+    "keys of two columns": """
+        with validation_errors as (select id, s from t group by id, s having count(*) > 1)
+        select * from validation_errors
+    """,
+    "a function": "select * from t where coalesce(id, 0) = 0 or length(s) > 1",
+    "groups": "select s, count(*) as n from t group by s",
+    "relationships": RELATED,
+}
+ALONE = {
+    "an aggregate": "select count(*) from t where id > 0",
+    "an aggregate in a condition": "select * from t where id > max(other)",
+    "a window": "select * from t where row_number() over (order by id) > 1",
+    "chance": "select * from t where rand() < 0.5",
+    "the present": "select * from t where day > current_date",
+    "the present by a function": "select * from t where day > now()",
+    "another state": "select * from t version as of 5 where id is null",
+    "another branch": "select * from t with ('branch' = 'main') where id is null",
+    "two tables": "select * from t, u where id is null",
+    "a join": "select * from t join u on t.id = u.id where id is null",
+    "a subquery": "select * from t where id in (select id from u)",
+    "a union": "select * from t where id is null union all select * from u",
+    "a limit": "select * from t where id is null limit 5",
+    "a sample": "select * from t tablesample (5 rows) where id is null",
+    "a distinct": "select distinct id from t where id is null",
+    "a count of groups": ACCEPTED.replace("value_field not in", "n_records > 1 or value_field in"),
+    "groups of another size": UNIQUE.replace("> 1", "> 2"),
+    "groups by a number": UNIQUE.replace("group by id", "group by 1"),
+    "a query that nobody reads": "with a as (select * from u) select * from t where id is null",
+    "a column that is not there": "select * from (select id from t) where s is null",
+    "a hint": "select /*+ repartition(3) */ * from t where id is null",
+    "an open bracket": "select * from t where (id is null",
+    "an open comment": "select * from t where id is null /*",
+    "two statements": "select * from t where id is null; select 1",
+    "a function of the user": "select * from t where our.check(id)",
+    "a quoted function": "select * from t where `check`(id)",
+    "a parameter": "select * from t where id = :id",
+    "a function for a table": "select * from range(5) where id is null",
+    "no query": "show tables",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("sql", UNDERSTOOD.values(), ids=UNDERSTOOD)
+def test_the_shapes_that_are_understood(sql: str) -> None:
+    assert read(sql) is not None
+
+
+@pytest.mark.parametrize("sql", ALONE.values(), ids=ALONE)
+def test_a_query_of_another_shape_runs_alone(sql: str) -> None:
+    assert read(sql) is None
+
+
+def test_a_name_of_the_query_itself_is_no_table() -> None:
+    proof = read("with `orders` as (select * from t) select * from `Orders` where id is null")
+    assert proof == Proof("t", ("id is null",))
+
+
+def test_a_column_that_is_only_selected_has_to_exist() -> None:
+    proof = read("select other from t where id is null")
+    assert proof is not None
+    assert "other" in proof.aggregate()
+
+
+def test_the_tests_of_one_table_share_its_scan() -> None:
+    proofs = [Proof("a", ("x",)), Proof("b", ("y",)), Proof("a", keys=("k",))]
+    first, second = statement(proofs).split("\nunion all\n")
+    assert first.endswith("from a")
+    assert "struct(0 as at, count_if((x)) as found)" in first
+    assert "struct(2 as at, count(*) - count(distinct struct(k)) as found)" in first
+    assert second == "select inline(array(struct(1 as at, count_if((y)) as found))) from b"
+
+
+class CountIf:
+    """Spark's aggregate, for SQLite."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def step(self, value: object) -> None:
+        self.count += bool(value)
+
+    def finalize(self) -> int:
+        return self.count
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 3),
+        st.none() | st.integers(-1, 2),
+        st.sampled_from([None, *"abc"]),
+    ),
+    max_size=5,
+)
+
+
+@given(ROWS, st.sampled_from([sql for name, sql in UNDERSTOOD.items()]))
+def test_a_proof_is_zero_exactly_if_the_query_returns_no_row(
+    rows: list[tuple[object, ...]], sql: str
+) -> None:
+    database = sqlite3.connect(":memory:")
+    database.create_aggregate("count_if", 1, CountIf)  # type: ignore[arg-type]
+    database.create_function("struct", -1, lambda *values: json.dumps(values))
+    database.create_function("if", 3, lambda test, yes, no: yes if test else no)
+    database.execute("create table t (id integer, other integer, s text)")
+    database.executemany("insert into t values (?, ?, ?)", rows)
+    proof = read(sql)
+    assert proof is not None
+    (found,) = database.execute(f"select {proof.aggregate()} from {proof.relation}").fetchone()
+    # SQLite calls no aggregate of Python for no rows.
+    assert ((found or 0) == 0) == (database.execute(sql).fetchone() is None)
+
+
+@pytest.mark.parametrize("names", permutations(["id", "s"]))
+def test_the_columns_of_groups_are_their_keys(names: tuple[str, str]) -> None:
+    listed = ", ".join(names)
+    proof = read(f"select {listed} from t group by id, s having count(*) > 1")
+    assert proof is not None
+    assert sorted(proof.keys) == ["id", "s"]
+    assert read(f"select {names[0]} from t group by id, s having count(*) > 1") is None
