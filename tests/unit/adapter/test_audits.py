@@ -96,6 +96,8 @@ def test_arguments_are_checked_before_anything_is_measured() -> None:
         audits(None).known_metrics(NAME, TEST, ["row_count"], {"window": 0})
 
 
-def test_what_is_no_table_has_no_history() -> None:
-    with pytest.raises(DbtRuntimeError, match=r"model\.p\.a, which is no table"):
+def test_an_ephemeral_model_cannot_be_audited() -> None:
+    with pytest.raises(
+        DbtRuntimeError, match=r"cannot audit model\.p\.a, because it is neither a table"
+    ):
         audits(None, "ephemeral").known_metrics(NAME, TEST, ["row_count"], {})

@@ -56,7 +56,7 @@ def test_a_parse_that_python_itself_breaks_off_is_tried_again(
         ("def model(dbt, session):\n    x = 1\n    return 1 / 0\n", "models/m.py, line 3: Zero"),
         ("def model(dbt, session)\n    return 1\n", "models/m.py, line 1: expected ':'"),
         ("import no_such_module\n", "models/m.py, line 1: ModuleNotFoundError"),
-        ("x = 1\n", "models/m.py: a Python model defines `def model"),
+        ("x = 1\n", "models/m.py: a Python model must define `model("),
         ("def model(dbt, session):\n    return 1\n", "model() returned builtins.int"),
     ],
 )
