@@ -125,7 +125,7 @@ def test_it_says_what_was_expected() -> None:
     words = judge("null_share:email", 0.5, daily(*(0.0,) * 7), AnomalyRule(), NOW).words()
     assert words == ("null_share:email is 0.5 (mean 0): expected 0 to 0.01, by 7 published runs")
     words = judge("mean:amount", None, daily(*STEADY), AnomalyRule(), NOW).words()
-    assert words == "mean:amount has no value, as it had in 7 published runs"
+    assert words == "mean:amount has no value, but had one in 7 published runs"
     words = judge("row_count", 10, [], AnomalyRule(), NOW).words()
     assert words == "row_count is 10; too few published runs to judge it (0)"
 
@@ -215,7 +215,7 @@ def test_columns_that_changed() -> None:
 
 
 def test_what_is_allowed_is_a_list() -> None:
-    with pytest.raises(ConfigError, match="'added'; it is a list"):
+    with pytest.raises(ConfigError, match="'added'; it must be a list"):
         column_changes(PUBLISHED, PUBLISHED, "added")
 
 
