@@ -588,7 +588,7 @@ def test_a_test_with_limit_0_cannot_fail() -> None:
     blind = node("test", "blind", "orders", limit=0)
     seen = manifest(TABLE, blind).seen([result(blind, TestStatus.Pass)])
     assert [(one.status, one.message) for one in seen][1:] == [
-        ("error", "its config has `limit: 0`, by which it cannot fail")
+        ("error", "its config has `limit: 0`, so it cannot fail")
     ]
 
 

@@ -35,7 +35,7 @@ def test_all_well() -> None:
     findings = examine(GOOD)
     assert {finding.level for finding in findings} == {"ok"}
     assert safe(findings)
-    assert list(lines(findings))[-1].startswith("All well")
+    assert list(lines(findings))[-1].startswith("Safe:")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_all_well() -> None:
         ({"dbt": "1.10.9"}, "dbt-core is 1.10.9", "pip install"),
         ({"spark": "3.5.6"}, "Spark is 3.5.6", "upgrade Spark"),
         ({"iceberg": "1.10.1"}, "Iceberg in Spark is 1.10.1", "upgrade Iceberg"),
-        ({"catalog_error": "refused"}, "cannot be opened from here: refused", "`catalog`"),
+        ({"catalog_error": "refused"}, "cannot be opened from this machine: refused", "`catalog`"),
         ({"warehouse_error": "403"}, "s3://lake cannot be read and written", "keys"),
         ({"sql_error": "refused"}, "no SQL session: refused", "`host`"),
         ({"dropped": {"spark.wap.branch": ""}}, "spark.wap.branch is not set", "settings"),
@@ -55,7 +55,7 @@ def test_all_well() -> None:
         ({"probe": "rows land on main"}, "rows land on main", "same catalog"),
         ({"probe": None}, "could not be found out", "errors above"),
         ({"connect_dropped": {"a": "b"}}, "Connect sessions: a is b", "settings"),
-        ({"connect_sees_table": False}, "another catalog", "one Spark server"),
+        ({"connect_sees_table": False}, "different catalogs", "one Spark server"),
     ],
 )
 def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
@@ -72,14 +72,14 @@ def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"atomicity": "journal, together"}, "multi-table commits, which are looked at"),
+        ({"atomicity": "journal, together"}, "multi-table commits, whose result"),
         ({"atomicity": "journal, one by one"}, "one table at a time"),
         ({"atomicity": None}, "one table at a time"),
         ({"default_namespace": False}, "no namespace `default`"),
         ({"cache": ""}, "cache is on"),
         ({"cache": "true"}, "cache is on"),
         ({"stamped": False}, "does not carry the id"),
-        ({"connect_url": False}, "names no Spark Connect"),
+        ({"connect_url": False}, "has no Spark Connect"),
         ({"connect_error": "refused"}, "Spark Connect cannot be used: refused"),
         ({"spark": None}, "the version of Spark is unknown"),
     ],

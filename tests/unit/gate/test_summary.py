@@ -310,7 +310,7 @@ def test_a_run_of_which_the_gate_was_not_asked() -> None:
     assert not_closed(run_id=RUN, branch=BRANCH) == [
         "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
         "  A hook failed before the gate decided, so nothing was published.",
-        "  Readers of main see no change; what was built stays on its branch.",
+        "  Readers of main see no change; the built tables stay on the branch.",
         "  Next: after a fix of the hook   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build",
         "        discard it                "
         "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",

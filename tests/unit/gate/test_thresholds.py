@@ -23,7 +23,7 @@ USUAL: dict[str, Any] = {"severity": "ERROR", "error_if": "!= 0"}
         ({"fail_calc": "0"}, "fail_calc: 0"),
         ({"fail_calc": "7", "error_if": "> 10"}, "fail_calc: 7"),
         ({"where": "1 = 2"}, "where: 1 = 2"),
-        ({"where": "false"}, "sees no row"),
+        ({"where": "false"}, "reads no row"),
     ],
 )
 def test_it_cannot_fail(config: dict[str, Any], told: str) -> None:
