@@ -85,12 +85,12 @@ def test_defaults() -> None:
             "routes[0].events[0]: 'rejectd'; legal: rejected, refused",
         ),
         ({**SLACK, "severity": "bad"}, "routes[0].severity: 'bad'; legal: warning, error"),
-        ({**MAIL, "to": []}, "routes[0].to: it is a list of mail addresses"),
+        ({**MAIL, "to": []}, "routes[0].to: it must be a list of mail addresses"),
         ({**MAIL, "port": 99999}, "routes[0].port: 99999; legal: a number from 1 to 65535"),
         ({**MAIL, "password": "{{ env_var('P') }}"}, "routes[0].password: there is no user"),
         (
             {**MAIL, "user": "u", "password": "{{ env_var('P') }}", "security": "none"},
-            "security none would send it in clear; legal: starttls, ssl",
+            "security none would send it unencrypted; legal: starttls, ssl",
         ),
         ({**MAIL, "host": "{{ var('h') }}"}, "routes[0].host: it is missing, or neither"),
     ],
@@ -113,7 +113,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def test_a_secret_in_clear_is_refused_and_not_repeated() -> None:
     secret = "https://hooks.example.com/services/T000/B000/XXXX"
     said = refused(routes=[{**SLACK, "url": secret}])
-    assert "it is a secret, so it is given as" in said
+    assert "it is a secret, so it must be" in said
     assert secret not in said
     with pytest.raises(ConfigError) as error:
         GateSettings.from_vars({"wap_alerts": {"routes": [{**SLACK, "url": secret}]}})
