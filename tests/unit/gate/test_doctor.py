@@ -1,4 +1,4 @@
-"""What `sparkwap doctor` makes of what it saw."""
+"""The findings of `sparkwap doctor`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = LakeFacts(
 )
 
 
-def test_all_well() -> None:
+def test_everything_is_safe() -> None:
     findings = examine(GOOD)
     assert {finding.level for finding in findings} == {"ok"}
     assert safe(findings)
@@ -93,7 +93,7 @@ def test_warnings(change: dict[str, Any], told: str) -> None:
     assert safe(findings)
 
 
-def test_nothing_seen_is_never_safe() -> None:
+def test_unknown_facts_are_never_safe() -> None:
     assert not safe(examine(LakeFacts(embedded=False, dbt="1.11.16")))
 
 
@@ -116,12 +116,12 @@ def _state(main: int | None, branch: int | None) -> TableState:
         (None, "not use the same catalog"),
     ],
 )
-def test_where_the_probe_landed(state: TableState | None, told: str | None) -> None:
+def test_the_problem_of_a_probe(state: TableState | None, told: str | None) -> None:
     found = problem(PROBE, state)
     assert (found is None) == (told is None)
     assert told is None or told in str(found)
 
 
-def test_servers_are_told_apart() -> None:
+def test_each_server_has_its_own_branch() -> None:
     assert PROBE.branch != replace(PROBE, server="the server b:1").branch
     assert PROBE.branch == replace(PROBE, run_id="another0").branch
