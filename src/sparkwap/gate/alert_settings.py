@@ -211,7 +211,7 @@ class Mail(Route):
     @classmethod
     def _not_empty(cls, to: tuple[Value, ...]) -> tuple[Value, ...]:
         if not to:
-            raise ValueError(f"it must be a list of mail addresses; {OWNER} stands for the owners'")
+            raise ValueError(f"it must be a list of mail addresses, or of {OWNER} for the owners'")
         return to
 
 

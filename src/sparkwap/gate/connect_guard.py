@@ -115,7 +115,7 @@ def reads(request: Message) -> frozenset[Identifier]:
     return frozenset(found)
 
 
-# --- what is allowed ----------------------------------------------------------------------------
+# --- allowed requests ---------------------------------------------------------------------------
 
 HARMLESS_REQUESTS = frozenset(
     {

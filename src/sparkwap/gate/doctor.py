@@ -231,7 +231,7 @@ def _session(facts: LakeFacts) -> Iterator[Finding]:
             "not safe",
             f"spark.sql.sources.partitionOverwriteMode is {mode or 'unknown'} in a run's session",
             "A full build of a table would keep old partitions.",
-            "remove it from `server_side_parameters`, or let the server take it from the session",
+            "remove it from `server_side_parameters`, or let the server accept the session's value",
         )
     elif (facts.server_overwrite_mode or "static").lower() != "static":
         yield Finding(

@@ -233,14 +233,14 @@ def _harm(target: StatementTarget, standing: Standing, scope: Scope) -> tuple[st
             "Change the model instead: a run builds the changed table beside the live one and "
             "publishes it with the rows.",
         )
-    return f"sparkwap does not know who reads {name}", _NAMED
+    return f"the readers of {name} are not known", _NAMED
 
 
 def _stray(phase: str) -> str:
     if phase == "run":
         return (
             "the table is gated, and its build in this run has not begun or is in a side schema "
-            "(`this` and ref() name it there), so no test would read the rows and no publish "
-            "would take them"
+            "(use `this` or ref() for its name), so no test would read the rows and no publish "
+            "would include them"
         )
     return "the table is gated, so the rows would reach readers of main without an audit"

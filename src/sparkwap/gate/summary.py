@@ -175,10 +175,10 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
 
 
 def _readers(closing: ClosedRun) -> str:
-    """Return what readers of main see after a run that published nothing, if the net looked."""
+    """Return the state of main for readers after a run without publish; '.' without the net."""
     if not closing.watched:
         return "."
-    left = sorted({".".join(one.identifier) for one in closing.caught if not one.back})
+    left = sorted({".".join(move.identifier) for move in closing.caught if not move.back})
     if left:
         return f"; but readers of main see what the run has done to {', '.join(left)}."
     return f"; {_AGAIN if closing.caught else _UNCHANGED}"

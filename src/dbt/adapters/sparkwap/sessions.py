@@ -195,13 +195,13 @@ class PooledHandle(SparkConnectionWrapper):
         self._renew()
         tried = 0
         while True:
-            look = self._watch(sql)
+            fate = self._watch(sql)
             tried += 1
             try:
                 self._send(sql, bindings)
                 return
             except Exception as error:
-                if not self._passes(error, look, tried):
+                if not self._may_continue(error, fate, tried):
                     raise
             if self._cursor is DONE:
                 return
@@ -215,13 +215,13 @@ class PooledHandle(SparkConnectionWrapper):
         self._broken = False
         self._sql, self._age = self._pool.take()
 
-    def _passes(self, error: Exception, look: Callable[[], retry.Fate], tried: int) -> bool:
+    def _may_continue(self, error: Exception, fate: Callable[[], retry.Fate], tried: int) -> bool:
         """Return whether a failed statement took effect nevertheless or may be sent again."""
         # The shortened message does not have the error's class; its cause does.
         rule = retry.rule_of(error)
         if self._broken or rule in ("fail", "rebuild"):
             return False
-        step = retry.step(rule, look(), tried)
+        step = retry.step(rule, fate(), tried)
         if step == "done":
             logger.info("sparkwap: the statement failed, but it wrote its snapshot; continuing")
             self._cursor = DONE
