@@ -152,7 +152,7 @@ class TestLaxRules:
         blind = {"models/customers.sql": NULL, "models/properties.yml": customers_test(limit=0)}
         shop.project.write(blind)
         done = shop.dbt("build", "--select", "customers").failed()
-        assert "its config has `limit: 0`, by which it cannot fail" in done.reason("customers")
+        assert "its config has `limit: 0`, so it cannot fail" in done.reason("customers")
         assert shop.new() == set()
 
     def test_tables_of_another_state(self, shop: Any) -> None:
