@@ -1,8 +1,8 @@
-"""The report's page, by Elementary's own code: ``python page.py ANSWERS.json PAGE.html``.
+"""Writes the report's page with Elementary's code: ``python page.py ANSWERS.json PAGE.html``.
 
-This file runs by itself where the package ``elementary-data`` is installed, which need not be where
-sparkwap is. Elementary asks its dbt project by macros; here a file answers. What the page looks
-like, and what its data are, is Elementary's alone.
+This file runs without sparkwap, in the environment of the package ``elementary-data``. Elementary
+calls macros of its dbt project; here a file has their answers. Elementary alone defines the look
+and the data of the page.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ _RELATION = "get_elementary_database_and_schema"
 
 
 class AnswerRunner:
-    """Stands where Elementary has a runner of dbt.
+    """Replaces Elementary's runner of dbt.
 
     Args:
-        given: The answer to each macro, by its name.
+        given: ``answers`` by macro, and ``database``.
+
+    Attributes:
+        asked: The names of the macros that Elementary has called.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -34,10 +37,10 @@ class AnswerRunner:
     def run_operation(
         self, macro_name: str, macro_args: Mapping[str, Any] | None = None, **_: Any
     ) -> list[str]:
-        """What the macro would print: one text, of JSON in all cases but one.
+        """Return the output of the macro: one text, which is JSON except for ``_RELATION``.
 
         Raises:
-            KeyError: This version of Elementary asks what is not answered.
+            KeyError: There is no answer for a macro that this version of Elementary calls.
         """
         name = macro_name.removeprefix(_PREFIX)
         self.asked.add(name)
@@ -47,39 +50,39 @@ class AnswerRunner:
 
 
 class AnsweredReport(DataMonitoringReport):
-    """Elementary's report over given answers.
+    """Elementary's report from given answers.
 
     Args:
         given: ``answers`` by macro, ``database``, ``project``, ``env`` and ``days``.
-        folder: Where Elementary puts the data of the page, as ``elementary_output.json``.
+        folder: The folder where Elementary writes ``elementary_output.json``, the page's data.
     """
 
     def __init__(self, given: Mapping[str, Any], folder: Path) -> None:
         self.answers = AnswerRunner(given)
         config = Config(
-            # A folder without a config.yml: the user's own is for the user's own edr.
+            # A folder without a config.yml: the user's config.yml is for the user's edr.
             config_dir=str(folder),
             target_path=str(folder),
             env=given["env"],
             run_dbt_deps_if_needed=False,
         )
-        # Without a tracker nobody is told that a report was made.
+        # Without a tracker, Elementary sends no usage data.
         super().__init__(config, tracking=None)
 
     def _init_internal_dbt_runner(self) -> Any:
         return self.answers
 
     def _add_report_tracking(self, report_data: Any, error: Exception | None = None) -> None:
-        # Elementary would go on with an empty page.
+        # Otherwise Elementary would write an empty page.
         if error is not None:
             raise error
 
 
 def write(given: Mapping[str, Any], page: Path) -> set[str]:
-    """Write the page, and its data beside it.
+    """Write the page, and its data in the same folder.
 
     Returns:
-        What Elementary has asked.
+        The names of the macros that Elementary has called.
     """
     report = AnsweredReport(given, page.parent)
     report.generate_report(

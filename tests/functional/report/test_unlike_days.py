@@ -15,7 +15,8 @@ import pytest
 from helpers.browser import shown
 
 from sparkwap.report import command
-from sparkwap.report.answers import ReportFacts, answers, utc_now
+from sparkwap.report.answers import answers
+from sparkwap.report.facts import ReportFacts, utc_now
 
 if TYPE_CHECKING:
     from helpers.lake import SparkReader

@@ -16,7 +16,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
-from sparkwap.report.answers import ReportFacts
+from sparkwap.report.facts import ReportFacts
 
 ORDERS = "model.shop.orders"
 MANIFEST = {
@@ -130,5 +130,5 @@ def test_the_page_gets_the_answers_and_its_place(
 
 def test_a_report_that_cannot_be_made_is_an_error_of_sparkwap(tmp_path: Path) -> None:
     facts = ReportFacts(MANIFEST, (), (), (), (), "lake", datetime.now(UTC))
-    with pytest.raises(SparkwapError, match="it said nothing"):
+    with pytest.raises(SparkwapError, match="no message"):
         command.write(facts, tmp_path / "i.html", env="dev", python=stub(tmp_path, "sys.exit(1)"))
