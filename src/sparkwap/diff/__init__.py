@@ -6,10 +6,10 @@ a Spark session that one has, and `rendered` gives any of the formats.
 
 from sparkwap.core.personal import Hidden
 from sparkwap.diff.comment import comment
+from sparkwap.diff.differ import Differ
 from sparkwap.diff.model import RowSample, RunDiff, SchemaChange, TableDiff
 from sparkwap.diff.operation import rendered
 from sparkwap.diff.render import markdown, page
-from sparkwap.diff.work import Differ
 
 __all__ = [
     "Differ",
