@@ -151,7 +151,7 @@ def test_a_slow_endpoint_neither_stops_nor_delays_what_is_published(
     }
     assert ("rejected", "orders") in kinds
     assert check(project) == 0
-    assert "Nothing new to tell." in capsys.readouterr().out
+    assert "There is nothing new." in capsys.readouterr().out
 
 
 def test_a_rollback_ends_in_a_message(
