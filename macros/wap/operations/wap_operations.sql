@@ -42,7 +42,7 @@
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}
 {% endmacro %}
 
-{#- Take the rows of some keys out of the whole lake, with proof; unless confirmed, plan it. -#}
+{#- Erase the rows of some keys from the whole lake, with a proof; without confirm, only plan. -#}
 {% macro wap_erase(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none
 ) %}
@@ -51,7 +51,7 @@
     )) -%}
 {% endmacro %}
 
-{#- Put personal values of some keys right, and forget the former ones, likewise. -#}
+{#- Correct personal values of some keys, and erase the old values from the whole lake. -#}
 {% macro wap_rectify(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none, values=none
 ) %}

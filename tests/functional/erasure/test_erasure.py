@@ -234,7 +234,7 @@ def test_hidden_places_are_reached(
     assert "none holds the subject" in done.text
     # Spark has logged the error, and the log is being written.
     if KIND == "journal":  # the profile knows no more of the server than its address
-        assert "Not looked at: the log and scratch files of the Spark server" in done.text
+        assert "Not searched: the log and scratch files of the Spark server" in done.text
     else:
         assert str(lake_of_people / "server/server.log") in done.text
     assert holding(lake_of_people, ANNA, FORMER) == []

@@ -97,7 +97,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     before, seen = files(lake_dir, schema), reader.look(schema)
 
     look = project.operation("wap_sweep", **NOW, dry_run=True).succeeded()
-    assert "A sweep would take away (nothing has changed):" in look.text
+    assert "A sweep would remove (nothing has changed):" in look.text
     assert f"branch   {held.branch}   3 tables" in look.text
     assert (files(lake_dir, schema), reader.look(schema)) == (before, seen)
 
@@ -145,7 +145,7 @@ def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
     running.wait()
     dead = project.operation("wap_status").succeeded()
     assert f"process {running.pid} on host" in dead.text and "is dead" in dead.text
-    assert "nothing happened on it for" in command(project, "--older-than", "0").stdout
+    assert "no activity for" in command(project, "--older-than", "0").stdout
     assert not refs(reader, project, "totals") - own
     (run,) = reader.ledger("runs", branch=branch, outcome="died")
     assert run["run_id"].startswith(branch.removeprefix("wap_"))
@@ -158,7 +158,7 @@ def test_a_run_sweeps_when_it_has_ended(project: Project, reader: Reader) -> Non
     left_over = (table.current_snapshot().snapshot_id, "wap_base_pr_9")
     table.manage_snapshots().create_tag(*left_over).commit()
     done = project.dbt("build", "--select", "totals", wap_sweep="end_of_run").succeeded()
-    assert "it keeps the base of a branch that is no more" in done.text
+    assert "it marks the base of a branch that no longer exists" in done.text
     assert "wap_base_pr_9" not in refs(reader, project, "totals")
     # Not old enough to go.
     assert held.branch in refs(reader, project, "orders")
