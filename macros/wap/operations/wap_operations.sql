@@ -61,7 +61,7 @@
     )) -%}
 {% endmacro %}
 
-{#- What a branch changes against main: columns, rows added, removed and changed, samples. -#}
+{#- Compare a branch with main: columns, added, removed and changed rows, samples. -#}
 {% macro wap_diff(
     branch=none, against=none, tables=none, format=none, output=none, sample=none, limit=none
 ) %}

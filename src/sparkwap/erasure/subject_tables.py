@@ -184,8 +184,7 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable
         )
     if len(actions) > 1 or not actions <= set(_ACTIONS):
         problems.append(
-            f"{name}: on_erase is {', '.join(sorted(actions))}; allowed: one of "
-            f"{', '.join(_ACTIONS)}"
+            f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
     return SubjectTable(node.identifier, keys, personal, texts, action)

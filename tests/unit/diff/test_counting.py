@@ -16,7 +16,7 @@ from .conftest import BRANCH, Bench, rows
 
 
 class Spark:
-    """Answers what a comparison asks, and notes it; writes a file for each private table."""
+    """Records the statements of a comparison; writes a file for each private table."""
 
     def __init__(self, *, fails_at: int | None = None, broken: bool = False) -> None:
         self.statements: list[str] = []
@@ -42,7 +42,7 @@ class Spark:
         return []
 
     def sent(self, beginning: str) -> list[str]:
-        """The statements that begin so, each up to its query."""
+        """Return the statements with this beginning, each up to its query."""
         return [s.split(" as select ")[0] for s in self.statements if s.startswith(beginning)]
 
 
@@ -52,7 +52,7 @@ def views(bench: Bench) -> None:
     bench.view("v", f"s__{BRANCH}")
 
 
-def test_a_view_is_read_on_either_branch_into_tables_that_are_gone_afterwards(bench: Bench) -> None:
+def test_a_view_is_read_on_both_branches_into_temporary_tables(bench: Bench) -> None:
     views(bench)
     spark = Spark()
     (found,) = Differ(bench.lake, spark).compare(BRANCH).tables
@@ -71,7 +71,7 @@ def test_a_view_is_read_on_either_branch_into_tables_that_are_gone_afterwards(be
     assert all(is_diff_folder(folder.name) for folder in spark.folders)
 
 
-def test_a_view_that_fails_leaves_nothing(bench: Bench) -> None:
+def test_a_view_that_fails_leaves_no_tables(bench: Bench) -> None:
     views(bench)
     spark = Spark(fails_at=2)
     (found,) = Differ(bench.lake, spark).compare(BRANCH).tables
@@ -84,7 +84,7 @@ def test_a_view_that_fails_leaves_nothing(bench: Bench) -> None:
     assert spark.statements[-1] == "reset spark.wap.branch"
 
 
-def test_without_private_tables_a_view_says_what_is_missing(bench: Bench) -> None:
+def test_without_private_tables_a_view_is_not_compared(bench: Bench) -> None:
     views(bench)
     (found,) = Differ(bench.lake, Spark(broken=True)).compare(BRANCH).tables
     assert found.change == "failed"
@@ -106,7 +106,7 @@ def test_many_rows_are_hashed_before_they_are_read(
     assert (found.added, found.removed, found.how) == (1, 2, "files")
     kept = [s for s in spark.statements if s.startswith("cache table")]
     assert len(kept) == (2 if many else 1)
-    # All values go through the shuffle, or only those of hashes that differ.
+    # Spark shuffles all values, or only those of hashes that differ.
     assert ("named_struct" in kept[0]) is not many
     assert ("broadcast" in kept[-1]) is many
     sizes = ["set spark.sql.shuffle.partitions=3", "set spark.sql.shuffle.partitions=2"]

@@ -18,7 +18,7 @@ def no_spark(statement: str) -> Sequence[Sequence[Any]]:
     raise AssertionError(f"no statement was expected: {statement}")
 
 
-def test_a_branch_on_which_nothing_was_written_differs_in_nothing(bench: Bench) -> None:
+def test_a_branch_without_writes_does_not_differ(bench: Bench) -> None:
     bench.open(bench.table("t", (1, 2)))
     (found,) = Differ(bench.lake, no_spark).compare(BRANCH).tables
     assert (found.change, found.how, found.rows) == ("unchanged", "metadata", 0)
@@ -33,7 +33,9 @@ def test_new_metadata_for_the_same_files_is_no_difference(bench: Bench) -> None:
     assert (found.change, found.how) == ("unchanged", "metadata")
 
 
-def test_a_clone_with_a_new_column_and_the_same_files_differs_in_it_alone(bench: Bench) -> None:
+def test_a_clone_with_a_new_column_and_the_same_files_differs_only_in_the_column(
+    bench: Bench,
+) -> None:
     name = bench.table("t", (1, 2))
     bench.lake.branches.clone(name, f"s__{BRANCH}")
     clone = bench.lake.catalog.load_table((f"s__{BRANCH}", "t"))
@@ -57,12 +59,12 @@ def test_a_new_table_is_counted_by_its_metadata(bench: Bench) -> None:
     bench.lake.catalog.create_table((f"s__{BRANCH}", "n"), rows().schema).append(rows(1, 2, 3))
     (found,) = Differ(bench.lake, no_spark).compare(BRANCH).tables
     assert (found.identifier, found.change, found.added) == (("s", "n"), "new", 3)
-    # The other way round it is dropped.
+    # In the other direction, the table is dropped.
     (found,) = Differ(bench.lake, no_spark).compare("main", BRANCH).tables
     assert (found.change, found.removed) == ("dropped", 3)
 
 
-def test_main_that_moved_is_said(bench: Bench) -> None:
+def test_a_note_says_that_main_has_moved(bench: Bench) -> None:
     table = bench.open(bench.table("t", (1, 2)))
     table.append(rows(3))
     table.append(rows(3), branch=BRANCH)
@@ -71,14 +73,14 @@ def test_main_that_moved_is_said(bench: Bench) -> None:
     assert "main has moved" in found.tables[0].notes[-1]
 
 
-def test_rows_of_the_base_are_those_when_the_branch_was_opened(bench: Bench) -> None:
+def test_the_base_has_the_rows_at_the_opening_of_the_branch(bench: Bench) -> None:
     table = bench.open(bench.table("t", (1, 2)))
     table.append(rows(3))
     (found,) = Differ(bench.lake, no_spark).compare(BRANCH, "base").tables
     assert found.change == "unchanged"
 
 
-def test_an_unknown_branch_or_table_is_an_error_that_names_the_others(bench: Bench) -> None:
+def test_the_error_for_an_unknown_branch_or_table_lists_the_known_ones(bench: Bench) -> None:
     bench.open(bench.table("t", (1,)))
     with pytest.raises(ConfigError, match=BRANCH):
         Differ(bench.lake, no_spark).compare("pr_2")
@@ -87,7 +89,7 @@ def test_an_unknown_branch_or_table_is_an_error_that_names_the_others(bench: Ben
     assert len(Differ(bench.lake, no_spark).compare(BRANCH, tables=["S.T"]).tables) == 1
 
 
-def test_a_table_that_fails_is_told_without_the_values_in_the_error(bench: Bench) -> None:
+def test_a_table_that_fails_is_reported_without_values(bench: Bench) -> None:
     table = bench.open(bench.table("t", (1, 2)))
     table.append(rows(3), branch=BRANCH)
     bench.open(bench.table("u", (1, 2)))

@@ -53,9 +53,9 @@ def test_on_erase_clear_keeps_the_rows() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"email": PERSONAL}, "no column says whose it is"),
+        ({"email": PERSONAL}, "no column is marked as the key"),
         ({"id": {**KEY, "on_erase": "drop"}}, "on_erase is drop; legal: one of delete, clear"),
-        ({"id": {"subject": "shop"}}, "subjects that are marked: shop"),
+        ({"id": {"subject": "shop"}}, "marked subjects: shop"),
     ],
 )
 def test_contradictory_marks_are_refused(columns: Any, said: str) -> None:
