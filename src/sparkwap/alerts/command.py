@@ -116,7 +116,7 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
     """
     # Imported here because they import PyArrow, which is slow.
     from sparkwap.alerts.look import everything
-    from sparkwap.alerts.notify import notify, told
+    from sparkwap.alerts.notify import lines_of, notify
     from sparkwap.alerts.project import of_manifest
     from sparkwap.publish.lake import Lake
 
@@ -130,5 +130,5 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
         done = notify(lake.ledger, news, settings, target=found.target)
     finally:
         lake.close()
-    print("\n".join(told(done)) or "There is nothing new.")
+    print("\n".join(lines_of(done)) or "There is nothing new.")
     return 1 if any(sent.problem for sent in done) else 0

@@ -24,7 +24,7 @@ def takes(route: Route, event: Event, target: str) -> bool:
 def suppressed(
     route: Route,
     event: Event,
-    told: Collection[DeliveredAlert],
+    delivered: Collection[DeliveredAlert],
     suppress_hours: float,
     now: datetime,
 ) -> bool:
@@ -32,14 +32,14 @@ def suppressed(
     since = now - timedelta(hours=suppress_hours)
     return any(
         alert.route == route.name and alert.fingerprint == event.fingerprint and alert.at > since
-        for alert in told
+        for alert in delivered
     )
 
 
 def messages(
     events: Sequence[Event],
     settings: AlertSettings,
-    told: Collection[DeliveredAlert],
+    delivered: Collection[DeliveredAlert],
     *,
     target: str,
     now: datetime,
@@ -52,19 +52,19 @@ def messages(
     Args:
         events: The events.
         settings: The routes, and the interval of suppression.
-        told: The alerts that were delivered before.
+        delivered: The alerts that were delivered before.
         target: dbt's target.
         now: The time.
     """
     found = []
     for route in settings.routes:
-        mine = [event for event in _unique(events) if takes(route, event, target)]
-        for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in mine):
-            group = [e for e in mine if (e.run_id, e.owners) == (run_id, owners)]
+        taken = [event for event in _unique(events) if takes(route, event, target)]
+        for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in taken):
+            group = [e for e in taken if (e.run_id, e.owners) == (run_id, owners)]
             new = [
                 event
                 for event in group
-                if not suppressed(route, event, told, settings.suppress_hours, now)
+                if not suppressed(route, event, delivered, settings.suppress_hours, now)
             ]
             if new:
                 ordered = sorted(new, key=lambda e: (_WORST_FIRST.index(e.severity), e.subject))

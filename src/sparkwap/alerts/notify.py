@@ -43,8 +43,8 @@ def notify(
     if not events or not settings.routes:
         return []
     now = datetime.now(UTC)
-    told = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
-    due = messages(events, settings, told, target=target, now=now)
+    delivered = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
+    due = messages(events, settings, delivered, target=target, now=now)
     if not due:
         return []
     done = deliver(
@@ -63,7 +63,7 @@ def safely(
 ) -> list[str]:
     """Call `notify` and return the lines to print; an error does not fail the run."""
     try:
-        return told(notify(ledger, events, settings, target=target))
+        return lines_of(notify(ledger, events, settings, target=target))
     except Exception as error:
         return failure(error)
 
@@ -76,7 +76,7 @@ def failure(error: Exception) -> list[str]:
     ]
 
 
-def told(done: Sequence[Delivery]) -> list[str]:
+def lines_of(done: Sequence[Delivery]) -> list[str]:
     """Return the lines to print about the deliveries."""
     lines = []
     for delivery in done:

@@ -152,10 +152,10 @@ def _wait(state: tenacity.RetryCallState) -> float:
     import tenacity
 
     error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, Undelivered) and error.wait is not None else 0.0
+    requested = error.wait if isinstance(error, Undelivered) and error.wait is not None else 0.0
     jitter = _FIRST_WAIT / 2
     own = tenacity.wait_exponential_jitter(_FIRST_WAIT, _LONGEST_WAIT, jitter=jitter)(state)
-    return max(own, asked)
+    return max(own, requested)
 
 
 # --- one try ------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     except requests.exceptions.RequestException as error:
         raise Undelivered(f"the request failed ({type(error).__name__})", again=False) from error
     if not 200 <= code < 300:
-        asked = float(wait) if wait.isdecimal() else None
-        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=asked)
+        requested = float(wait) if wait.isdecimal() else None
+        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=requested)
 
 
 def secrets_of(url: str) -> list[str]:

@@ -130,7 +130,7 @@ def known_folders(
     lake: Lake,
     documents: Mapping[Pointer, md.Document],
     former: Mapping[str, md.Document],
-    going: Sequence[md.Document],
+    to_remove: Sequence[md.Document],
     publishes: Sequence[Mapping[str, Any]],
     sweeps: Sequence[Mapping[str, Any]],
 ) -> KnownFolders:
@@ -151,7 +151,7 @@ def known_folders(
     everything = [
         *documents.values(),
         *former.values(),
-        *going,
+        *to_remove,
         *(document for document in loaded if document),
     ]
     published = {
@@ -160,7 +160,7 @@ def known_folders(
         if row["published_metadata"] and row["action"] == "publish"
     }
     swept = {plain(str(row["folder"])) for row in sweeps if row["folder"] and row["uuid"]}
-    swept |= {plain(str(document["location"])) for document in going if not is_clone(document)}
+    swept |= {plain(str(document["location"])) for document in to_remove if not is_clone(document)}
     runs = {str(r["run_id"]).replace("-", "")[:_ID_LENGTH].lower() for r in lake.ledger.runs()}
     named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
     return KnownFolders(

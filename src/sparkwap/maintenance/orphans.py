@@ -103,7 +103,7 @@ def find(
     *,
     roots_since: datetime | None,
     written_before: datetime,
-    going: Sequence[md.Document] = (),
+    to_remove: Sequence[md.Document] = (),
 ) -> Orphans:
     """Find the files to which nothing refers.
 
@@ -113,7 +113,7 @@ def find(
         roots_since: Publishes since this time can still be rolled back, so the tables which they
             replaced stay; None for all publishes.
         written_before: Find only files from before this time.
-        going: The metadata of tables and views that a sweep would remove.
+        to_remove: The metadata of tables and views that a sweep would remove.
 
     Raises:
         CatalogError: Metadata cannot be read, so the files to which it refers are not known.
@@ -124,7 +124,7 @@ def find(
     listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
-    known = known_folders(lake, documents, former, going, publishes, sweeps)
+    known = known_folders(lake, documents, former, to_remove, publishes, sweeps)
     by_folder: dict[str, list[Listed]] = {}
     for file in listed:
         folder = _folder_of(plain(file.path), warehouse, known)

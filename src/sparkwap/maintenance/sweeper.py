@@ -92,13 +92,13 @@ class Sweeper:
         tags = _by_table(plan.tags)
         before_ms = _ms(self._snapshots_before(survey.now))
         documents: dict[Pointer, md.Document] = {}
-        going: list[md.Document] = []
+        to_remove: list[md.Document] = []
         snapshots = 0
         for row in survey.rows:
             owner = survey.side_schemas.get(row.identifier[0])
             document = self._lake.store.load(row.location)
             if owner in gone:
-                going.append(document)
+                to_remove.append(document)
                 continue
             touched = any(branch in md.refs_of(document) for branch in gone)
             used = _used(survey, document)
@@ -110,7 +110,7 @@ class Sweeper:
             documents[row] = document
         return SweepReport(
             plan,
-            self._find(survey, documents, going),
+            self._find(survey, documents, to_remove),
             done=False,
             branches=self._sizes(plan),
             snapshots=snapshots,
@@ -179,7 +179,7 @@ class Sweeper:
         self,
         survey: Survey,
         documents: Mapping[Pointer, md.Document],
-        going: Sequence[md.Document] = (),
+        to_remove: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
         days = self._retention
         return orphans.find(
@@ -189,15 +189,15 @@ class Sweeper:
             written_before=orphans.cutoff(
                 survey.now, self._limits.file_days, [lease.began for lease in survey.live]
             ),
-            going=going,
+            to_remove=to_remove,
         )
 
     def _sizes(self, plan: SweepPlan) -> dict[str, int]:
-        going = {branch.name for branch in plan.branches}
+        to_remove = {branch.name for branch in plan.branches}
         return {
             branch.branch: len(branch.tables) + len(branch.side)
             for branch in self._lake.branches.all()
-            if branch.branch in going
+            if branch.branch in to_remove
         }
 
     def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:

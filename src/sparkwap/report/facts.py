@@ -104,7 +104,7 @@ def owners(node: Row) -> list[str]:
     owner = ((node.get("config") or {}).get("meta") or node.get("meta") or {}).get("owner")
     if isinstance(owner, str):
         return [part.strip() for part in owner.split(",") if part.strip()]
-    return [str(one) for one in owner] if isinstance(owner, list | tuple) else []
+    return [str(name) for name in owner] if isinstance(owner, list | tuple) else []
 
 
 def depends_on(node: Row, kind: str = "nodes") -> list[str]:

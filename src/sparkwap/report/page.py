@@ -27,12 +27,12 @@ class AnswerRunner:
         given: ``answers`` by macro, and ``database``.
 
     Attributes:
-        asked: The names of the macros that Elementary has called.
+        called: The names of the macros that Elementary has called.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
-        self.asked: set[str] = set()
+        self.called: set[str] = set()
 
     def run_operation(
         self, macro_name: str, macro_args: Mapping[str, Any] | None = None, **_: Any
@@ -43,7 +43,7 @@ class AnswerRunner:
             KeyError: There is no answer for a macro that this version of Elementary calls.
         """
         name = macro_name.removeprefix(_PREFIX)
-        self.asked.add(name)
+        self.called.add(name)
         if name == _RELATION:
             return [str(self._given["database"])]
         return [json.dumps(self._given["answers"][name])]
@@ -91,13 +91,13 @@ def write(given: Mapping[str, Any], page: Path) -> set[str]:
         should_open_browser=False,
         project_name=given["project"],
     )
-    return report.answers.asked
+    return report.answers.called
 
 
 if __name__ == "__main__":
     handed, wanted = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
     try:
-        asked = write(json.loads(handed.read_text()), wanted)
+        called = write(json.loads(handed.read_text()), wanted)
     except Exception as failure:
         sys.exit(f"{type(failure).__name__}: {' '.join(str(failure).split())}")
-    print(json.dumps(sorted(asked)))
+    print(json.dumps(sorted(called)))

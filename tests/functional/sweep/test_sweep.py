@@ -1,4 +1,4 @@
-"""What dead runs leave behind is swept, what living ones hold is not, and no reader notices."""
+"""A sweep removes what dead runs left, and nothing of living runs; readers see no change."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ NOW = {"older_than": 0, "named_older_than": 0}
 
 
 def files(lake_dir: Path, schema: str) -> set[Path]:
-    """All files of a schema and its side schemas."""
+    """Return all files of a schema and its side schemas."""
     folders = (lake_dir / "warehouse").glob(f"{schema}*")
     return {path for folder in folders for path in folder.rglob("*") if path.is_file()}
 
 
 def age(lake_dir: Path, schema: str, days: float = 5) -> None:
-    """Let the files of a schema be some days old."""
+    """Make the files of a schema some days old."""
     then = time.time() - days * 86_400
     for path in files(lake_dir, schema):
         os.utime(path, (then, then))
@@ -74,14 +74,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def project(make_project: MakeProject) -> Iterator[Project]:
     project = make_project("sweep", FILES)
-    # Not a var: other vars make dbt parse the whole project again.
+    # Not a var, because other vars make dbt parse the whole project again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SWEEP_V", "1")
         project.dbt("build").succeeded()
         yield project
 
 
-def test_a_sweep_takes_what_a_run_has_left_and_its_files(
+def test_a_sweep_removes_the_branch_and_the_files_of_a_run(
     project: Project,
     reader: Reader,
     spark: SparkReader,
@@ -115,7 +115,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     assert not [path for path in left if "/fresh-" in str(path)]
     data = {path for path in before - left if path.suffix == ".parquet"}
     assert len(data) >= 3
-    # Spark still reads and builds on what is left.
+    # Spark still reads and builds the remaining tables.
     assert spark.rows(f"select v from {schema}.orders") == [(1,), (1,), (1,)]
     rows = reader.ledger("sweeps", object=held.branch)
     assert {(row["schema"], row["name"]) for row in rows} == {
@@ -127,7 +127,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     assert spark.rows(f"select total from {schema}.totals") == [(6,)]
 
 
-def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
+def test_the_branch_of_a_running_command_stays_and_that_of_a_killed_one_does_not(
     project: Project, reader: Reader
 ) -> None:
     project.write({"models/waits.py": WAITS})
@@ -152,7 +152,7 @@ def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
     project.clear("models").write(FILES)
 
 
-def test_a_run_sweeps_when_it_has_ended(project: Project, reader: Reader) -> None:
+def test_a_run_sweeps_after_its_end(project: Project, reader: Reader) -> None:
     held = project.dbt("run", "--select", "orders").succeeded()
     table = reader.catalog.load_table((project.schema, "totals"))
     left_over = (table.current_snapshot().snapshot_id, "wap_base_pr_9")
@@ -160,7 +160,7 @@ def test_a_run_sweeps_when_it_has_ended(project: Project, reader: Reader) -> Non
     done = project.dbt("build", "--select", "totals", wap_sweep="end_of_run").succeeded()
     assert "it marks the base of a branch that no longer exists" in done.text
     assert "wap_base_pr_9" not in refs(reader, project, "totals")
-    # Not old enough to go.
+    # Not old enough to be removed.
     assert held.branch in refs(reader, project, "orders")
     (row,) = reader.ledger("sweeps", run_id=done.run_id, what="tag")
     assert (row["name"], row["object"]) == ("totals", "wap_base_pr_9")
@@ -198,7 +198,7 @@ def test_a_rolled_back_publish_is_audited_again(
 
 
 def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command `sparkwap sweep`, from a shell."""
+    """Run the command `sparkwap sweep` in a process."""
     folder = str(project.folder)
     call = [sys.executable, "-m", "sparkwap.cli", "sweep", *arguments]
     call += ["--project-dir", folder, "--profiles-dir", folder]

@@ -23,10 +23,10 @@ def slack(name: str, **more: Any) -> Chat:
 ALL = slack("all")
 
 
-def sent(events: list[Event], *routes: Chat, told: Any = (), **more: Any) -> list[Message]:
+def sent(events: list[Event], *routes: Chat, delivered: Any = (), **more: Any) -> list[Message]:
     target = more.pop("target", "prod")
     settings = AlertSettings(routes=routes or (ALL,), **more)
-    return messages(events, settings, told, target=target, now=NOW)
+    return messages(events, settings, delivered, target=target, now=NOW)
 
 
 def subjects(found: list[Message]) -> dict[str, list[list[str]]]:
@@ -109,14 +109,14 @@ class TestGroups:
 
 class TestSuppression:
     def test_an_event_is_suppressed_within_the_interval_of_its_route(self) -> None:
-        told = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=23))]
+        delivered = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=23))]
         other = slack("other")
-        found = sent([event("a"), event("b")], ALL, other, told=told)
+        found = sent([event("a"), event("b")], ALL, other, delivered=delivered)
         assert subjects(found) == {"all": [["b"]], "other": [["a", "b"]]}
         assert [m.known for m in found] == [1, 0]
-        assert sent([event("a")], told=told) == []
-        assert len(sent([event("a")], told=told, suppress_hours=23)) == 1
-        assert len(sent([event("a")], told=told, suppress_hours=0)) == 1
+        assert sent([event("a")], delivered=delivered) == []
+        assert len(sent([event("a")], delivered=delivered, suppress_hours=23)) == 1
+        assert len(sent([event("a")], delivered=delivered, suppress_hours=0)) == 1
 
     def test_the_same_problem_in_another_run_has_the_same_fingerprint(self) -> None:
         tonight = event(run_id="f" * 8, branch="wap_ffffffff", reasons=("another number of rows",))

@@ -13,7 +13,7 @@ from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.alerts import look
 from sparkwap.alerts.model import Event
-from sparkwap.alerts.notify import notify, safely, told
+from sparkwap.alerts.notify import lines_of, notify, safely
 from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.gate.alert_settings import AlertSettings, parse
@@ -68,12 +68,12 @@ def test_a_message_that_was_not_delivered_is_sent_again(
     hook.answers = [500, 500]
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
     assert (done.problem, done.tries) == ("it answered 500", 2)
-    assert told([done]) == [
+    assert lines_of([done]) == [
         "  alert not sent to team: 1 table rejected: it answered 500",
         "  Next: try again   sparkwap alerts check",
     ]
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
-    assert told([done]) == ["  alert sent to team: 1 table rejected"]
+    assert lines_of([done]) == ["  alert sent to team: 1 table rejected"]
     rows = lake.ledger.rows("alerts")
     assert sorted((r["outcome"], r["tries"]) for r in rows) == [("failed", 2), ("sent", 1)]
     assert {(r["route"], r["kind"], r["subject"]) for r in rows} == {
