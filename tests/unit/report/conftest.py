@@ -75,7 +75,7 @@ MANIFEST = {
 
 
 def row(table: str, days_ago: float, **more: Any) -> dict[str, Any]:
-    """A row as the ledger gives it: all columns are there."""
+    """Return a row with all columns of the ledger's table."""
     at = NOW - timedelta(days=days_ago)
     times = dict.fromkeys(("started_at", "built_at", "executed_at", "measured_at"), at)
     known = SCHEMAS[table].names
@@ -105,8 +105,8 @@ def metric(days_ago: float, value: float, state: str = "normal", **more: Any) ->
     )
 
 
-def told(name: str, **more: Any) -> list[dict[str, Any]]:
-    """One answer."""
+def answer(name: str, **more: Any) -> list[dict[str, Any]]:
+    """Return the answer of a macro."""
     facts: dict[str, Any] = dict.fromkeys(("runs", "nodes", "tests", "metrics"), ())
     found: list[dict[str, Any]] = answers(
         ReportFacts(**{"manifest": MANIFEST, "database": "lake", "now": NOW, **facts, **more})
@@ -115,7 +115,7 @@ def told(name: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def results_of(key: str, **more: Any) -> list[dict[str, Any]]:
-    return [one for one in told("get_test_results", **more) if one["test_unique_id"] == key]
+    return [one for one in answer("get_test_results", **more) if one["test_unique_id"] == key]
 
 
 VERDICTS = [

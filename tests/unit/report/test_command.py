@@ -1,4 +1,4 @@
-"""What the command reads, and the Python that it uses."""
+"""The Python that the command uses, and the stored rows that it reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from sparkwap.report import command
 from .conftest import IDS, NOW, VOLUME
 
 
-def test_without_elementary_it_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_elementary_the_error_has_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(command.PYTHON, raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'dbt-sparkwap\[elementary\]'"):
         command.find_python(None)
@@ -26,7 +28,7 @@ def test_without_elementary_it_says_where_to_get_it(monkeypatch: pytest.MonkeyPa
     assert command.find_python(None) == Path(sys.executable)
 
 
-def test_stored_rows_are_read_only_when_asked_for(tmp_path: Path) -> None:
+def test_stored_rows_are_read_only_on_request(tmp_path: Path) -> None:
     import pyarrow as pa
 
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"{tmp_path}/w"}

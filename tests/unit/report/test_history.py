@@ -1,4 +1,4 @@
-"""Which rows of the ledger the report shows."""
+"""The selection of the ledger's rows for the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sparkwap.report.history import rows_of_project, with_last_runs, with_rollba
 from .conftest import MANIFEST, ORDERS, RAW, node, row
 
 
-def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
+def test_runs_of_other_projects_and_schemas_are_left_out() -> None:
     here = MANIFEST["nodes"][ORDERS]["schema"]
     tables = {
         "runs": [
@@ -30,7 +30,7 @@ def test_runs_of_other_projects_and_schemas_are_not_shown() -> None:
     assert len(found["nodes"]) == 2
 
 
-def test_what_a_variable_has_switched_off_is_told_as_its_last_run_has_left_it() -> None:
+def test_disabled_nodes_are_shown_as_in_their_last_run() -> None:
     off = {
         "model.shop.off": [node("model.shop.off", tags=["x"])],
         "test.shop.off": [node("test.shop.off", above=[])],
@@ -61,8 +61,8 @@ def test_what_a_variable_has_switched_off_is_told_as_its_last_run_has_left_it() 
     assert given["model.shop.off"]["schema"] == "ann"
 
 
-def test_with_all_schemas_what_was_parsed_last_does_not_decide_what_is_shown() -> None:
-    """The manifest is that of another variable, with another schema, where nothing was built."""
+def test_with_all_schemas_the_schemas_of_the_manifest_do_not_count() -> None:
+    """The manifest has another schema, in which nothing was built."""
     runs = [
         row("runs", days, run_id=f"r{days}", project="shop", target=target)
         for days, target in ((3, "prod"), (2, "prod"), (1, "dev"))
@@ -72,17 +72,17 @@ def test_with_all_schemas_what_was_parsed_last_does_not_decide_what_is_shown() -
         for days, schema in ((3, "sensors"), (2, "airports"), (1, "ann"))
     ]
     tables = {"runs": runs, "nodes": nodes, "tests": []}
-    told = with_last_runs(MANIFEST, tables, "prod", all_schemas=True)
-    assert told["nodes"][ORDERS]["schema"] == "airports"
-    assert told["nodes"][RAW] == MANIFEST["nodes"][RAW]
-    found = rows_of_project(told, tables, "prod", all_schemas=True)
+    shown = with_last_runs(MANIFEST, tables, "prod", all_schemas=True)
+    assert shown["nodes"][ORDERS]["schema"] == "airports"
+    assert shown["nodes"][RAW] == MANIFEST["nodes"][RAW]
+    found = rows_of_project(shown, tables, "prod", all_schemas=True)
     assert [one["schema"] for one in found["nodes"]] == ["sensors", "airports"]
-    # Another developer may have a target of that name, and a schema of their own.
+    # Another developer may have a target of this name with another schema.
     assert with_last_runs(MANIFEST, tables, "prod")["nodes"] == MANIFEST["nodes"]
     assert rows_of_project(MANIFEST, tables, "prod")["nodes"] == []
 
 
-def test_what_was_rolled_back_is_held() -> None:
+def test_tables_of_a_rolled_back_publish_are_held() -> None:
     rows = [
         row("nodes", 1, run_id="r", schema="s", name=name, verdict=verdict, reason=None)
         for name, verdict in (("a", "published"), ("b", "published"), ("c", "rejected"))

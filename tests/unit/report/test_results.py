@@ -17,29 +17,29 @@ from .conftest import (
     UNIT,
     VERDICTS,
     VOLUME,
+    answer,
     metric,
     result,
     results_of,
-    told,
     verdict,
 )
 
 
-def test_the_gate_is_listed_as_a_test_of_each_table_and_not_of_ephemeral_models() -> None:
-    listed = {one["unique_id"]: one for one in told("get_tests", nodes=VERDICTS)}
+def test_the_gate_is_a_test_of_each_table_except_ephemeral_models() -> None:
+    listed = {one["unique_id"]: one for one in answer("get_tests", nodes=VERDICTS)}
     assert listed[GATE]["latest_run_status"] == "fail"
     assert listed[GATE]["created_at"] < listed[GATE]["latest_run_time"]
     assert f"test.shop.gate.{HELPER}" not in listed
     assert {IDS, VOLUME, SINGULAR, UNIT} < set(listed)
 
 
-def test_tables_and_tests_that_are_gone_are_left_out() -> None:
+def test_former_tables_and_tests_are_left_out() -> None:
     gone = [verdict(1, "published", "model.shop.gone")]
-    assert told("get_models_runs", nodes=gone) == []
-    assert told("get_test_results", nodes=gone, tests=[result(1, "pass", "test.shop.gone")]) == []
+    assert answer("get_models_runs", nodes=gone) == []
+    assert answer("get_test_results", nodes=gone, tests=[result(1, "pass", "test.shop.gone")]) == []
 
 
-def test_results_are_ranked_from_the_newest_and_only_that_has_its_query() -> None:
+def test_results_are_ranked_from_the_newest_which_alone_has_its_query() -> None:
     rows = [result(1, "fail", failures=2, message="Got 2 results"), result(2, "pass")]
     older, newer = results_of(IDS, tests=rows)
     assert [older["invocations_rank_index"], newer["invocations_rank_index"]] == [2, 1]
@@ -52,17 +52,17 @@ def test_results_are_ranked_from_the_newest_and_only_that_has_its_query() -> Non
 
 
 @pytest.mark.parametrize("status", ["skipped", "disabled", "empty", "deferred"])
-def test_what_did_not_run_is_no_result(status: str) -> None:
+def test_a_test_that_did_not_run_has_no_result(status: str) -> None:
     assert results_of(IDS, tests=[result(1, status)]) == []
 
 
-def test_older_history_than_asked_for_is_left_out() -> None:
+def test_history_before_the_given_days_is_left_out() -> None:
     rows = [result(29, "pass"), result(31, "fail")]
     assert [one["status"] for one in results_of(IDS, tests=rows)] == ["pass"]
     assert len(results_of(IDS, tests=rows, days=40)) == 2
 
 
-def test_metrics_are_plotted_with_what_was_expected() -> None:
+def test_metrics_are_plotted_with_their_expected_range() -> None:
     rows = [result(2, "pass", VOLUME), result(1, "fail", VOLUME, finding="row_count is 1")]
     older, newer = results_of(
         VOLUME, tests=rows, metrics=[metric(2, 11), metric(1, 1, "anomalous")]
@@ -77,7 +77,7 @@ def test_metrics_are_plotted_with_what_was_expected() -> None:
     ] == [(11, 8, 12, False), (1, 8, 12, True)]
 
 
-def test_of_several_metrics_only_the_anomalous_one_has_failed() -> None:
+def test_only_the_anomalous_one_of_several_metrics_has_failed() -> None:
     rows = [result(1, "fail", VOLUME, finding="mean:a is 1")]
     found = results_of(
         VOLUME,
@@ -92,13 +92,13 @@ def test_of_several_metrics_only_the_anomalous_one_has_failed() -> None:
     assert {one["invocations_rank_index"] for one in found} == {1}
 
 
-def test_an_audit_that_ended_in_an_error_has_no_metric() -> None:
+def test_an_audit_with_an_error_has_no_metric() -> None:
     (found,) = results_of(VOLUME, tests=[result(1, "error", VOLUME, message="no such column")])
     assert (found["test_type"], found["status"]) == ("dbt_test", "error")
     assert found["test_results_description"] == "no such column"
 
 
-def test_stored_rows_are_shown_of_the_last_failure_only() -> None:
+def test_only_the_last_failure_shows_stored_rows() -> None:
     rows = [result(2, "fail"), result(1, "fail")]
     older, newer = results_of(IDS, tests=rows, samples={IDS: [{"id": None}]})
     assert (older["sample_data"], newer["sample_data"]) == (None, [{"id": None}])
@@ -106,7 +106,7 @@ def test_stored_rows_are_shown_of_the_last_failure_only() -> None:
     assert passed["sample_data"] is None
 
 
-def test_what_is_personal_is_in_no_stored_row_and_in_no_message() -> None:
+def test_stored_rows_and_messages_have_no_personal_values() -> None:
     marked = json.loads(json.dumps(MANIFEST))
     marked["nodes"][ORDERS]["columns"] = {"id": {"name": "id", "meta": {"pii": True}}}
     marked["nodes"][IDS]["depends_on"]["nodes"] = [ORDERS]
@@ -117,5 +117,5 @@ def test_what_is_personal_is_in_no_stored_row_and_in_no_message() -> None:
         "nodes": [verdict(1, "rejected", reason=f"build failed: {secret}")],
         "samples": {IDS: [{"id": "ann@example.org"}]},
     }
-    assert "ann@example.org" in str(told("get_test_results", **{**given, "manifest": MANIFEST}))
-    assert "ann@example.org" not in str(told("get_test_results", **given))
+    assert "ann@example.org" in str(answer("get_test_results", **{**given, "manifest": MANIFEST}))
+    assert "ann@example.org" not in str(answer("get_test_results", **given))

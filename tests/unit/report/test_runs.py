@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .conftest import GATE, ORDERS, VERDICTS, results_of, row, told
+from .conftest import GATE, ORDERS, VERDICTS, answer, results_of, row
 
 
-def test_each_verdict_is_a_run_and_a_result_of_the_gate() -> None:
-    runs = told("get_models_runs", nodes=VERDICTS)
+def test_each_verdict_is_a_run_of_the_model_and_a_result_of_the_gate() -> None:
+    runs = answer("get_models_runs", nodes=VERDICTS)
     assert [run["status"] for run in runs] == ["success", "partial success", "error"]
     assert [run["execution_time"] for run in runs] == [1.5, 0.0, 0.0]
     found = results_of(GATE, nodes=VERDICTS)
@@ -16,12 +16,12 @@ def test_each_verdict_is_a_run_and_a_result_of_the_gate() -> None:
         "1 table held: did not run",
         "1 table rejected: test ids failed (1 row)",
     ]
-    assert told("get_models_latest_invocation", nodes=VERDICTS) == [
+    assert answer("get_models_latest_invocation", nodes=VERDICTS) == [
         {"unique_id": ORDERS, "invocation_id": "r1"}
     ]
 
 
-def test_runs_can_be_told_apart_by_what_they_came_to() -> None:
+def test_the_outcome_of_a_run_is_in_the_place_of_the_job_name() -> None:
     runs = [row("runs", 1, run_id="r1", command="build", outcome="rejected", branch="wap_1")]
-    (found,) = told("get_models_latest_invocations_data", runs=runs)
+    (found,) = answer("get_models_latest_invocations_data", runs=runs)
     assert (found["job_name"], found["job_id"], found["command"]) == ("rejected", "wap_1", "build")
