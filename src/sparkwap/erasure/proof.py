@@ -127,9 +127,9 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for mine, cells in self._personal(owner, path, data):
+        for is_subject, cells in self._personal(owner, path, data):
             for name, column in cells:
-                for value, own in zip(column, mine, strict=True):
+                for value, own in zip(column, is_subject, strict=True):
                     text = text_of(value)
                     if own and text:
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
@@ -141,10 +141,10 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[str]] = {}
-        for mine, cells in self._personal(owner, path, data):
+        for is_subject, cells in self._personal(owner, path, data):
             for name, column in cells:
                 wanted = values.get(name, frozenset())
-                for value, own in zip(column, mine, strict=True):
+                for value, own in zip(column, is_subject, strict=True):
                     text = text_of(value)
                     if not own and text in wanted:
                         found.setdefault(name, set()).add(text)
@@ -165,11 +165,11 @@ class Scanner:
             if not keys or not personal:
                 return
             for batch in batches:
-                mine = [
+                is_subject = [
                     any(text_of(value) in self.search.keys for value in row)
                     for row in zip(*(batch.column(key).to_pylist() for key in keys), strict=True)
                 ]
-                yield mine, [(name, batch.column(at).to_pylist()) for name, at in personal]
+                yield is_subject, [(name, batch.column(at).to_pylist()) for name, at in personal]
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,11 @@ _SHOWN = 20
 
 def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
     """Return the plan of the operation, with numbers of rows and files."""
-    verb = "are deleted" if request.erases else "are wrong"
     lines = [f"{request.name} of subject {request.subject}:"]
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
-            text = f"{going} of {rows} rows {verb}, {changing} change"
+            text = f"{going} of {rows} rows are deleted, {changing} change"
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
