@@ -42,7 +42,7 @@
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}
 {% endmacro %}
 
-{#- Take the rows of some keys out of the whole lake, with proof; unless confirmed, plan it. -#}
+{#- Erase the rows of some keys from the whole lake, with a proof; without confirm, only plan. -#}
 {% macro wap_erase(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none
 ) %}
@@ -51,7 +51,7 @@
     )) -%}
 {% endmacro %}
 
-{#- Put personal values of some keys right, and forget the former ones, likewise. -#}
+{#- Correct personal values of some keys, and erase the old values from the whole lake. -#}
 {% macro wap_rectify(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none, values=none
 ) %}
@@ -61,7 +61,7 @@
     )) -%}
 {% endmacro %}
 
-{#- What a branch changes against main: columns, rows added, removed and changed, samples. -#}
+{#- Compare a branch with main: columns, added, removed and changed rows, samples. -#}
 {% macro wap_diff(
     branch=none, against=none, tables=none, format=none, output=none, sample=none, limit=none
 ) %}

@@ -9,8 +9,8 @@ from dbt.adapters.sparkwap.alerting import project
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
 from dbt.adapters.sparkwap.erasing import REACHED_TYPES
 from sparkwap.core.personal import Hidden
+from sparkwap.diff.differ import Differ
 from sparkwap.diff.operation import Diff, deliver
-from sparkwap.diff.work import Differ
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
