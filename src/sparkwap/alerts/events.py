@@ -144,7 +144,10 @@ def broken_down(
         reasons=(_shown(message),),
         branch=branch,
         commands=(status, NextCommand("continue; nothing is done twice", "dbt retry")),
-        state="All tables of the run are published, or none.",
+        state=(
+            "All tables of the run are published, or none. On a catalog without transactions, the "
+            "next command first completes or undoes the publish."
+        ),
     )
 
 

@@ -230,8 +230,8 @@ def _not_closed(error: Exception, branch: str) -> str:
     if isinstance(error, SparkwapError):
         return str(error)
     return (
-        f"The gate failed while it closed the run ({type(error).__name__}: {error}). Either all "
-        f"tables of the run are published or none; unpublished tables are on branch {branch}. `dbt "
-        "run-operation wap_status` shows which. `dbt retry` checks this first and publishes "
-        "nothing twice."
+        f"The gate failed while it closed the run ({type(error).__name__}: {error}). All tables "
+        "of the run are published, or none. On a catalog without transactions, the next command "
+        f"first completes or undoes the publish. Unpublished tables are on branch {branch}. `dbt "
+        "run-operation wap_status` shows which. `dbt retry` publishes nothing twice."
     )
