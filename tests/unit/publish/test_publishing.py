@@ -631,6 +631,6 @@ def test_a_publish_that_cannot_be_read_again_is_not_told_as_refused(
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     monkeypatch.setattr(Publishing, "_verify", lambda *_: bench.lake.store.reload("/not/there"))
-    with pytest.raises(PublishUnverified, match="was committed, and could not be read again"):
+    with pytest.raises(PublishUnverified, match="was committed, but could not be read again"):
         bench.publish(item)
     assert bench.read("t") == [1, 2]
