@@ -124,8 +124,8 @@ def test_nothing_is_nothing() -> None:
     [
         (document(table_uuid="v"), "another table"),
         (document(encryption_keys=["k"]), "encryption-keys"),
-        (document(schemas=[{"schema-id": 0, "fields": [OTHER]}]), "added to only"),
-        (document(schemas=[]), "added to only"),
+        (document(schemas=[{"schema-id": 0, "fields": [OTHER]}]), "can only be added"),
+        (document(schemas=[]), "can only be added"),
         (
             document(schemas=[*document()["schemas"], {"schema-id": 7, "fields": [OTHER]}]),
             "both sides",

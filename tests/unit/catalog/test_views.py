@@ -84,7 +84,7 @@ UNSAFE = {
     "select * from s.t with ('branch' = 'b')": "audit branch",
     "select * from s.t with (branch b)": "audit branch",
     "select * from identifier('s.t.branch_c')": "audit branch c",
-    "select * from s.t where x = 'open": "end",
+    "select * from s.t where x = 'open": "unclosed quote",
 }
 
 

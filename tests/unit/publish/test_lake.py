@@ -271,7 +271,7 @@ def test_clone_again_keeps_it_while_its_base_stands(bench: Bench) -> None:
 def test_clone_refuses_to_take_the_place_of_something_else(bench: Bench) -> None:
     bench.new("t", 5)
     table = bench.table("t", 1)
-    with pytest.raises(CatalogError, match=r"s__pr_1\.t stands in the side schema"):
+    with pytest.raises(CatalogError, match=r"s__pr_1\.t in the side schema is not a clone"):
         bench.lake.branches.clone(table, SIDE)
 
 

@@ -413,7 +413,7 @@ def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) ->
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
     when_read(one, name, lambda: told.extend(other.publishing.recover()))
-    assert all("are back" in text for text in [*one.publishing.recover(), *told])
+    assert all("are rolled back" in text for text in [*one.publishing.recover(), *told])
     assert seen(slow) == OLD
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
     one.close()
@@ -491,7 +491,7 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     )
     port = PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
-    with pytest.raises(jn.Moved, match="the publish is undone"):
+    with pytest.raises(jn.Moved, match="the publish is being undone"):
         port.forward([move])
     assert seen(slow) == expected
     # The next publish is another one.

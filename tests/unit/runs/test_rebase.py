@@ -54,12 +54,12 @@ def test_what_moved_and_all_downstream_is_built_again() -> None:
     [
         ({}, {}, ""),
         ({"b": ["alike"], "c": ["main"]}, {}, ""),
-        ({"b": ["branch"]}, {}, "what was audited of shop.b is no longer on the audit branch"),
-        ({"b": ["main", "side"]}, {}, "what was audited of shop.b"),
-        ({"b": []}, {}, "what was audited of shop.b"),
-        ({"z": ["main"]}, {}, "the catalog refused what this run does not know"),
+        ({"b": ["branch"]}, {}, "the audited state of shop.b is no longer on the audit branch"),
+        ({"b": ["main", "side"]}, {}, "the audited state of shop.b"),
+        ({"b": []}, {}, "the audited state of shop.b"),
+        ({"z": ["main"]}, {}, "the catalog refused tables that this run does not know"),
         ({"b": ["main"]}, {"tries": 0}, "rebuilds are off (wap_rebuilds: 0)"),
-        ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and moved again"),
+        ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and main moved again"),
         ({"b": ["main"]}, {"buildable": {"a", "b"}}, "shop.c was built by an earlier run"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_rebuild_that_dies_leaves_the_refusal(lake: Lake) -> None:
         run, closing, lambda nodes, limit: Ended(None, "dbt ended with exit code 2: boom")
     )
     assert ended.refused == closing.refused
-    assert "did not come to its end: dbt ended with exit code 2: boom" in told(ended)[1]
+    assert "did not end properly: dbt ended with exit code 2: boom" in told(ended)[1]
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert (row["outcome"], row["tries"]) == ("rejected", 1)
