@@ -1,4 +1,4 @@
-"""Separate commands give what one `dbt build` gives: each continues the branch that the last one held.
+"""Separate commands give what one `dbt build` gives: each continues the branch of the last one.
 
 The class: a pipeline written as `dbt seed && dbt run && dbt test`, in any order and split, in one
 checkout; and what must not be gone on with: what was rejected, is in use, is of another target or

@@ -255,8 +255,8 @@ def test_it_ends_with_the_publish_of_its_table_where_others_stay_on_the_branch(l
     [
         ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
         ({"reason": " "}, "reason is missing"),
-        ({"until": "soon"}, "until is 'soon', and no YYYY-MM-DD"),
-        ({"until": "2020-01-31"}, "until is 2020-01-31, which is over"),
+        ({"until": "soon"}, "until is 'soon', but must be YYYY-MM-DD"),
+        ({"until": "2020-01-31"}, "until is 2020-01-31, which is in the past"),
         ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
     ],
 )
@@ -561,7 +561,7 @@ def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
         ("wap_rollback", {}, "run is missing"),
         ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
         ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
-        ("wap_sweep", {"files_older_than": 0}, "a job that is at work would lose its files"),
+        ("wap_sweep", {"files_older_than": 0}, "a running job would lose its files"),
         ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps', and neither true nor false"),
     ):
         with pytest.raises(ConfigError, match=told) as error:
@@ -701,7 +701,7 @@ def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> N
     first.close([NODE], [TEST], [PASSED])
     build(a_run(lake, SECOND), 3)
     told = "\n".join(operations(lake).call("wap_status", {}))
-    assert "written anew since its run, by one that did not come to its end" in told
+    assert "written again since its run, by a run that has not ended" in told
     # And it is not published by what the ledger says of the first.
     with pytest.raises(NotPublished):
         operations(lake).call("wap_publish", {"branch": "dev"})

@@ -108,7 +108,7 @@ def test_a_rollback_is_no_publish_of_the_run_that_rolled_back() -> None:
 
 def test_a_name_for_two_publishes_is_refused() -> None:
     rows = [row("aaaaaaaa-1", "b", 1), row("aaaaaaaa-2", "c", 2)]
-    with pytest.raises(ConfigError, match="2 publishes have an id that begins with .aaaaaaaa.: aaaaaaaa-1 at"):
+    with pytest.raises(ConfigError, match="2 publishes have an id that begins with 'aaaaaaaa'"):
         replay_moment.named("aaaaaaaa", rows)
 
 
