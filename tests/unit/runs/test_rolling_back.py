@@ -144,7 +144,7 @@ def test_a_refusal_tells_who_moved_the_tables_and_what_force_would_take(lake: La
     assert "append, written past the gate at " in text
     assert f"wap_rollback --args '{{run: {second}}}'" in text
     assert f"wap_rollback --args '{{run: {first}, force: true}}'" in text
-    assert "none keeps newer rows" in text
+    assert "without newer rows" in text
     assert (live(lake), live(lake, "totals")) == ([0, 0, 1], [0, 0, 9])
 
 

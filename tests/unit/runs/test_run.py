@@ -855,7 +855,7 @@ def test_the_property_that_gates_a_table_is_missed_during_the_build(lake: Lake) 
     run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     ungate(lake)
-    with pytest.raises(SparkwapError, match=r"took the property write.wap.enabled off"):
+    with pytest.raises(SparkwapError, match=r"the property write.wap.enabled was removed"):
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
@@ -872,7 +872,7 @@ def test_the_property_that_gates_a_table_is_missed_by_a_later_run(lake: Lake) ->
     run.close([NODE], [TEST], [])
     ungate(lake)
     closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
-    assert "took the property write.wap.enabled off" in closing.rejected()[NODE.node_id]
+    assert "the property write.wap.enabled was removed" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
 
