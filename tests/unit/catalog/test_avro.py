@@ -56,7 +56,7 @@ def test_a_manifest_keeps_field_ids_and_header(manifest: ManifestFile) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, -1])
-def test_a_torn_file_is_no_avro_file(manifest: ManifestFile, size: int) -> None:
+def test_a_truncated_file_is_not_an_avro_file(manifest: ManifestFile, size: int) -> None:
     data = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
     with pytest.raises(avro.AvroError):
         avro.read(data[:size])

@@ -62,7 +62,7 @@ def test_a_summary_without_figures_proves_nothing() -> None:
     assert not same_rows(document, 1, 2)
 
 
-def test_what_is_not_in_the_line_is_not_proven() -> None:
+def test_a_snapshot_that_is_no_ancestor_is_not_proven() -> None:
     document = table((1, None, APPEND), (2, 9, COMPACTION), (4, 1, COMPACTION))
     assert not same_rows(document, 1, 2)
     assert not same_rows(document, 4, 1)
@@ -177,7 +177,7 @@ def replacement(bench: Bench, name: str) -> SideItem:
     return SideItem(side.identifier, SIDE, side.candidate, expected)
 
 
-def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> None:
+def test_branches_and_compactions_do_not_stop_a_replacement(bench: Bench) -> None:
     marked(bench, "t", 1)
     item = replacement(bench, "t")
     bench.lake.branches.open(("s", "t"), "other")
@@ -186,7 +186,7 @@ def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> N
     assert bench.read("t") == [4]
 
 
-def test_a_replacement_minds_new_rows(bench: Bench) -> None:
+def test_new_rows_stop_a_replacement(bench: Bench) -> None:
     bench.table("t", 1)
     item = replacement(bench, "t")
     bench.write(("s", "t"), 9, branch="main")
@@ -199,7 +199,7 @@ def test_a_replacement_minds_new_rows(bench: Bench) -> None:
 # -- reads ---------------------------------------------------------------------------------------
 
 
-def test_a_read_that_moved_is_told_or_refused(bench: Bench) -> None:
+def test_a_changed_read_is_reported_or_refused(bench: Bench) -> None:
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -216,7 +216,7 @@ def test_a_read_that_moved_is_told_or_refused(bench: Bench) -> None:
     assert bench.read("t") == [1, 2]
 
 
-def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
+def test_reads_with_equal_rows_have_not_changed(bench: Bench) -> None:
     bench.table("t", 1)
     marked(bench, "r", 5)
     item = bench.candidate("t", 2)
@@ -226,7 +226,7 @@ def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
 
 
-def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
+def test_a_table_that_was_registered_again_has_changed(bench: Bench) -> None:
     """With the snapshots of the one that was read, and an identity of its own."""
     bench.table("t", 1)
     bench.table("r", 5)
@@ -244,7 +244,7 @@ def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("change", ["appears", "is another", "view"])
-def test_other_things_under_a_name_that_was_read(bench: Bench, change: str) -> None:
+def test_another_object_under_a_name_that_was_read(bench: Bench, change: str) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     if change == "is another":
@@ -262,7 +262,7 @@ def test_other_things_under_a_name_that_was_read(bench: Bench, change: str) -> N
         bench.publish(item, read=read, strict_reads=True)
 
 
-def test_a_read_that_moves_in_the_last_moment(
+def test_a_read_that_changes_before_the_transaction(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the metadata and the transaction: the transaction holds the row."""

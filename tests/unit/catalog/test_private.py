@@ -26,9 +26,7 @@ def rights(folder: Path) -> set[int]:
 
 
 @pytest.mark.parametrize(("mode", "others"), [(0o700, {0}), (0o750, {0o050, 0o040})])
-def test_files_are_made_with_the_rights_of_the_warehouse(
-    tmp_path: Path, mode: int, others: set[int]
-) -> None:
+def test_files_get_the_rights_of_the_warehouse(tmp_path: Path, mode: int, others: set[int]) -> None:
     warehouse = tmp_path / "warehouse"
     warehouse.mkdir()
     warehouse.chmod(mode)

@@ -130,7 +130,7 @@ others = st.lists(
 
 @settings(max_examples=500)
 @given(others, st.lists(st.integers(0, 40), max_size=5, unique=True), st.booleans())
-def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
+def test_after_any_death_all_tables_are_published_or_none(
     found: list[Other], kill_at: list[int], together: bool
 ) -> None:
     tables = Tables(list(found), list(kill_at), together)
@@ -158,7 +158,7 @@ def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
 
 @settings(max_examples=500)
 @given(others, st.integers(0, 12), st.lists(st.integers(0, 40), max_size=2), st.booleans())
-def test_two_at_once_come_to_one_end(
+def test_two_processes_at_once_have_one_result(
     found: list[Other], at: int, kill_at: list[int], together: bool
 ) -> None:
     """One stands still at some step, and another carries the journal to its end meanwhile."""
@@ -183,7 +183,7 @@ def test_two_at_once_come_to_one_end(
         assert (decision.states[2:] == ["torn"]) == bool(published)
 
 
-def test_what_is_decided_stays_so() -> None:
+def test_a_decided_direction_does_not_change() -> None:
     tables, decision = Tables([], [], together=False), Decision()
     decision.write("undoing")
     assert jn.carry(journal(), tables, decision).state == "undone"
@@ -211,7 +211,7 @@ def test_a_journal_is_closed_once() -> None:
 
 @settings(max_examples=200)
 @given(st.integers(0, 40), st.booleans())
-def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> None:
+def test_a_publish_is_completed_without_other_writers(kill_at: int, together: bool) -> None:
     tables = Tables([], [kill_at], together)
     try:
         jn.carry(journal(), tables, Decision())
@@ -222,7 +222,7 @@ def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> 
     assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("completed")
 
 
-def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> None:
+def test_positions_are_read_again_after_a_partial_move() -> None:
     class Liar(Tables):
         def forward(self, moves: Sequence[jn.Move]) -> None:
             super().forward(moves[:1])
@@ -238,7 +238,7 @@ def test_a_rollback_is_never_undone() -> None:
     assert jn.direction("publish", positions) == "back"
 
 
-def test_what_others_always_win_stays_open() -> None:
+def test_a_journal_stays_open_if_others_are_always_faster() -> None:
     class Busy(Tables):
         def forward(self, moves: Sequence[jn.Move]) -> None:
             raise jn.Moved("again")
@@ -252,7 +252,7 @@ def test_what_others_always_win_stays_open() -> None:
         raise AssertionError("it was never moved")
 
 
-def test_the_text_in_the_ledger_is_the_journal() -> None:
+def test_a_journal_survives_dump_and_parse() -> None:
     entry = PublishedEntry(("s", "n"), "new", None, None, 2, "")
     item = SideItem(("s", "n"), "s__pr_1", "file.json", None)
     moves = (*journal().moves, jn.Move(entry, item, "u"), jn.Move(entry, None, ""))
@@ -287,7 +287,7 @@ class Scripted:
         self.asked.append(f"back {move.identifier[1]}")
 
 
-def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
+def test_an_undo_that_has_begun_is_continued() -> None:
     # Others have put main of c back meanwhile; a and b may be back already.
     tables = Scripted(
         {"a": "after", "b": "after", "c": "moved"}, {"a": "before", "b": "after", "c": "before"}
@@ -297,13 +297,13 @@ def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
     assert tables.asked == ["back c", "back b", "back a"]
 
 
-def test_what_is_half_moved_goes_back_too() -> None:
+def test_a_half_moved_table_moves_back_too() -> None:
     tables = Scripted({"a": "before", "b": "after", "c": "moved"})
     assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("undone", (("s", "c"),))
     assert tables.asked == ["back b", "back a"]
 
 
-def test_what_others_have_built_on_is_not_taken_back() -> None:
+def test_a_table_that_others_have_changed_does_not_move_back() -> None:
     tables = Scripted({"a": "passed", "b": "after", "c": "moved"})
     outcome = jn.carry(journal(), tables, Decision())
     assert outcome == jn.JournalOutcome("torn", (("s", "c"),), (("s", "a"),))

@@ -35,13 +35,13 @@ def ids(found: list[Publish]) -> list[str]:
     return [one.publish_id for one in found]
 
 
-def test_what_came_later_on_the_same_tables_goes_too() -> None:
+def test_later_publishes_on_the_same_tables_are_undone_too() -> None:
     first = publish(1, "ab")
     history = [publish(0, "a"), first, publish(2, "c"), publish(3, "bd"), publish(4, "a")]
     assert ids(later_on_the_same(first, history)) == ["p3", "p4"]
 
 
-def test_whole_publishes_go_and_so_what_came_after_them() -> None:
+def test_publishes_are_undone_as_a_whole_with_their_successors() -> None:
     first = publish(1, "a")
     # 4 shares nothing with the first, but came after 3 on d.
     history = [first, publish(2, "d"), publish(3, "ad"), publish(4, "d")]
@@ -51,7 +51,7 @@ def test_whole_publishes_go_and_so_what_came_after_them() -> None:
     assert before == {"a": 1, "d": 3}
 
 
-def test_what_was_rolled_back_counts_for_nothing() -> None:
+def test_entries_that_were_rolled_back_do_not_count() -> None:
     first = publish(1, "a")
     assert later_on_the_same(first, [first, publish(2, "a", back="a")]) == []
     # Of what a rollback by a series has left, what is left counts.

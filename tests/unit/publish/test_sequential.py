@@ -190,7 +190,7 @@ def test_publish_and_rollback(slow: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "change"), [("a", 1), ("b", 1), ("c", 1), ("n", 1), ("n", 2), ("r", 1), ("r", 2)]
 )
-def test_what_dies_on_its_way_is_completed_by_the_next_command(
+def test_the_next_command_completes_an_interrupted_publish(
     slow: Bench, name: str, change: int
 ) -> None:
     items = everything(slow)
@@ -216,7 +216,7 @@ def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["b", "c", "r"])
-def test_where_others_move_main_meanwhile_all_goes_back(slow: Bench, name: str) -> None:
+def test_the_publish_is_undone_if_others_move_main_meanwhile(slow: Bench, name: str) -> None:
     items = everything(slow)
     once(slow, name, append(slow, name))
     with pytest.raises(PublishRefused):
@@ -227,7 +227,7 @@ def test_where_others_move_main_meanwhile_all_goes_back(slow: Bench, name: str) 
     assert slow.read("n", schema=SIDE) == [4]
 
 
-def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
+def test_a_table_that_others_have_changed_stays_published_and_is_named(slow: Bench) -> None:
     items = everything(slow)
 
     def others() -> None:
@@ -241,7 +241,7 @@ def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
     assert seen(slow) == {**OLD, "a": [1, 2, 8], "b": [1, 9]}
 
 
-def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
+def test_a_rollback_is_completed_except_for_changed_tables(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn) as torn:
@@ -262,7 +262,7 @@ def test_a_new_name_that_differs_in_case_only_from_a_live_one(slow: Bench) -> No
     assert seen(slow) == {"Twin": [2]}
 
 
-def test_a_name_that_came_in_another_case_meanwhile_is_not_completed(slow: Bench) -> None:
+def test_a_publish_is_undone_if_its_name_exists_in_another_case_meanwhile(slow: Bench) -> None:
     items = everything(slow)
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -276,7 +276,7 @@ def test_a_name_that_came_in_another_case_meanwhile_is_not_completed(slow: Bench
     lake.close()
 
 
-def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
+def test_a_rollback_that_moves_no_table_is_refused(slow: Bench) -> None:
     slow.table("b", 1)
     receipt = slow.publish(slow.candidate("b", 2))
     once(slow, "b", append(slow, "b"))
@@ -301,7 +301,7 @@ def rolling_back(lake: Any, **arguments: str) -> list[str]:
     return work.call("wap_rollback", arguments)
 
 
-def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench) -> None:
+def test_force_rolls_back_the_tables_that_a_rollback_has_left(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn) as torn:
@@ -324,7 +324,7 @@ def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench
     assert [one.rolled_back for one in slow.lake.ledger.publishes()] == [True]
 
 
-def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None:
+def test_a_continued_rollback_names_the_tables_that_it_leaves(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", die)
     with pytest.raises(Died):
@@ -343,7 +343,7 @@ def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None
     lake.close()
 
 
-def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
+def test_a_second_rollback_that_dies_is_continued(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn):
@@ -361,7 +361,7 @@ def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
     lake.close()
 
 
-def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
+def test_a_rollback_checks_all_tables_before_it_moves_one(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     append(slow, "b")()
     before = slow.pointers()
@@ -385,7 +385,9 @@ def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
-def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, name: str) -> None:
+def test_a_move_by_another_process_of_the_same_journal_is_recognized(
+    slow: Bench, name: str
+) -> None:
     items = everything(slow)
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -403,7 +405,7 @@ def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, nam
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
-def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) -> None:
+def test_a_rollback_that_another_process_continues_at_the_same_time(slow: Bench, name: str) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -420,7 +422,7 @@ def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) ->
     other.close()
 
 
-def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> None:
+def test_a_completed_publish_is_not_undone_by_a_late_process(slow: Bench) -> None:
     """It sees a table that somebody has replaced, and another has seen all of them moved before."""
     items = everything(slow)
     once(slow, "a", die)
@@ -465,7 +467,7 @@ def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize(("late", "moved"), [("a", "b"), ("c", "r")])
-def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
+def test_a_late_request_does_not_publish(slow: Bench, late: str, moved: str) -> None:
     """A server does not answer, and comes to its end with it after the publish is undone."""
     items = everything(slow)
     rows = slow.lake.store.backend
@@ -499,7 +501,7 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
     assert slow.read("a") == [1, 2, 3]
 
 
-def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None:
+def test_abort_tags_are_swept_when_no_request_can_be_late(slow: Bench) -> None:
     items = everything(slow)
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
@@ -521,7 +523,7 @@ def assert_ended(bench: Bench, *states: str) -> None:
     assert [row["state"] for row in journals(bench)] == ["intended", *states]
 
 
-def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
+def test_requests_contain_the_held_refs(slow: Bench) -> None:
     """A server has no swap of whole files: what must be as it was has to be named."""
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
@@ -560,7 +562,7 @@ def port_of(bench: Bench, item: Item) -> tuple[PublishPort, jn.Move]:
     return PublishPort(store, journal, schemas), move
 
 
-def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
+def test_a_table_that_others_have_changed_is_not_moved_back(slow: Bench) -> None:
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
     port.forward([move])
@@ -573,7 +575,7 @@ def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["branch", "new", "replace"])
-def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None:
+def test_a_move_between_two_reads_is_not_taken_for_another_writers(slow: Bench, how: str) -> None:
     if how != "new":
         slow.table("t", 1)
     item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
@@ -594,7 +596,7 @@ def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None
 
 
 @pytest.mark.parametrize("how", ["branch", "new"])
-def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> None:
+def test_another_table_under_the_name_is_not_moved_back(slow: Bench, how: str) -> None:
     if how == "branch":
         slow.table("t", 1)
     item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
@@ -609,7 +611,7 @@ def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> 
     assert slow.state(("s", "t")).location == location
 
 
-def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
+def test_a_table_that_others_wrote_to_is_not_replaced(slow: Bench) -> None:
     slow.table("r", 1)
     slow.new("r", 5)
     port, move = port_of(slow, slow.side("r", slow.state(("s", "r")).metadata_location))
@@ -620,7 +622,7 @@ def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
     assert slow.read("r", schema=SIDE) == [5]
 
 
-def test_what_came_of_it_is_told() -> None:
+def test_messages_of_a_continued_rollback() -> None:
     journal = jn.PublishJournal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}

@@ -53,7 +53,7 @@ FIRST = build(3, published=True, first=1)
         ([build(4, published=True), build(5, published=True)], []),
     ],
 )
-def test_what_no_publish_has_is_lacking_until_one_has_it(
+def test_a_range_is_missing_until_a_publish_has_it(
     later: list[BatchBuild], expected: list[Range]
 ) -> None:
     assert list(lacking([FIRST, *later])) == expected
@@ -64,7 +64,7 @@ def row(of: BatchBuild, verdict: str = "published", **more: Any) -> tuple[dict[s
     return told, verdict == "published"
 
 
-def test_the_ledger_tells_of_the_builds_since_the_last_one_as_a_whole() -> None:
+def test_builds_before_the_last_full_build_do_not_count() -> None:
     rejected = row(build(4, published=False), "rejected")
     audit = row(build(5, published=False), "held", reason=PUBLISHING_OFF)
     whole = row(FIRST, batches=None)
@@ -80,12 +80,12 @@ def test_the_ledger_tells_of_the_builds_since_the_last_one_as_a_whole() -> None:
     assert written(()) is None
 
 
-def test_ranges_that_touch_are_one() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     days = [(day(n), day(n + 1)) for n in (3, 1, 2, 5)]
     assert merged(days) == ((day(1), day(4)), (day(5), day(6)))
 
 
-def test_the_notice_has_the_command_that_builds_them() -> None:
+def test_the_notice_has_the_command_that_builds_the_range() -> None:
     (told,) = notices("orders", [(day(4), day(6))])
     assert told.endswith(
         "dbt build --select orders --event-time-start 2026-03-04T00:00:00 "

@@ -43,7 +43,7 @@ def decided(refusals: dict[str, Any], **more: Any) -> Rebase | GiveUp:
     return decide(refusals, NODES, given.pop("buildable"), **given)
 
 
-def test_what_moved_and_all_downstream_is_built_again() -> None:
+def test_moved_nodes_and_all_downstream_nodes_are_built_again() -> None:
     assert decided({"b": ["main"]}) == Rebase(("b", "c"), ("b",))
     # The table of stored failures comes with its test.
     assert decided({"a": ["standing"], "d": ["read"]}) == Rebase(("a", "b", "c", "d"), ("a", "d"))
@@ -80,7 +80,7 @@ def graphs(draw: st.DrawFn) -> list[BuiltNode]:
 
 
 @given(st.data())
-def test_nothing_that_reads_a_rebuilt_table_is_left_as_it_was(data: st.DataObject) -> None:
+def test_all_readers_of_a_rebuilt_table_are_rebuilt(data: st.DataObject) -> None:
     nodes = data.draw(graphs())
     ids = [one.node_id for one in nodes]
     kinds = st.lists(st.sampled_from(KINDS), max_size=2)
@@ -101,7 +101,7 @@ def test_nothing_that_reads_a_rebuilt_table_is_left_as_it_was(data: st.DataObjec
     assert all(n in refusals or by_id[n].parents & again for n in again)
 
 
-def test_a_circle_comes_to_an_end() -> None:
+def test_a_cycle_of_parents_terminates() -> None:
     assert downstream(["a"], {"a": ["b"], "b": ["a"]}) == {"a", "b"}
 
 
@@ -119,7 +119,9 @@ def test_waits_double() -> None:
     ("given", "taken", "limit"),
     [(None, 5, 3600), (None, 7200, 21600), (90, 7200, 90), (0, 7200, None)],
 )
-def test_a_rebuild_may_take_as_long(given: float | None, taken: float, limit: float | None) -> None:
+def test_the_time_limit_of_a_rebuild(
+    given: float | None, taken: float, limit: float | None
+) -> None:
     assert limit_seconds(given, taken) == limit
 
 
