@@ -231,7 +231,7 @@ def is_ours(document: md.Document, branch: str) -> bool:
 
 
 def discard_branch(document: md.Document, branch: str) -> MetadataChange | None:
-    """Return the change that drops an audit branch; None if the table has none of sparkwap's."""
+    """Return the change that drops an audit branch; None if a run has not opened it."""
     refs, properties = md.refs_of(document), md.properties_of(document)
     if not is_ours(document, branch):
         return None

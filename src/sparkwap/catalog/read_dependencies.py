@@ -40,7 +40,7 @@ def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
     if now == read.token or (row is not None and _only_compacted(read.token, now, row, load)):
         return None
     found = row_words(row) if row is None or row.kind == "view" else _words(now)
-    return Mismatch(read.identifier, "what was read", _words(read.token), found, "read")
+    return Mismatch(read.identifier, "state that was read", _words(read.token), found, "read")
 
 
 def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:

@@ -165,7 +165,7 @@ class Publisher:
         if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
             found = row_words(live)
-            raise Differs(item.identifier, "what stands there", expected, found, "standing")
+            raise Differs(item.identifier, "live object", expected, found, "standing")
         return live
 
     def _as_good(self, item: SideItem, live: Pointer | None) -> bool:

@@ -146,7 +146,7 @@ class Undoer:
             if any(step["metadata-file"] == location for step in log):
                 require_main(entry.identifier, document, entry.candidate)
                 return live
-        what = "what stands there"
+        what = "live object"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
     def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
@@ -196,7 +196,7 @@ class StandsBefore:
         elif (live.location if live else None) != entry.base_metadata_location:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
-            raise Differs(entry.identifier, "what stands there", expected, row_words(live))
+            raise Differs(entry.identifier, "live object", expected, row_words(live))
         return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 

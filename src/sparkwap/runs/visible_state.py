@@ -141,7 +141,7 @@ def put_back(
         )
     moved_definition = any(document.get(key) != old.get(key) for key in _DEFINITION)
     if moved_definition and others:
-        expected = "that nobody else wrote"
+        expected = "no writes of others"
         raise Differs(identifier, "definition", expected, snapshot_words(others[0]))
     main = others[0] if others else _last_of_others(document, old, own)
     change = MetadataChange(document)

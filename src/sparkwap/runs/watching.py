@@ -77,11 +77,11 @@ class Watch:
         Returns:
             Each change, with the row before and the present row.
         """
-        asked = (
+        wanted = (
             None if about is None or self._store.backend.takes_files else self._named & set(about)
         )
-        now = self._look(asked)
-        known = self._rows if asked is None else self._rows.keys() & asked
+        now = self._look(wanted)
+        known = self._rows if wanted is None else self._rows.keys() & wanted
         names = {name for name in {*known, *now} if self._rows.get(name) != now.get(name)}
         found = []
         for name in sorted(names):
@@ -154,10 +154,10 @@ class Watch:
         self.accept(identifier, row)
         return row
 
-    def _look(self, asked: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
+    def _look(self, wanted: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
         rows = self._store.backend
         if not rows.takes_files:
-            return rows.find(self._named if asked is None else asked)
+            return rows.find(self._named if wanted is None else wanted)
         return {r.identifier: r for r in rows.all() if not r.identifier[0].endswith(self._suffix)}
 
     def _change(

@@ -239,7 +239,7 @@ def test_a_table_that_was_registered_again_has_changed(bench: Bench) -> None:
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
     bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", "r"), "table", location))])
-    with pytest.raises(PublishRefused, match="what was read"):
+    with pytest.raises(PublishRefused, match="state that was read"):
         bench.publish(item, read=read, strict_reads=True)
 
 
@@ -258,7 +258,7 @@ def test_another_object_under_a_name_that_was_read(bench: Bench, change: str) ->
         if change == "is another":
             bench.lake.catalog.drop_table(("s", "r"))
         bench.table("r", 5)
-    with pytest.raises(PublishRefused, match="what was read"):
+    with pytest.raises(PublishRefused, match="state that was read"):
         bench.publish(item, read=read, strict_reads=True)
 
 

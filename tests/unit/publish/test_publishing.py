@@ -111,7 +111,7 @@ def _branch_goes(bench: Bench) -> None:
         (_branch_goes, "b", "audit branch 'pr_1'"),
         (_table_goes, "b", "table"),
         (_side_moves, "n", "side object"),
-        (_name_is_taken, "n", "what stands there"),
+        (_name_is_taken, "n", "live object"),
         (_clone_base_moves, "c", "main"),
         (_clone_definition_moves, "c", "definition"),
         (_table_is_made_anew, "c", "table"),

@@ -266,7 +266,7 @@ def test_a_branch_is_not_reopened_after_tables_have_changed(lake: Lake) -> None:
     fresh = publish(lake, 2, "fresh", how="new")
     call(lake, "wap_rollback", run=fresh)
     _made_by_somebody_else(lake, "fresh")
-    with pytest.raises(RollbackRefused, match="what stands there: expected nothing"):
+    with pytest.raises(RollbackRefused, match="live object: expected nothing"):
         call(lake, "wap_rollback", run=fresh, reopen=True)
     assert lake.branches.all() == []
     held = a_run(lake, 3)

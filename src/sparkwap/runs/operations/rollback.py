@@ -90,8 +90,8 @@ class Rollback(Operation):
         )
         longest = max((len(".".join(entry.identifier)) for entry in entries), default=0)
         for entry in entries:
-            stands = _stands(gate.lake, entry.identifier)
-            yield f"  {'.'.join(entry.identifier):<{longest}}   {stands}"
+            rows = _format_rows(gate.lake, entry.identifier)
+            yield f"  {'.'.join(entry.identifier):<{longest}}   {rows}"
         if self.force:
             yield from (f"  undone with it: {_format_publish(one)}" for one in later)
             yield from (f"  lost to readers: {text}" for text in bypasses)
@@ -172,7 +172,7 @@ class Rollback(Operation):
         raise ConfigError("\n".join([str(self.refused(problem)), "Publishes:", *known]))
 
 
-def _stands(lake: Lake, identifier: Identifier) -> str:
+def _format_rows(lake: Lake, identifier: Identifier) -> str:
     """Return the number and the time of the rows that readers of main see now, in words."""
     state = lake.state(identifier)
     if state is None:
