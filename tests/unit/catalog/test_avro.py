@@ -1,4 +1,4 @@
-"""Avro files of Iceberg, read and written again."""
+"""Reading and rewriting Iceberg's Avro files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> ManifestFile:
-    """That of a table whose partitions are of types that Avro calls logical."""
+    """The manifest of a table with partitions of Avro's logical types."""
     folder = tmp_path_factory.mktemp("lake")
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/c.db", warehouse=f"{folder}/warehouse")
     catalog.create_namespace("s")

@@ -1,4 +1,4 @@
-"""Changes of metadata: what is posted, what is required, and what they make of a document."""
+"""Changes of metadata: posted updates, requirements, and the changed document."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_publish_requires_all_refs_that_it_changes() -> None:
     assert [one["snapshot-id"] for one in after["snapshot-log"]] == [2]
     assert change.is_made(after)
     assert not change.is_made(before)
-    # Made, whatever others did to it since.
+    # The change is made, even if others changed the table since.
     assert change.is_made(MetadataChange(after).tag("other", 1).document(None))
 
 
@@ -114,7 +114,7 @@ def test_a_changed_schema_comes_before_its_snapshots_and_requires_the_definition
 
 def test_an_empty_change() -> None:
     assert difference(document(), document(last_updated_ms=9)).posted == []
-    # Writers may leave out what is empty, or say it.
+    # Writers may leave out an empty value.
     said = [{"schema-id": 0, "type": "struct", "fields": [FIELD], "identifier-field-ids": []}]
     assert difference(document(), document(schemas=said)).updates == ()
 
@@ -161,7 +161,7 @@ REFS = st.dictionaries(
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Any state of one table: related to any other one or not."""
+    """Any state of one table, related to another state or not."""
     refs = draw(REFS)
     refs.get("main", {}).update(type="branch")
     ids = draw(st.sets(st.integers(1, 4))) | {ref["snapshot-id"] for ref in refs.values()}
@@ -214,7 +214,7 @@ STEPS: st.SearchStrategy[Callable[[MetadataChange], MetadataChange]] = st.one_of
 def test_posted_and_applied_updates_have_the_same_result(
     before: dict[str, Any], steps: list[Callable[[MetadataChange], MetadataChange]]
 ) -> None:
-    """By a reading of the posted updates that has nothing of the code's own."""
+    """Applies the posted updates by an independent implementation."""
     change = MetadataChange(before)
     for step in steps:
         change = step(change)

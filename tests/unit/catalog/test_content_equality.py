@@ -1,4 +1,4 @@
-"""What metadata proves of compactions and overwrites, and of tables that were only read."""
+"""Proofs from metadata: compactions, overwrites, and tables that were only read."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
 
 
 def test_an_append_does_not_follow_a_compaction(bench: Bench) -> None:
-    # It would bring back the files that the compaction has replaced.
+    # The append would restore the files that the compaction has replaced.
     marked(bench, "t", 1, 2)
     item = bench.candidate("t", 7)
     compact(bench, "t")
@@ -227,7 +227,7 @@ def test_reads_with_equal_rows_have_not_changed(bench: Bench) -> None:
 
 
 def test_a_table_that_was_registered_again_has_changed(bench: Bench) -> None:
-    """With the snapshots of the one that was read, and an identity of its own."""
+    """The new table has the same snapshots and another identity."""
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -265,7 +265,7 @@ def test_another_object_under_a_name_that_was_read(bench: Bench, change: str) ->
 def test_a_read_that_changes_before_the_transaction(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the metadata and the transaction: the transaction holds the row."""
+    """It changes after the metadata was read; the transaction locks the row."""
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -293,7 +293,7 @@ def test_a_read_that_changes_before_the_transaction(
 
 
 def cross(bench: Bench) -> list[str]:
-    """Two publishes at once, each of a table that the other one has read; how they ended."""
+    """Return the results of two publishes at once; each has read the table of the other."""
     for name in "ab":
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]
@@ -327,6 +327,6 @@ def cross(bench: Bench) -> list[str]:
 
 
 def test_two_publishes_that_read_each_others_table(bench: Bench) -> None:
-    # If both were published, neither would have been built on what the other one left.
+    # If both were published, neither would have been built on the result of the other.
     assert cross(bench) == ["published", "refused"]
     assert sorted([bench.read("a"), bench.read("b")]) == [[1], [1, 2]]

@@ -1,4 +1,4 @@
-"""Leases: who lives, by the catalog's clock and by the machine's processes."""
+"""Leases: which runs are alive, by the catalog's clock and the machine's processes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_lease_is_visible_to_others_renewed_and_released(lake: Lake, kind: str
     elsewhere.leases.release(RUN)
     holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
     (first,) = elsewhere.leases.all()
-    # Machines that disagree by hours agree on who lives.
+    # Machines whose clocks differ by hours agree on the live runs.
     assert leasing.alive(first, elsewhere.leases.now() + 5 * 3600) is (kind != CLOCK)
     assert (first.run_id, first.branch, first.pid) == (RUN, "dev", os.getpid())
     assert abs(first.since - time.time()) < 60

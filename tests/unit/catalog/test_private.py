@@ -21,7 +21,7 @@ def generous() -> Iterator[None]:
 
 
 def rights(folder: Path) -> set[int]:
-    """The rights of all files and folders in a folder, as far as they are of others."""
+    """Return the rights of group and others on all files and folders in a folder."""
     return {stat.S_IMODE(path.lstat().st_mode) & 0o077 for path in folder.rglob("*")}
 
 

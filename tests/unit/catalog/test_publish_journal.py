@@ -1,4 +1,4 @@
-"""The journal's rule, on a catalog of dictionaries: dying anywhere, and others moving main."""
+"""The journal's rule on an in-memory catalog, with deaths at any step and other writers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sparkwap.catalog.model import Identifier, PublishedEntry, UndonePublish
 
 NAMES = ("a", "b", "c")
 Other = tuple[int, str, Literal["main", "on top"]]
-"""Another writer: at which step, of which table; on the base, or on what is published of it."""
+"""Another writer: the step, the table, and whether it writes on the base or the candidate."""
 
 
 class Killed(Exception):
-    """The process is gone."""
+    """The process has died."""
 
 
 @dataclass
 class Tables:
-    """What each table's `main` is: its history, oldest first.
+    """The history of each table's `main`, oldest first.
 
     Attributes:
         others: other writers that are still to come.
@@ -63,7 +63,7 @@ class Tables:
         self._step("back", [move.identifier[1]])
 
     def _step(self, what: str | None, names: list[str] | None) -> None:
-        """One request: others may come before it, and the process may die beside it."""
+        """Make a request; others may write before it, and the process may die around it."""
         step, self.steps = self.steps, self.steps + 1
         self.meanwhile.pop(step, lambda: None)()
         for at, name, how in list(self.others):
@@ -94,7 +94,7 @@ class Tables:
 
 
 class Decision:
-    """The journal in the ledger: what several carriers have written of it."""
+    """The states of the journal in the ledger, written by several processes."""
 
     def __init__(self) -> None:
         self.states: list[str] = ["intended"]
@@ -147,11 +147,11 @@ def test_after_any_death_all_tables_are_published_or_none(
         assert published == set(NAMES)
         assert not outcome.blocked and not outcome.stayed
     else:
-        # What others have built on cannot be taken back; it is named, and nothing else stays.
+        # Only tables that others have changed stay published, and these are named.
         assert published == {name for _, name in outcome.stayed}
         assert outcome.blocked
         assert (outcome.state == "torn") == bool(published)
-    # Nobody's rows were lost.
+    # No rows of other writers were lost.
     written = [name for at, name, how in found if (at, name, how) not in tables.others]
     assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
 
@@ -161,12 +161,12 @@ def test_after_any_death_all_tables_are_published_or_none(
 def test_two_processes_at_once_have_one_result(
     found: list[Other], at: int, kill_at: list[int], together: bool
 ) -> None:
-    """One stands still at some step, and another carries the journal to its end meanwhile."""
+    """One process stops at some step; another one ends the journal meanwhile."""
     tables, decision = Tables(list(found), [], together), Decision()
 
     def other() -> None:
         decision.write(jn.carry(journal(), tables, decision).state)
-        # What is to die is the first, which goes on.
+        # The first process, which continues, is the one that dies.
         tables.kill_at += [2 * tables.steps + one for one in kill_at]
 
     tables.meanwhile[at] = other
@@ -188,7 +188,7 @@ def test_a_decided_direction_does_not_change() -> None:
     decision.write("undoing")
     assert jn.carry(journal(), tables, decision).state == "undone"
     assert all(history == ["base"] for history in tables.main.values())
-    # Who would undo comes too late where all was seen moved.
+    # After all tables were seen moved, nobody can undo the publish.
     tables, decision = Tables([(0, "a", "main")], [], together=False), Decision()
     tables.meanwhile[1] = lambda: decision.write("completing")
     assert jn.carry(journal(), tables, decision).state == "completed"
@@ -263,7 +263,7 @@ def test_a_journal_survives_dump_and_parse() -> None:
 
 
 class Scripted:
-    """Tables that are where a script says; what is asked of them is noted."""
+    """A port with scripted positions, which records its calls."""
 
     def __init__(self, *looks: dict[str, jn.Position]) -> None:
         self.looks = list(looks)
@@ -288,7 +288,7 @@ class Scripted:
 
 
 def test_an_undo_that_has_begun_is_continued() -> None:
-    # Others have put main of c back meanwhile; a and b may be back already.
+    # Another writer has restored main of c meanwhile; a and b may have moved back already.
     tables = Scripted(
         {"a": "after", "b": "after", "c": "moved"}, {"a": "before", "b": "after", "c": "before"}
     )

@@ -171,7 +171,7 @@ def test_metadata_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.Mo
 def test_spark_reads_the_tables_after_a_clock_was_set_back(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg enters the time of the clock; Spark refuses a log that goes back by a minute."""
+    """PyIceberg writes the clock's time; Spark refuses a log that goes back by a minute."""
     clock = time.time
     for number, hours in enumerate((0, -2, -1)):
         monkeypatch.setattr("time.time", lambda hours=hours: clock() + 3600 * hours)

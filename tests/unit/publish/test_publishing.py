@@ -1,4 +1,4 @@
-"""Publish: all or nothing, only the candidate, and what a reader sees of it."""
+"""Publish: all or nothing, only the candidate, and the state that readers see."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_one_name_twice(bench: Bench) -> None:
 
 
 class _Crash(BaseException):
-    """Not an Exception: nothing may catch it on its way."""
+    """A BaseException, so that no handler of Exception catches it."""
 
 
 def _crash_before_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +424,7 @@ def test_other_writers_do_not_stop_a_publish(bench: Bench) -> None:
     other, stop, done = Lake("lake", bench.properties), threading.Event(), []
 
     def write() -> None:
-        # Fewer than a commit has tries: on a busy machine each of them may come in between.
+        # Fewer writes than a commit has tries: on a busy machine each may cause a retry.
         while not stop.is_set() and len(done) < 8:
             other.branches.open(("s", names[len(done) % 6]), f"b{len(done)}")
             done.append(1)
@@ -513,7 +513,7 @@ def test_a_connection_that_breaks_in_the_commit(
         else:
             with pytest.raises(CommitUnknown, match="wap_status"):
                 bench.publish(item)
-    # Whatever the database has done: what it points to is there.
+    # Whether or not the database has committed, the file that it points to exists.
     assert files == bench.files() if reachable and not committed else files < bench.files()
     assert bench.read("t") == ([1, 2] if committed else [1])
     assert committed or bench.pointers() == before
@@ -602,7 +602,7 @@ def test_a_catalog_that_reports_a_commit_without_making_it(
 def test_a_lost_answer_followed_by_another_writer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
-    """What became of the commit is in the log of the table that the other writer has changed."""
+    """The metadata log of the changed table shows whether the commit was made."""
     for name in "ab":
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]

@@ -140,7 +140,7 @@ def test_a_table_that_replaced_the_new_one_stops_a_rollback(bench: Bench) -> Non
     row = bench.lake.store.backend.get(("s", "n"))
     bench.table("other", 4)
     other = bench.lake.store.backend.get(("s", "other"))
-    # With the very snapshot, as a copy of the table would have it.
+    # With the same snapshot, as in a copy of the table.
     document = MetadataChange(bench.lake.store.load(row.location)).document(None)
     location = md.next_location(
         {**document, "location": bench.state(("s", "other")).location}, None
@@ -185,7 +185,7 @@ def test_an_expired_candidate_is_not_reopened(bench: Bench) -> None:
 def test_a_branch_in_use_is_not_reopened(
     bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody has begun to build on it, after the rollback and before the reopening."""
+    """A run has built on it after the rollback and before the reopening."""
     monkeypatch.setattr("sparkwap.catalog.store._FIRST_WAIT_SECONDS", 0.0)
     bench.table("a", 1)
     receipt = bench.publish(bench.candidate("a", 2) if how == "branch" else bench.new("n", 4))

@@ -1,4 +1,4 @@
-"""Which batches of a microbatch model `main` lacks, by the builds that the ledger knows."""
+"""Missing batches of a microbatch model on `main`, by the builds in the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def day(number: int) -> datetime:
 
 
 def build(at: int, *, published: bool, lookback: int = 1, first: int | None = None) -> BatchBuild:
-    """A run at noon of a day, which builds that day and those that dbt looks back on."""
+    """Return a run at noon of a day, which builds this day and the lookback of dbt."""
     start = day(at) - lookback * DAY if first is None else day(first)
     return BatchBuild(((start, day(at) + DAY),), day(at) + NOON, published)
 
@@ -31,7 +31,7 @@ FIRST = build(3, published=True, first=1)
     ("later", "expected"),
     [
         ([], []),
-        # The next run looks back on what was rejected, but not on the rest of the day before.
+        # The next run's lookback includes the rejected range, but not the rest of the day before.
         ([build(4, published=False), build(5, published=True)], [(day(3) + NOON, day(4))]),
         ([build(4, published=False), build(5, published=True, lookback=2)], []),
         ([build(4, published=False)] * 2 + [build(4, published=True)], []),
@@ -48,7 +48,7 @@ FIRST = build(3, published=True, first=1)
         ([build(7, published=True)], [(day(4), day(6))]),
         ([build(7, published=True), build(8, published=True, first=4)], []),
         ([build(7, published=True), build(8, published=True, first=5)], [(day(4), day(5))]),
-        # A rejected build of everything takes nothing from what is there.
+        # A rejected full build does not change the published ranges.
         ([build(4, published=False, first=1), build(5, published=True, lookback=2)], []),
         ([build(4, published=True), build(5, published=True)], []),
     ],

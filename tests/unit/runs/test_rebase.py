@@ -1,4 +1,4 @@
-"""What is built again after main moved: decided by kinds, bounded, and never too little."""
+"""The decision on a rebase: by kinds of differences, bounded, and never too few nodes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_readers_of_a_rebuilt_table_are_rebuilt(data: st.DataObject) -> None
     assert all(kinds and FOLLOWED.issuperset(kinds) for kinds in refusals.values())
     for one in nodes:
         assert one.node_id in again or not one.parents & again
-    # And no more than that: each one is refused itself, or reads one that is built again.
+    # And no other nodes: each one is refused itself, or reads a rebuilt node.
     by_id = {one.node_id: one for one in nodes}
     assert all(n in refusals or by_id[n].parents & again for n in again)
 
@@ -131,7 +131,7 @@ def test_the_time_limit_of_a_rebuild(
         (["other"], False, True),
         (["other", "mine"], False, False),
         (["other", "mine"], True, False),
-        # Nobody says who it was: it may be this run, if its writes do not go to the branch.
+        # The writer is unknown: it may be this run, if its writes do not go to the branch.
         ([None], False, False),
         (["other", None], False, False),
         ([None], True, True),

@@ -1,4 +1,4 @@
-"""A run follows main, without Spark: the build that follows is another `Run` in this process."""
+"""The rebase of a run without Spark: the next build is another `Run` in this process."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def live(lake: Lake, table: tuple[str, str]) -> list[int]:
 
 
 def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run, RunEnd]:
-    """A run that built three tables, of which main of one moved before the publish."""
+    """Return a run that built three tables; main of one of them moves before the publish."""
     run = a_run(lake, 0, **more)
     build(run, LOG, TOTALS, NOTES)
     write(lake, moved, 9)
@@ -98,7 +98,7 @@ def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run,
 
 
 class Child:
-    """The builds that follow; before each one is closed, ``meanwhile`` happens."""
+    """The builds of rebases; ``meanwhile`` is called before each one is closed."""
 
     def __init__(self, lake: Lake, meanwhile: Callable[[int], None] = lambda tried: None) -> None:
         self.lake, self.meanwhile = lake, meanwhile
@@ -240,7 +240,7 @@ def test_each_rebuild_has_a_limit(lake: Lake, given: float | None, limit: float 
     ("more", "reason"),
     [
         ({"settings": {"rebuilds": 0}}, "rebuilds are off (wap_rebuilds: 0)"),
-        # It is tried again by the run that it is of.
+        # The run that a rebase belongs to repeats it.
         ({"rebuild_of": RUNS[4]}, ""),
     ],
 )
@@ -307,7 +307,7 @@ def reading(lake: Lake, mode: str, reader: str = "model.log") -> tuple[Run, RunE
     run.read(reader, [OTHER])
     run.read(reader, [OTHER])
     build(run, LOG, TOTALS)
-    # By now it is built by this run, so that is not a read of main.
+    # This run builds it now, so it is not a read of main.
     run.read("model.totals", [LOG])
     write(lake, OTHER, 5)
     return run, close(run, LOG, TOTALS)

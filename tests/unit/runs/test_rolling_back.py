@@ -1,4 +1,4 @@
-"""Rolling back by hand: refused with reasons, forced, and audited again."""
+"""Rollback by hand: refusals with reasons, force, and reopening."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def live(lake: Lake, name: str = "orders") -> list[int]:
 
 
 def audit(lake: Lake, number: int, status: str, *names: str) -> int:
-    """What `dbt test` does on the branch; how many tables it published."""
+    """Do the same as `dbt test` on the branch; returns the number of published tables."""
     seen = [TestSeen(f"test.{name}", status, int(status != "pass"), None) for name in names]
     return a_run(lake, number).close([], TESTS, seen, KNOWN).published
 
@@ -188,7 +188,7 @@ def test_force_undoes_changed_schemas_and_replaced_tables(lake: Lake) -> None:
     call(lake, "wap_rollback", run=again, force=True)
     assert live(lake) == [0]
     assert lake.state(ORDERS).uuid == before.uuid  # type: ignore[union-attr]
-    # And it can be built on as before.
+    # Runs can build on it as before.
     publish(lake, 3, "orders")
     assert live(lake) == [0, 3]
 
@@ -232,7 +232,7 @@ def test_a_reopened_candidate_is_published_without_a_new_audit(lake: Lake) -> No
     first = publish(lake, 0, "orders")
     told = call(lake, "wap_rollback", run=first, reopen=True)
     assert told[0].startswith("Rolled back the publish of run 11111111")
-    # What readers see again, in their words: no ids of snapshots.
+    # The message describes the rows that readers see, without snapshot ids.
     assert re.fullmatch(r"  shop\.orders   1 row of [-0-9]{10} [:0-9]{8} UTC", told[1])
     assert live(lake) == [0]
     call(lake, "wap_publish", branch="dev")

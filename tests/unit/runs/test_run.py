@@ -1,4 +1,4 @@
-"""A run's story without Spark: PyIceberg writes what the macros would write."""
+"""Runs without Spark: PyIceberg writes the rows that the macros would write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAILED = TestSeen("test.ids", "fail", 1, None)
 OTHER = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
 STANDS = {node.node_id: node.identifier for node in (NODE, OTHER)}.get
 KNOWN = frozenset({NODE.node_id, OTHER.node_id})
-"""What the project has: a command of it knows the tests of what earlier ones have built."""
+"""The nodes of the project, whose tests each command knows."""
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_names_of_the_lake_that_differ_in_case_only_are_found(lake: Lake) -> Non
 
 
 def test_two_branches_with_names_that_differ_in_case_only(lake: Lake) -> None:
-    """None of the two runs can know of the other; the second publish can."""
+    """Neither run can know of the other, but the second publish can."""
     for run_id, branch, name in ((FIRST, "dev", "twin"), (THIRD, "pr_2", "Twin")):
         run = a_run(lake, run_id, branch, publish="never")
         run.begin(NODE.node_id, ("shop", name))
@@ -294,13 +294,13 @@ def test_a_result_does_not_count_for_a_later_candidate_of_another_run(lake: Lake
     build(first := a_run(lake), 2)
     first.close([NODE], [TEST], [])
     tests = a_run(lake, SECOND)
-    # Its test reads these rows; meanwhile another run puts others in their place.
+    # Its test reads these rows; meanwhile another run replaces them.
     build(other := a_run(lake, THIRD), 666)
     other.close([NODE], [TEST], [])
     closing = tests.close([], [TEST], [PASSED], KNOWN)
     reason = "test ids audited an older candidate of shop.orders"
     assert closing.decision.verdicts[NODE.node_id].reasons == (reason,)
-    # Nor does the ledger say that it did.
+    # The ledger does not say so, either.
     with pytest.raises(NotPublished, match=reason):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
@@ -340,7 +340,7 @@ def test_another_project_does_not_publish_unknown_nodes(
     told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
     again = "build" if seen else "test"
     assert f"in the project that has it   SPARKWAP_BRANCH=dev dbt {again}" in told
-    # Its own project finds it as it has left it.
+    # Its own project finds it unchanged.
     (row,) = (r for r in lake.ledger.branch_history("dev").nodes if r["node_id"] == NODE.node_id)
     assert (row["run_id"], row["problem"]) == (FIRST, None)
     build(third := a_run(lake, THIRD), 2)
@@ -385,7 +385,7 @@ def test_deleting_a_failed_test_does_not_release_its_table(lake: Lake) -> None:
     told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
     assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select orders+" in told
     assert live(lake) == [1]
-    # Deleted on purpose, and built again: it has said nothing of these rows.
+    # The test was deleted before this build, so it has no result for these rows.
     build(again := a_run(lake, THIRD, publish="never"), 2)
     again.close([NODE], [], [], KNOWN)
     assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
@@ -496,7 +496,7 @@ def test_a_replay_pins_the_tables_that_it_does_not_build(lake: Lake) -> None:
     row = run_row(run.invocation, "held")
     assert row["pins"] == {"shop.orders": str(then.snapshot_id)}
     assert row["as_of"] == str(replay.moment)
-    # Whatever becomes of main, it is what was read.
+    # The pin does not change if main moves.
     assert not run.trail.reads
 
 
@@ -578,7 +578,7 @@ def test_a_failed_node_of_an_earlier_run_holds_up_the_branch(lake: Lake) -> None
     assert again.decision.verdicts[other.node_id].reasons == ("build failed: no such column",)
     assert again.decision.verdicts[NODE.node_id].outcome == "held"
     assert live(lake) == [1]
-    # An operation says so by its exit code.
+    # An operation reports this by its exit code.
     with pytest.raises(NotPublished, match="build failed: no such column"):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
@@ -588,7 +588,7 @@ def test_a_missing_candidate_holds_up_the_branch(lake: Lake) -> None:
     first = a_run(lake, publish="never")
     build(first, 2)
     first.close([NODE], [TEST], [PASSED])
-    # As a second build does that then dies.
+    # Like a second build that then dies.
     a_run(lake, SECOND).begin(NODE.node_id, ORDERS)
     closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in closing.rejected()[NODE.node_id]
@@ -624,7 +624,7 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     build(dead, 2)
     again.begin(NODE.node_id, ORDERS)
     again.candidates.place_table(ORDERS, KEPT)
-    # The server has gone on with what it was told by the run that was killed.
+    # The server has continued the statement of the killed run.
     for run, row in ((dead, 2), (again, 3)):
         stamp = {"wap_run": run.run_id}
         lake.catalog.load_table(ORDERS).append(rows(row), branch="dev", snapshot_properties=stamp)
@@ -649,7 +649,7 @@ def test_leftovers_of_a_dead_run_hold_up_its_branch(lake: Lake) -> None:
         assert closing.published == 0
         (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
         assert "left on the branch by an earlier run" in reason[0]
-        # By the name of its table dbt would select nothing.
+        # dbt would select no node by the name of the table.
         told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
         assert "dbt build" in told and "--select" not in told
     # Built again, it holds up nothing.
@@ -702,7 +702,7 @@ def test_status_shows_a_candidate_that_a_dead_run_has_overwritten(lake: Lake) ->
     build(a_run(lake, SECOND), 3)
     told = "\n".join(operations(lake).call("wap_status", {}))
     assert "written again since its run, by a run that has not ended" in told
-    # And it is not published by what the ledger says of the first.
+    # The results of the first run in the ledger do not publish it.
     with pytest.raises(NotPublished):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
@@ -719,7 +719,7 @@ def test_a_build_with_empty_or_sample_is_never_published(
         closing.decision.verdicts[NODE.node_id].reasons[0].startswith(f"it was built with --{part}")
     )
     assert not closing.decision.failed
-    # The ledger remembers it for whoever comes later.
+    # The ledger records this for later commands.
     assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 0
     with pytest.raises(NotPublished, match=f"it was built with --{part}"):
         operations(lake).call("wap_publish", {"branch": "dev"})
@@ -798,7 +798,7 @@ def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake)
 
     close(FIRST, 2, "error")
     close(SECOND, 3, "warn")
-    # A run that was held is no precedent.
+    # A held run does not count as an earlier result.
     close(THIRD, 4, "warn")
     assert live(lake) == [1, 2]
     close(THIRD, 5, "warn", warnings="publish")
@@ -826,7 +826,7 @@ def test_a_var_that_a_test_uses_holds_until_somebody_accepts_it(lake: Lake) -> N
     close(FIRST, 2, {})
     close(SECOND, 3, {"var most": "1"})
     assert live(lake) == [1, 2]
-    # Nor does the var count less where somebody publishes by hand, without it.
+    # The var also counts for wap_publish without it.
     with pytest.raises(NotPublished, match="but var most was another"):
         operations(lake).call("wap_publish", {"branch": "b3"})
     close(THIRD, 4, {"var most": "1"}, warnings="publish")
@@ -900,7 +900,7 @@ def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | Non
 
 
 def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:
-    """OTHER reads NODE's table by a name of which dbt knows nothing; NODE's test fails."""
+    """OTHER reads NODE's table by its name, without ref(); NODE's test fails."""
     run = a_run(lake, publish="lineage")
     if reads_first:
         run.begin(OTHER.node_id, OTHER.identifier)
@@ -931,7 +931,7 @@ def test_a_table_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
     verdict = closing.decision.verdicts[OTHER.node_id]
     assert (verdict.outcome, closing.published) == ("held", 0)
     assert "upstream shop.orders" in verdict.reasons[0]
-    # A retry has to build both: the rows of the one are in the other.
+    # A retry has to build both, because one contains rows of the other.
     assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
     (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
     assert row["parents"] == [NODE.node_id]
@@ -1068,7 +1068,7 @@ def test_a_reader_of_a_live_table_is_no_child_of_its_side_object(
 
 
 class TestCandidatesOfOthers:
-    """What was built on a candidate that is not there any more is not published."""
+    """A node that was built on a replaced candidate is not published."""
 
     CHILD = replace(OTHER, parents=frozenset({NODE.node_id}))
 
@@ -1089,7 +1089,7 @@ class TestCandidatesOfOthers:
         assert (verdict.outcome, verdict.reasons[0]) == ("held", f"{STALE} shop.orders")
         assert live(lake, OTHER.identifier) == [1]
         assert live(lake) == ([1, 2] if mode == "lineage" else [1])
-        # The same for whoever comes later, also where its parent is published by then.
+        # The same for later commands, even if its parent is published by then.
         again = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN | {OTHER.node_id})
         assert again.decision.verdicts[OTHER.node_id].reasons[0] == f"{STALE} shop.orders"
         assert live(lake, OTHER.identifier) == [1]
@@ -1154,7 +1154,7 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
 
     warned = [TestSeen(TEST.test_id, "warn", 3, None)]
     assert close(FIRST, "shop", [TEST], [PASSED]) == 1
-    # A rule of `shop` is none of another target, where the table is new.
+    # A test of the target `shop` does not count for another target, where the table is new.
     assert close(SECOND, "dev", [replace(TEST, severity="warn")], warned) == 1
     assert close(SECOND, "other", [], []) == 1
     assert close(SECOND, "shop", [], []) == 0

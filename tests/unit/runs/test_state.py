@@ -65,18 +65,18 @@ def test_a_run_is_unfinished_until_dbt_has_recorded_its_end(tmp_path: Path) -> N
     assert unfinished_run(tmp_path) is None
     LastRun("r1", "dev", "open").write(tmp_path)
     assert unfinished_run(tmp_path) == LastRun("r1", "dev", "open")
-    # It has closed, and died before dbt wrote its record over ours.
+    # It has closed, and died before dbt replaced our record.
     LastRun("r1", "dev", "closed").write(tmp_path)
     path = results(tmp_path, "r1")
     record = json.loads(path.read_text()) | {"results": [{"message": UNFINISHED}]}
     path.write_text(json.dumps(record))
     assert unfinished_run(tmp_path) == LastRun("r1", "dev", "closed")
-    # Looking around does not take it away.
+    # Other commands do not remove it.
     kept = RetryRecord(tmp_path)
     results(tmp_path, "r2")
     kept.put_back("r2")
     assert is_unfinished(path)
-    # What dbt writes in the end does.
+    # The final record of dbt does.
     results(tmp_path, "r1")
     assert unfinished_run(tmp_path) is None
 
@@ -89,7 +89,7 @@ PROD = LastRun("r3", "wap_00000003", "held", "run", "prod", 300.0)
 def test_a_branch_waits_until_its_last_run_has_closed(tmp_path: Path) -> None:
     for run in (SEED, PROD, PR):
         run.write(tmp_path)
-    # What ran meanwhile, on another branch or for another target, takes nothing away.
+    # Runs on another branch or for another target do not change this.
     LastRun("r4", "wap_00000004", "closed", "build", "dev").write(tmp_path)
     assert LastRun.waiting(tmp_path, "dev") == [PR, SEED]
     assert LastRun.waiting(tmp_path, "prod") == [PROD]
@@ -177,7 +177,7 @@ def test_a_branch_in_use_is_not_continued() -> None:
 def test_dbt_test_continues_any_candidates() -> None:
     assert asked(SEED, row("raw"), REJECTED, command="test") is None
     assert asked(PR, row("raw"), command="test") is None
-    # But publishing what was not to be published is for somebody to say.
+    # But a branch built with wap_publish: never needs a decision of the user.
     never = LastRun("r", "wap_1a2b3c4d", "held", publish="never")
     assert asked(never, row("raw"), command="test") is not None
     assert asked(never, row("raw"), command="test", publish="never") is None

@@ -1,4 +1,4 @@
-"""Which moment a replay asks for, and which snapshot readers saw then."""
+"""The moment of a replay, and the snapshot that readers saw then."""
 
 from __future__ import annotations
 
@@ -192,11 +192,11 @@ def test_an_expired_state_is_distinguished_from_a_missing_table() -> None:
 
 
 def test_a_log_that_was_cut_after_a_publish_proves_nothing() -> None:
-    # Others wrote 12 at an unknown time between; its entry went when it expired.
+    # Others wrote 12 at an unknown time between; its log entry was removed when it expired.
     cut = history([(5, 13)], {11: None, 13: 12})
     with pytest.raises(ReplayRefused, match="it is unknown whether others wrote"):
         snapshot_at(cut, [published(1, None, 11)], t(3))
-    # The next publish started from it, so nobody did.
+    # The next publish started from 11, so nobody else wrote.
     changes = [published(1, None, 11), published(5, 11, 13)]
     assert snapshot_at(history([(5, 13)], {11: None, 13: 11}), changes, t(3)) == 11
 

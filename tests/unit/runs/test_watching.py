@@ -1,4 +1,4 @@
-"""What a look at `main` finds, and what readers have after it was put back."""
+"""The changes that a check of `main` finds, and the restored state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def net(bench: Bench, *project: Identifier) -> MainWatch:
 
 
 def own(bench: Bench, *ids: int) -> None:
-    """A row of the run, past the gate."""
+    """Append a row of the run that bypasses the gate."""
     table = bench.lake.catalog.load_table(PREY)
     table.append(values(*ids), snapshot_properties={"wap_run": RUN})
 
@@ -69,7 +69,7 @@ def test_rows_of_others_on_top_stop_the_restoration(bench: Bench, prey: Identifi
 
 
 def test_restoration_while_others_write(bench: Bench, prey: Identifier) -> None:
-    """The put back is staged from what stands there then, and not from what was looked at."""
+    """The restoration is staged from the present state, not from the state of the check."""
     seen = watch(bench)
     own(bench, 99)
     ((change, before, _),) = seen.changes()
@@ -134,7 +134,7 @@ def test_a_dropped_table_is_restored(bench: Bench, prey: Identifier) -> None:
 def test_a_drop_is_judged_after_its_statement_has_ended(
     bench: Bench, prey: Identifier, left: str
 ) -> None:
-    """Its files go after the table, so that a table put back meanwhile would be without them."""
+    """Its files are deleted after the table, so a table restored meanwhile would lack them."""
     location = local_path(bench.lake.catalog.load_table(prey).location())
     assert location is not None
     main = net(bench)
