@@ -39,7 +39,7 @@ class Rollback(Operation):
         "the run or publish to undo: its id, or the first eight digits", default=None
     )
     force: bool = argument(
-        "true to also undo later changes of its tables; by default, these refuse the rollback",
+        "true to also undo later changes of its tables; by default, such changes stop it",
         default=False,
     )
     reopen: bool = argument(
