@@ -3,17 +3,17 @@
     Unknown arguments come in through `kwargs`, so that the answer can name the legal ones.
 -#}
 
-{#- Open audit branches: base, candidate, age, and why each table is held. -#}
+{#- Show the open audit branches: base, candidate, age, and why each table is held. -#}
 {% macro wap_status(branch=none) %}
     {%- do _wap_operation("wap_status", dict(kwargs, branch=branch)) -%}
 {% endmacro %}
 
-{#- Publish what a held branch has, by the tests that it has passed. -#}
+{#- Publish the tables of a held branch, by the test results that it already has. -#}
 {% macro wap_publish(branch=none, mode=none) %}
     {%- do _wap_operation("wap_publish", dict(kwargs, branch=branch, mode=mode)) -%}
 {% endmacro %}
 
-{#- Put on record that what a test rejected is right as it is, so that it can be published. -#}
+{#- Accept the failing rows of a test as correct, so that the tables can be published. -#}
 {% macro wap_accept(
     branch=none, test=none, reason=none, by=none, until=none
 ) %}
@@ -22,12 +22,12 @@
     )) -%}
 {% endmacro %}
 
-{#- Drop an audit branch and all that exists only on it. -#}
+{#- Drop an audit branch and all tables and rows that exist only on it. -#}
 {% macro wap_discard(branch=none, force=none) %}
     {%- do _wap_operation("wap_discard", dict(kwargs, branch=branch, force=force)) -%}
 {% endmacro %}
 
-{#- Take away what runs have left behind: old audit branches, tags, files without a use. -#}
+{#- Remove leftovers of runs: old audit branches, old tags, and files that nothing refers to. -#}
 {% macro wap_sweep(
     older_than=none, named_older_than=none, files_older_than=none, dry_run=none
 ) %}

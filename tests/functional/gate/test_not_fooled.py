@@ -180,7 +180,7 @@ class TestOtherHands:
         off = {"write.wap.enabled": "false"}
         table.transaction().set_properties(off).commit_transaction()
         done = shop.dbt("test", "--select", "customers").failed()
-        assert "took the property write.wap.enabled off" in done.reason("customers")
+        assert "the property write.wap.enabled was removed" in done.reason("customers")
         assert shop.new() == set()
         shop.restore()
         shop.dbt("build", "--select", "customers").succeeded()
