@@ -238,7 +238,7 @@ def test_the_corrected_delivery_goes_through(insurer: Pipeline) -> None:
     ("content", "message"),
     [
         (b"product_no,product_name,price,category\n", "no key column 'product_id'"),
-        (b"product_id,product_name,price,category\n1,\xff,1,x\n", "it is no UTF-8"),
+        (b"product_id,product_name,price,category\n1,\xff,1,x\n", "it is not UTF-8"),
     ],
 )
 def test_an_unreadable_file_is_one_error(insurer: Pipeline, content: bytes, message: str) -> None:

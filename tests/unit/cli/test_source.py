@@ -124,7 +124,7 @@ def test_what_tells_no_key_wants_one(tmp_path: Path) -> None:
 )
 def test_no_sample_no_guess(tmp_path: Path, name: str, content: str) -> None:
     path = sample(tmp_path, name, content)
-    with pytest.raises(LandingError, match="cannot serve as a sample"):
+    with pytest.raises(LandingError, match="cannot be used as a sample"):
         read_samples([path])
 
 
@@ -172,8 +172,8 @@ def test_a_bad_operation_is_a_row_and_no_other_kind(tmp_path: Path) -> None:
         ({"LOAD00000001.csv": LOAD}, "--kind extract.*--kind changes"),
         ({"a1.csv": "id\n" + "".join(f"{n}\n" for n in range(99)), "a2.csv": "id\n1\n"},
          "a2.csv has 1 rows, after the 99 of a1.csv"),
-        ({"a.csv": "Op,id\nD,1\ndrill,2\nmill,3\n"}, "'Op' has operation codes, .* 'drill'"),
-        ({"a_1.csv": LOAD, "a_2.csv": CHANGES}, r"their names do not tell .* --full <pattern"),
+        ({"a.csv": "Op,id\nD,1\ndrill,2\nmill,3\n"}, "'Op' are not operation codes, .* 'drill'"),
+        ({"a_1.csv": LOAD, "a_2.csv": CHANGES}, r"no name pattern matches .* --full <pattern"),
     ],
 )  # fmt: skip
 def test_two_readings_are_asked_for(tmp_path: Path, files: dict[str, str], said: str) -> None:

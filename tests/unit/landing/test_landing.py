@@ -68,20 +68,20 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
         )
     for fault in (
         "unknown setting 'sort'",
-        "kind 'deltas' is none of 'changes', 'extract'",
-        "format 'xml' is none of 'csv', 'debezium', 'json', 'parquet'",
+        "kind 'deltas' is not one of 'changes', 'extract'",
+        "format 'xml' is not one of 'csv', 'debezium', 'json', 'parquet'",
         "key column 'id' is not among the columns",
         "column '_op' begins with '_'",
-        "column 'price' has the type 'money', which is none of",
+        "column 'price' has the type 'money', which is not one of",
         "column 'size' has the type 'decimal(40, 2)'",
         "sequence column 'weight' has the type 'double'",
-        "rename 'ID: nowhere' leads to no column",
+        "rename 'ID: nowhere' names a column that does not exist",
         "'rules' is not a mapping",
         "threshold '1.5' is neither a count of rows nor a share below 1",
-        "load_date '[0-9]' needs one group",
-        "on_new_columns 'guess' is none of 'append', 'fail', 'ignore'",
+        "load_date '[0-9]' needs exactly one group",
+        "on_new_columns 'guess' is not one of 'append', 'fail', 'ignore'",
         "need 'operation' and 'codes'",
-        "operation 'purge' is none of 'delete', 'insert', 'load', 'truncate', 'update'",
+        "operation 'purge' is not one of 'delete', 'insert', 'load', 'truncate', 'update'",
     ):
         assert fault in str(error.value)
 
@@ -119,7 +119,7 @@ def test_the_layout_is_the_first_that_matches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("day", "name", "message"),
     [
-        ("2024-01-01", "notes.txt", "is not a file that the landing entry of 'policies' knows"),
+        ("2024-01-01", "notes.txt", "matches no layout of the landing entry of 'policies'"),
         ("2024-13-01", "a_full.csv", "is not a folder named load_date=YYYY-MM-DD"),
         ("tomorrow", "a_full.csv", "is not a folder named load_date=YYYY-MM-DD"),
     ],
@@ -258,7 +258,7 @@ def test_a_date_in_the_name_counts(tmp_path: Path) -> None:
 def test_an_extract_without_a_date_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "policies/policies_full.csv")
     raw = {**ENTRY, "kind": "extract", "files": [{"match": "*.csv"}], "load_date": r"(\d{8})"}
-    with pytest.raises(LandingError, match="has no date in its name"):
+    with pytest.raises(LandingError, match="has no date that matches"):
         landing.list_files(tmp_path, landing.parse_entry(raw))
 
 
@@ -339,7 +339,7 @@ def test_the_columns_of_parquet_are_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "format_", "message"),
     [
-        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is no UTF-8 (invalid start"),
+        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is not UTF-8 (invalid start"),
         ("a_full.csv.gz", b"policy_id,state\n", "csv", "BadGzipFile"),
         ("a_full.csv.gz", gzip.compress(b"policy_id,state\n" * 99)[:-9], "json", "EOFError"),
         ("a_full.csv", b"policy_id,state\n", "parquet", "ArrowInvalid"),
@@ -401,7 +401,7 @@ def test_a_renamed_column_is_followed() -> None:
     ("published", "fault"),
     [
         ("state", "no key column 'policy_id'"),
-        ("policy_id state state", "column 'state' is there twice"),
+        ("policy_id state state", "column 'state' occurs twice"),
         ("policy_id state State", "columns 'State', 'state' differ in case only"),
     ],
 )
@@ -439,7 +439,7 @@ def test_a_sequence_sorts_as_a_text() -> None:
 def test_a_value_that_a_wider_type_takes_says_so() -> None:
     raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
     entry = landing.parse_entry({**raw, "on_wider_types": "quarantine"})
-    assert "(a bigint takes it)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
+    assert "(fits bigint)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
     entry = landing.parse_entry(raw)
     assert sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
 
