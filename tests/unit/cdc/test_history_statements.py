@@ -86,12 +86,12 @@ def test_all_faults_are_told_at_once() -> None:
         )  # fmt: skip
     for fault in (
         "deletes is 'x'; legal values: close, record",
-        "expire 'day_before' needs grain 'date': days have a day before",
+        "expire 'day_before' needs grain 'date'",
         "open_end is '2999-01-01'; legal values: null, '9999-12-31'",
         "unique_key is missing",
         "the query has no column town",
         "the query has no column _row",
-        "the query's column name has the name of one that is made",
+        "the query's column name has the name of a column that the history adds",
     ):
         assert fault in str(told.value)
 
@@ -114,7 +114,7 @@ def test_a_restatement_is_of_one_model() -> None:
 
 @pytest.mark.parametrize("asked", ["dim", [{"model": "dim"}], {"where": "id = 1"}])
 def test_a_restatement_names_model_and_rows(asked: Any) -> None:
-    with pytest.raises(ConfigError, match="it takes model and where"):
+    with pytest.raises(ConfigError, match="It needs model and where"):
         history.restated("dim", asked)
 
 
@@ -260,7 +260,7 @@ def test_each_step_reads_the_one_before(resets: str | None, partial: bool) -> No
 def test_copies_are_told_apart_by_one_rule() -> None:
     of = settings()
     assert copy_number("_sequence") in of.resets("select log")
-    assert copy_number("`id`, _at._sequence, _op, _said", "_at.") in versions(of, "select steps")
+    assert copy_number("`id`, _at._sequence, _op, _content", "_at.") in versions(of, "select steps")
 
 
 def test_a_history_by_day_has_the_days_of_utc() -> None:
