@@ -315,7 +315,7 @@ def test_arguments_are_parted() -> None:
     assert (call.target, call.variables) == ("pr", {"x": 1})
 
 
-@pytest.mark.parametrize(("text", "message"), [("[1]", "is a YAML mapping"), ("{", "is not YAML")])
+@pytest.mark.parametrize(("text", "message"), [("[1]", "not a YAML mapping"), ("{", "is not YAML")])
 def test_vars_must_be_a_mapping(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         dbt_cli.parse_call(["--vars", text])

@@ -98,12 +98,10 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
         names.require_own([("shop", "twin"), ("shop", "Twin"), ("shop", "other")])
     with pytest.raises(ConfigError, match=r"Shop\.twin and shop\.twin"):
         names.require_own([("shop", "twin"), ("Shop", "twin")])
-    with pytest.raises(
-        ConfigError, match=r"shop\.Twin \(which stands in the lake\) and shop\.twin"
-    ):
+    with pytest.raises(ConfigError, match=r"shop\.Twin \(which is in the lake\) and shop\.twin"):
         names.require_own([("shop", "twin")], [("shop", "Twin")])
 
 
 def test_the_schema_of_the_ledger_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^Wap_Ledger\.b, wap_ledger\.a would stand in"):
+    with pytest.raises(ConfigError, match=r"^Wap_Ledger\.b, wap_ledger\.a would be in"):
         names.require_own([("wap_ledger", "a"), ("Wap_Ledger", "b"), ("shop", "c")])

@@ -10,7 +10,7 @@ def test_the_node_is_there_while_it_is_built() -> None:
     one = node.Node("model.shop.raw_orders", meta={"landing": {}})
     with node.building(one):
         assert node.current() is one
-    with pytest.raises(SparkwapError, match="No Python model is being built here"):
+    with pytest.raises(SparkwapError, match="No Python model is being built"):
         node.current()
 
 
