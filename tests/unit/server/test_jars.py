@@ -68,7 +68,7 @@ def test_a_changed_jar_is_refused(tmp_path: Path, said: list[str]) -> None:
     path = tmp_path / "jars" / JAR.filename
     path.parent.mkdir()
     path.write_bytes(CONTENT + b" and more")
-    with pytest.raises(JarError, match="not the one that this version") as caught:
+    with pytest.raises(JarError, match="not the jar that this version") as caught:
         provide(tmp_path, Java(Path("/nowhere/java"), 17, "PATH"), said)
     assert f"rm '{path}'" in str(caught.value)
 

@@ -96,9 +96,7 @@ class Inputs:
         """What a unit test uses, as in :meth:`of_test`, by what is written of it."""
         return self._tokens(_used(self._written(test, "unit_tests", test.name)))
 
-    def of_test(
-        self, test: Any, tested: Collection[str]
-    ) -> tuple[dict[str, str], str, bool]:
+    def of_test(self, test: Any, tested: Collection[str]) -> tuple[dict[str, str], str, bool]:
         """What a test uses that came from outside of the project, and what its query is made of.
 
         By the text of the test, of the YAML that its config may come from, and of the macros that
@@ -157,7 +155,9 @@ class Inputs:
     @cached_property
     def _of_materialization(self) -> frozenset[str]:
         """What dbt calls for each test, whatever its query is."""
-        return self._called(frozenset(key for key in self._macros if ".materialization_test_" in key))
+        return self._called(
+            frozenset(key for key in self._macros if ".materialization_test_" in key)
+        )
 
     @cached_property
     def _project_vars(self) -> dict[str, Any]:
