@@ -167,7 +167,7 @@ def test_each_file_is_read_once(insurer: Pipeline) -> None:
     assert sum(row["_kind"] == "row" for row in before) == 25 + 5
     done = insurer.sparkwap("build", "--again")
     assert done.returncode == 0, done.stdout
-    assert "no unread landing files; one build of what is there: as asked" in done.stdout
+    assert "no unread landing files; one build of the present data: as requested" in done.stdout
     assert len(insurer.rows("raw_insurance__policies")) == len(before)
 
 
@@ -183,7 +183,7 @@ def test_a_changed_model_is_built_without_new_files(insurer: Pipeline, tmp_path:
         model.write("\n-- changed\n")
     done = project.sparkwap("build")
     assert done.returncode == 0, done.stdout
-    assert "the code is not that of the last publish" in done.stdout
+    assert "the code has changed since the last publish" in done.stdout
     assert insurer.heads()["fct_insured_value"] != heads["fct_insured_value"]
 
 

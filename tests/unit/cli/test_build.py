@@ -117,16 +117,16 @@ def test_nothing_new_and_nothing_changed_builds_nothing(lake: Lake) -> None:
     lake.builds.clear()
     assert lake.build() == 0
     assert lake.builds == []
-    assert "nothing to build (all the same: sparkwap build --again)" in lake.lines[-1]
+    assert "nothing to build (to build anyway: sparkwap build --again)" in lake.lines[-1]
 
 
 def test_nothing_new_is_one_plain_build_where_something_has_changed(lake: Lake) -> None:
     lake.build()
     lake.builds.clear()
-    lake.why = "the code is not that of the last publish"
+    lake.why = "the code has changed since the last publish"
     assert lake.build() == 0
     assert lake.builds == [None]
-    assert lake.lines[-1].endswith(f"one build of what is there: {lake.why}")
+    assert lake.lines[-1].endswith(f"one build of the present data: {lake.why}")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_is_asked_for_is_built(
         monkeypatch.setenv(environment, "true")
     assert lake.build(*arguments) == 0
     assert lake.builds == [None]
-    assert lake.lines == ["no unread landing files; one build of what is there: as asked"]
+    assert lake.lines == ["no unread landing files; one build of the present data: as requested"]
 
 
 def test_files_that_cannot_be_used_are_left_to_the_build(
@@ -227,16 +227,16 @@ def test_what_was_published_by_the_same_code_is_not_built_again() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"project": changed(raw_code="select 2")}, "the code is not that of the last publish"),
-        ({"project": changed("model.shop.b", alias="b")}, "has not all tables of the project"),
+        ({"project": changed(raw_code="select 2")}, "the code has changed since the last publish"),
+        ({"project": changed("model.shop.b", alias="b")}, "does not have all tables"),
         ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
         ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
         ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
         ({"project": changed(checksum={"name": "path"})}, "a is too large"),
-        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "has not all"),
+        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "does not have all"),
         ({"undone": True}, "was rolled back"),
-        ({"run": {"publish_id": None}}, "a run has ended otherwise"),
-        ({"run": None}, "a run has ended otherwise"),
+        ({"run": {"publish_id": None}}, "a later run has not published"),
+        ({"run": None}, "a later run has not published"),
         ({"main": 3}, "shop.a has changed since"),
         ({"files": {"dbt_project.yml": AT + timedelta(minutes=1)}}, "dbt_project.yml is newer"),
         ({"now": AT + timedelta(days=1)}, "not today"),
@@ -262,10 +262,10 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     assert lake.builds == [JANUARY, FEBRUARY]
     last = lake.lines[-1]
     assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
-    assert "Waiting behind it: 2024-03-31." in last
+    assert "Waiting: 2024-03-31." in last
     assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
     # dbt's summary, right above, has the commands that go on with the drop.
-    assert "go on by: sparkwap build" in last
+    assert "then: sparkwap build" in last
     assert "dbt run-operation" not in last
     lake.bad = {}
     assert lake.build() == 0
@@ -276,7 +276,7 @@ def test_a_held_drop_stops_it_although_dbt_is_content(lake: Lake) -> None:
     lake.bad = {JANUARY: 0}
     assert lake.build() == 0
     assert lake.builds == [JANUARY]
-    assert "dbt ended well, but the gate held it" in lake.lines[-1]
+    assert "dbt succeeded, but the gate held it" in lake.lines[-1]
 
 
 def test_landing_until_is_the_last_drop(lake: Lake) -> None:
@@ -293,7 +293,7 @@ def test_a_drop_that_comes_late_is_built(lake: Lake) -> None:
 def test_many_waiting_drops_are_counted() -> None:
     later = [build.Drop(date(2024, 1, day), ()) for day in range(2, 8)]
     text = build.stopped(build.Drop(date(2024, 1, 1), ()), later, 2)
-    assert "Waiting behind it: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
+    assert "Waiting: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
 
 
 def test_a_missing_landing_folder_is_one_error(

@@ -52,9 +52,9 @@ def test_rows_are_listed_with_file_and_line() -> None:
 
 
 def test_the_end_of_a_replay_is_told() -> None:
-    assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 brought back"
-    assert "3 rows of 5 brought back; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
-    assert "Nothing was brought back (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
+    assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 accepted"
+    assert "3 rows of 5 accepted; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
+    assert "No row was accepted (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
 
 
 class Table:
@@ -97,7 +97,7 @@ def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or 0)
     assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
     assert calls == [(("build", "--select", "raw_shop__orders+"), {REPLAY: "true"})]
-    assert lines[0].startswith("1 row of 2 brought back")
+    assert lines[0].startswith("1 row of 2 accepted")
 
 
 def test_nothing_to_replay_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

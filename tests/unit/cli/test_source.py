@@ -254,7 +254,7 @@ def test_models_are_written_and_nothing_is_overwritten(
     assert "cast(price as double) as price," in staging
 
     assert add(tmp_path, path) == 1
-    assert "there already. Nothing was written" in capsys.readouterr().err
+    assert "exists already. Nothing was written" in capsys.readouterr().err
 
 
 def landing(project: Path, model: str) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def test_what_a_build_needs_is_looked_for_first(
     call = ["source", "add", str(path), "--source", "a", "--entity", "things"]
     assert main([*call, "--project-dir", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert "names no landing folder for models/raw" in told
+    assert "has no landing folder for models/raw" in told
     assert yaml.safe_load(told[told.index("models:") :])["models"]["shop"]["raw"]["+meta"]["drop"]
     assert not (tmp_path / "models").exists()
 
@@ -333,5 +333,5 @@ def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "dbt_project.yml").unlink()
     from sparkwap.cli.source import add as add_source
 
-    with pytest.raises(ConfigError, match="is no dbt project"):
+    with pytest.raises(ConfigError, match="is not a dbt project"):
         add_source([path], "shop", "things", SourceAnswers(), tmp_path)
