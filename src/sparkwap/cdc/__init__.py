@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sparkwap.cdc import partial as _partial
 from sparkwap.cdc import resets
 from sparkwap.cdc import whole as _whole
-from sparkwap.cdc.sql import own_columns, quoted, row_hash
+from sparkwap.cdc.event_sql import own_columns, quoted, row_hash
 from sparkwap.core import node
 from sparkwap.core.errors import ConfigError
 

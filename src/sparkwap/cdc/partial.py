@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import (
+from sparkwap.cdc.event_sql import (
     EVENT,
     PLACE_TYPE,
     copy_number,
@@ -27,6 +26,7 @@ from sparkwap.cdc.sql import (
     row_hash,
     text,
 )
+from sparkwap.cdc.resets import Place, before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

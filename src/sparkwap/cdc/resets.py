@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkwap.cdc.sql import at_grain, copy_number, place, text
+from sparkwap.cdc.event_sql import at_grain, copy_number, place, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

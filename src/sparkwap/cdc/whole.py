@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparkwap.cdc.event_sql import (
+    EVENT,
+    PLACE_TYPE,
+    event_content,
+    own_columns,
+    quote,
+    quoted,
+    row_hash,
+)
 from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import EVENT, PLACE_TYPE, event_content, own_columns, quote, quoted, row_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

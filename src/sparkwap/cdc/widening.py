@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history import Run, marks
-from sparkwap.cdc.sql import quote
 from sparkwap.core.spark_types import wider
 
 

@@ -20,8 +20,8 @@ from sparkwap.cli.source_models import files
 from sparkwap.core.dbt_cli import find_project
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import KINDS
-from sparkwap.landing.files import DROP_PREFIX
 from sparkwap.landing.guessing import SourceAnswers, guess
+from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.samples import read_samples
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sparkwap.cdc.sql import quote
+from sparkwap.cdc.event_sql import quote
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.spark_types import decimal_digits, wider
 from sparkwap.landing import parse_entry

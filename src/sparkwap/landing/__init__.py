@@ -41,7 +41,7 @@ cannot be read as a whole (broken archive, not UTF-8) fails its table, but no ot
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, FileLayout, parse_entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import LandingFile, list_files
+from sparkwap.landing.landing_files import LandingFile, list_files
 from sparkwap.landing.reading import model, open_bad_rows
 from sparkwap.landing.unread import choose, copies, parse_until, pending, root_of
 

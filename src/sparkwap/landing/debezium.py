@@ -17,7 +17,7 @@ from sparkwap.landing.formats import (
     keys_by_path,
     plain,
 )
-from sparkwap.landing.sql import quote, text
+from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

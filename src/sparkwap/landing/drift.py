@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.landing.sql import has_controls
+from sparkwap.landing.row_sql import has_controls
 
 _MOST_COLUMNS = 2_000
 _LONGEST_NAME = 255

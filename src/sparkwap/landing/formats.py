@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import Entry, FileLayout
-from sparkwap.landing.sql import quote, text
+from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkwap.landing import sql
+from sparkwap.landing import row_sql
 from sparkwap.landing.entry import Entry, FileLayout
-from sparkwap.landing.sql import quote, text
+from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,17 +54,19 @@ def rows(
         has_code: whether the rows have operation codes.
         undated: whether the load date of some file is the day of its latest event.
     """
-    happened = sql.event_time(entry)
+    happened = row_sql.event_time(entry)
     day = "_load_date"
     if undated:
         latest = f"max(if(_skip is null, cast({happened} as date), null)) over (partition by _path)"
         # A file without any event time has bad rows only, so any fixed day is acceptable.
         day = f"coalesce(_load_date, {latest}, date '1970-01-01')"
-    rules = [f"{sql.typed(entry, c)} as {quote(c)}" for c in entry.columns] if entry.rules else []
+    rules = (
+        [f"{row_sql.typed(entry, c)} as {quote(c)}" for c in entry.columns] if entry.rules else []
+    )
     found = parsed.join(listed, "_path", "left").selectExpr("*", f"{day} as _day", *rules)
     found = found.drop("_load_date").withColumnRenamed("_day", "_load_date")
-    found = found.selectExpr("*", f"{sql.operation(layout, has_code)} as _op")
-    fault = sql.fault(entry, layout, has_code, columns)
+    found = found.selectExpr("*", f"{row_sql.operation(layout, has_code)} as _op")
+    fault = row_sql.fault(entry, layout, has_code, columns)
     found = found.selectExpr("*", f"{fault} as _fault")
     # A message is good or bad as a whole: an old key is not deleted without adding the new key.
     whole = layout.format == "debezium"
@@ -72,9 +74,9 @@ def rows(
     found = found.selectExpr("*", f"if(_skip is null, {first}, _skip) as _error")
     found = found.selectExpr("*", _KIND).where("_part = 0 or _kind = 'row'")
     return found.selectExpr(
-        *(f"{sql.own(c)} as {quote(c)}" for c in columns),
+        *(f"{row_sql.own(c)} as {quote(c)}" for c in columns),
         "if(_kind = 'row', _op, null) as _op",
-        f"if(_kind = 'row', {sql.sequence(entry)}, null) as _sequence",
+        f"if(_kind = 'row', {row_sql.sequence(entry)}, null) as _sequence",
         f"if(_kind = 'row', coalesce({happened}, cast(_load_date as timestamp)), null)"
         " as _event_time",
         "if(_kind = 'row', _absent, null) as _absent",

@@ -14,9 +14,9 @@ from sparkwap.landing import debezium, drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout, parse_entry
-from sparkwap.landing.files import LandingFile, layout_of
 from sparkwap.landing.index import LISTING, Index
-from sparkwap.landing.sql import text
+from sparkwap.landing.landing_files import LandingFile, layout_of
+from sparkwap.landing.row_sql import text
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import DROP_PREFIX, is_hidden
+from sparkwap.landing.landing_files import DROP_PREFIX, is_hidden
 
 LEAST_DIGITS = 18
 """Whole numbers with at most this many digits are a bigint."""

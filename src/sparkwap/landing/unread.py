@@ -11,8 +11,8 @@ from typing import Any
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import LandingFile, list_files, listed_files, unchanged
 from sparkwap.landing.index import Index
+from sparkwap.landing.landing_files import LandingFile, list_files, listed_files, unchanged
 
 
 def files_to_read(

@@ -17,7 +17,7 @@ from helpers.landing import LandingProject, make_landing_project
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing import formats, parse_entry, raw_models
 from sparkwap.landing.raw_models import RawModel
-from sparkwap.landing.sql import text
+from sparkwap.landing.row_sql import text
 
 if TYPE_CHECKING:
     from helpers.lake import Reader, SparkReader

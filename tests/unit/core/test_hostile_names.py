@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import seed_sql
-from sparkwap.cdc import sql as cdc_sql
+from sparkwap.cdc import event_sql as cdc_sql
 from sparkwap.core import names, sqltext
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import GateSettings
 from sparkwap.landing import drift, log, parse_entry
-from sparkwap.landing import sql as landing_sql
+from sparkwap.landing import row_sql as landing_sql
 from sparkwap.server import ServerConfig
 from sparkwap.server.defaults import merged, render_properties
 

@@ -6,7 +6,7 @@ from sparkwap.core import node
 from sparkwap.core.errors import SparkwapError
 
 
-def test_the_node_is_there_while_it_is_built() -> None:
+def test_the_node_is_available_while_it_is_built() -> None:
     one = node.Node("model.shop.raw_orders", meta={"landing": {}})
     with node.building(one):
         assert node.current() is one

@@ -11,7 +11,7 @@ import jinja2
 import pytest
 
 from sparkwap.cdc.widening import Widening
-from sparkwap.landing.sql import checked, plain_cast
+from sparkwap.landing.row_sql import checked, plain_cast
 
 FOLDER = Path(__file__).parents[3] / "macros" / "scd2"
 

@@ -44,7 +44,7 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_jar_that_is_there_is_not_fetched(tmp_path: Path, said: list[str]) -> None:
+def test_an_existing_jar_is_not_fetched(tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / JAR.filename).write_bytes(CONTENT)
     found = provide(tmp_path, Java(Path("/nowhere/java"), 17, "PATH"), said)
@@ -82,7 +82,7 @@ def test_a_fetched_jar_with_other_content_is_not_kept(
     assert names_in(tmp_path / "jars") == [".lock"]
 
 
-def test_a_fetch_that_fails_says_why(
+def test_a_failed_fetch_shows_the_reason(
     tmp_path: Path, java: Java, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java.path.write_text('#!/bin/sh\necho "module not found: org.example#thing;1.0"\n')
@@ -91,7 +91,7 @@ def test_a_fetch_that_fails_says_why(
         provide(tmp_path, java, said)
 
 
-def test_a_fetch_that_fails_is_tried_with_pythons_certificates(
+def test_a_failed_fetch_is_repeated_with_pythons_certificates(
     tmp_path: Path, java: Java, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = tmp_path / "ca.pem"
@@ -110,7 +110,7 @@ def test_a_fetch_that_fails_is_tried_with_pythons_certificates(
 
 
 @pytest.mark.parametrize("postgres", [False, True])
-def test_only_drivers_that_are_used_are_fetched(postgres: bool) -> None:
+def test_only_required_drivers_are_fetched(postgres: bool) -> None:
     names = [jar.artifact for jar in jars.required(postgres)]
     assert names[0].startswith("iceberg-spark-runtime")
     # A data diff needs that of SQLite with any catalog.

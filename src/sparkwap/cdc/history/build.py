@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history import steps
 from sparkwap.cdc.history.extend import Extension
 from sparkwap.cdc.history.marks import HistoryMarks, Run, marks, met
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.history.versions import versions
-from sparkwap.cdc.sql import quote
 
 
 @dataclass(frozen=True)

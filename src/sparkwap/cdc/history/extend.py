@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from sparkwap.cdc.event_sql import at_grain, quote
 from sparkwap.cdc.history import steps
 from sparkwap.cdc.history.marks import HistoryMarks, Met, Run, met
 from sparkwap.cdc.history.settings import MADE, HistorySettings
 from sparkwap.cdc.history.steps import same
 from sparkwap.cdc.history.versions import versions, with_
 from sparkwap.cdc.resets import IS_EVENT, IS_RESET
-from sparkwap.cdc.sql import at_grain, quote
 from sparkwap.core.sqltext import literal
 
 _SKIPS_FILES = ("string", "int", "bigint", "date", "decimal")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_RESET
-from sparkwap.cdc.sql import quote
 
 Run: TypeAlias = Callable[[str], Sequence[Any]]
 """Sends a statement to Spark and returns the first row of its result; empty without rows."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sparkwap.cdc import resets
-from sparkwap.cdc.sql import quoted
+from sparkwap.cdc.event_sql import quoted
 from sparkwap.core.errors import ConfigError
 
 LOG_COLUMNS = ("_op", "_sequence", "_event_time", "_file_path", "_row", "_part", "_batch")

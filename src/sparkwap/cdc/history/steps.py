@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparkwap.cdc.event_sql import at_grain, event_content, place, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_EVENT
-from sparkwap.cdc.sql import at_grain, event_content, place, quote, quoted
 
 
 def events(history: HistorySettings, source: str) -> str:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkwap.cdc.event_sql import copy_number, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
-from sparkwap.cdc.sql import copy_number, quote, quoted
 from sparkwap.core.sqltext import literal
 
 _HEAD = ("_head_from", "_head_version", "_head_flag")

@@ -13,7 +13,7 @@ from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.index import Index, Stamp
-from sparkwap.landing.sql import has_controls
+from sparkwap.landing.row_sql import has_controls
 
 DROP_PREFIX = "load_date="
 """The prefix of the folder names of drops."""
