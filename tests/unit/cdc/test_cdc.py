@@ -1,4 +1,4 @@
-"""What `sparkwap.cdc` decides without Spark; the states themselves are tested on the server."""
+"""The decisions of `sparkwap.cdc` without Spark; functional tests cover the states."""
 
 from __future__ import annotations
 

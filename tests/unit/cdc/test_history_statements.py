@@ -30,7 +30,7 @@ def settings(types: dict[str, str] = TYPES, **config: Any) -> HistorySettings:
 
 
 class Spark:
-    """Records statements, and answers those that ask.
+    """Records statements, and answers queries.
 
     Args:
         increment: rows, last batch, first reset, rows that leave columns out.

@@ -58,7 +58,7 @@ def deliver(root: Path, entity: str, *days: date) -> None:
 
 
 class Lake:
-    """Stands for dbt and the lake: a build of a drop publishes its files, or fails."""
+    """A fake of dbt and the lake: a build of a drop publishes its files, or fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
@@ -264,7 +264,7 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
     assert "Waiting: 2024-03-31." in last
     assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
-    # dbt's summary, right above, has the commands that go on with the drop.
+    # dbt's summary, above this message, has the commands for the drop.
     assert "then: sparkwap build" in last
     assert "dbt run-operation" not in last
     lake.bad = {}
@@ -410,7 +410,7 @@ def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
 
     assert dbt_cli.find_project() == default_project_dir() == folders / "project"
     (folders / "project/profiles.yml").write_text(PROFILE)
-    # Where dbt finds none, the project's own.
+    # If dbt finds none: the project's folder.
     assert dbt_cli.find_profiles(None, dbt_cli.find_project()) == folders / "project"
     for place in ("home/.dbt", "project/models"):
         (folders / place / "profiles.yml").write_text(PROFILE)

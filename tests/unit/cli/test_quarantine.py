@@ -1,4 +1,4 @@
-"""``sparkwap quarantine``: which rows there are, what is said of them, and what a replay runs."""
+"""``sparkwap quarantine``: the listed rows, the messages, and the command of a replay."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def test_the_summary_of_a_replay() -> None:
 
 
 class Table:
-    """Stands for a raw table: the rows of each kind, as PyIceberg gives them."""
+    """A fake raw table: the rows of each kind, as PyIceberg returns them."""
 
     def __init__(self, bad: list[dict[str, Any]], good: list[dict[str, Any]]) -> None:
         self.bad, self.good = bad, good

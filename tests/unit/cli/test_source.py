@@ -1,4 +1,4 @@
-"""``sparkwap source add``: what a sample file tells, and what is written."""
+"""``sparkwap source add``: the guesses from sample files, and the written models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python model may know of itself while it is built."""
+"""The node of a Python model while it is built."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One list of marks, by which all that shows values goes."""
+"""The marks of personal values, for all features that show values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets do not leave: what is taken out of texts, and what is left in."""
+"""Redaction: secrets are removed from texts, other texts stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors by class, and what may be done after each; messages as Spark and databases give them."""
+"""The rules for errors, with messages of Spark and of databases."""
 
 from __future__ import annotations
 

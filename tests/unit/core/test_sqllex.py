@@ -1,4 +1,4 @@
-"""SQL is cut as Spark's lexer cuts it: each case was compared with the lexer of Spark 4.1."""
+"""The tokens are those of Spark's lexer: each case was compared with the lexer of Spark 4.1."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from sparkwap.core.sqllex import ANY_RELATION, dotted_names, relation_names, tok
         (r"f(p, r'\', '/') from s", ["f", "(", "p", ",", r"r'\'", ",", "'/'", ")", "from", "s"]),
         (r'R"\" x', [r'R"\"', "x"]),
         (r"xr'\' y'", ["xr", r"'\' y'"]),
-        # Others go on after a quote that is doubled or has a backslash before it.
+        # Other strings continue after a doubled or escaped quote.
         (r"'it\'s' x", [r"'it\'s'", "x"]),
         ("'it''s' x", ["'it''s'", "x"]),
         ('"a""b" x', ['"a""b"', "x"]),
@@ -30,7 +30,7 @@ from sparkwap.core.sqllex import ANY_RELATION, dotted_names, relation_names, tok
         ("a -- b \\\n still\nc", ["a", "c"]),
         ("a -- b\rc", ["a", "c"]),
         ("-- to the end", []),
-        # To Spark an address is one word, in which no comment begins.
+        # For Spark, an address is one word, in which no comment begins.
         ("http://x/--y z", ["http://x/--y", "z"]),
         ("http://x/*y", ["http://x/", "*", "y"]),
         # Some blanks of Unicode are blanks, some are not.

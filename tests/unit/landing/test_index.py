@@ -95,7 +95,7 @@ def test_a_changed_file_is_hashed_again(root: Path, hashed: list[str]) -> None:
     listed(root)
     before = path.stat()
     path.write_bytes(b"id\n2\n")
-    # As rsync and tar do: the time of the last change is that of the original.
+    # Like rsync and tar: the file keeps the change time of the original.
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     hashed.clear()
     assert listed(root)[0].sha256 == hashlib.sha256(b"id\n2\n").hexdigest()
@@ -306,7 +306,7 @@ SECOND = 10**9
 
 
 class Disk:
-    """A file system in memory, whose clock has steps and is not ours.
+    """A file system in memory, with its own clock, which has steps.
 
     Attributes:
         now: our time, in nanoseconds.
@@ -325,7 +325,7 @@ class Disk:
         self.files[name] = content, Stamp(len(content), self.time(), self.time(), inode)
 
     def free(self) -> int:
-        """The least number that no file has: one that was freed is used again at once."""
+        """The lowest free inode number: a freed number is reused at once."""
         used = {stamp.inode for _, stamp in self.files.values()}
         return next(i for i in range(len(used) + 1) if i not in used)
 
@@ -417,7 +417,7 @@ def test_the_index_agrees_with_hashing_everything(
 def test_the_margin_finds_changes_within_a_clock_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The rule is needed: without it the history above would miss a change."""
+    """Without the margin, the history above would miss a change."""
 
     def history() -> tuple[str, str]:
         disk = Disk(2 * SECOND, 0)

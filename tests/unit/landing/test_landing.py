@@ -1,4 +1,4 @@
-"""The landing folder: what is there, what is new, what a run takes, and what is refused."""
+"""The landing folder: its files, new files, the files of a run, and refusals."""
 
 import gzip
 import re
@@ -448,7 +448,7 @@ def test_the_reason_names_a_wider_type_that_fits() -> None:
 
 
 def marked(document: str) -> str:
-    """What Spark's regexp_replace makes of a document, with # for the mark."""
+    """The result of Spark's regexp_replace for a document, with # for the mark."""
     found, at = "", 0
     while match := re.compile(formats._FRACTION).match(document, at):  # \G: from the last match on
         found += f'{match[1]}"#{match[2]}"'

@@ -1,4 +1,4 @@
-"""Landing files that mean harm, or are broken: clear errors, and memory that has a bound."""
+"""Malicious and broken landing files: clear errors, and bounded memory."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_json_nested_deeply(tmp_path: Path) -> None:
     deep = b"[" * 200_000 + b"]" * 200_000
     told = refusal(written(tmp_path, deep), format="json", multiline=True)
     assert "its JSON is nested too deeply" in told
-    # As a line it is a row, for Spark to take apart or to quarantine.
+    # As a line, the text is a row, which Spark parses or quarantines.
     assert look(written(tmp_path, deep + b"\n{}\n"), format="json").rows == 2
 
 

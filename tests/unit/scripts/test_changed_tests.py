@@ -1,4 +1,4 @@
-"""Which tests CI adds to `make test`: those of what changed, within a budget."""
+"""The tests that CI adds to `make test`: those of the change, within a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be configured, and what the server makes of it."""
+"""The settings of the server, and its Spark settings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_postgresql_uri_becomes_a_jdbc_url(tmp_path: Path) -> None:
     prefix = "spark.sql.catalog.lake"
     base, _, query = spark[f"{prefix}.uri"].partition("?")
     assert base == "jdbc:postgresql://db.example:5433/lake"
-    # Sessions leak their connections: the database is to end those that nobody uses.
+    # Sessions leak their connections, so the database closes idle connections.
     assert query == "options=-c%20idle_session_timeout%3D60000&sslmode=require"
     assert spark[f"{prefix}.jdbc.user"] == "user"
     assert spark[f"{prefix}.jdbc.password"] == "p@ss"
@@ -124,6 +124,6 @@ def test_properties_are_escaped() -> None:
 
 
 def test_a_connect_url_names_localhost() -> None:
-    # For this name alone PySpark sends a token without TLS.
+    # PySpark sends a token without TLS only for this name.
     endpoint = Endpoint("127.0.0.1", 10000, 15002, "abc", 1)
     assert endpoint.connect_url == "sc://localhost:15002/;token=abc"

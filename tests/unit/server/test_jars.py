@@ -1,4 +1,4 @@
-"""Pinned jars: checked at every start, fetched where absent."""
+"""Pinned jars: verified at every start, fetched if they are missing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_failed_fetch_is_repeated_with_pythons_certificates(
 def test_only_required_drivers_are_fetched(postgres: bool) -> None:
     names = [jar.artifact for jar in jars.required(postgres)]
     assert names[0].startswith("iceberg-spark-runtime")
-    # A data diff needs that of SQLite with any catalog.
+    # A data diff needs the SQLite driver with any catalog.
     assert names[1:] == ["sqlite-jdbc", *(["postgresql"] if postgres else [])]
 
 

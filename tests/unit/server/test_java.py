@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said where none is."""
+"""The selection of a Java runtime, and the error without one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(directory: Path, version: str) -> Path:
-    """Put a ``java`` there that says it has this version."""
+    """Create a ``java`` that prints this version."""
     directory.mkdir(parents=True)
     program = directory / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
