@@ -31,7 +31,10 @@ class TestSettings:
                 ["wap_publish: 'maybe' is not allowed; legal: run, lineage, never", "wap_warnings"],
             ),
             ({"wap_publsh": "run"}, ["wap_publsh: there is no such setting", "wap_publish?"]),
-            ({"wap_branch": "main"}, ["'main' is what readers see", "a lower-case letter"]),
+            (
+                {"wap_branch": "main"},
+                ["'main' is the branch that readers see", "a lower-case letter"],
+            ),
             ({"wap_branch": "PR-7"}, ["'PR-7' is not allowed", "legal: a lower-case letter"]),
         ],
     )

@@ -115,6 +115,6 @@ def test_values_widen_the_columns_of_events_and_states() -> None:
     any_states: Any = states
     assert any_states.widened_type(model(), "n", "int", "size", None, "s") == "bigint"
     assert any_states.widened_type(model(), "n", "bigint", "size", None, "s") == "bigint"
-    told = "values are no int; its type is now bigint"
+    told = "values do not fit int; its type is now bigint"
     assert events.told == [("model.shop.dim", f"column size: 3 {told}")]
     assert states.told == [("model.shop.dim", f"column n: 4 {told}")]

@@ -297,7 +297,7 @@ def test_a_sweep_refuses_to_delete_files_of_today(lake: Lake) -> None:
 @pytest.mark.parametrize("key", ["force", "reopen"])
 def test_flags_are_true_or_false(lake: Lake, key: str) -> None:
     first = publish(lake, 0, "orders")
-    with pytest.raises(ConfigError, match=f"{key} is 'maybe', and neither true nor false"):
+    with pytest.raises(ConfigError, match=f"{key} is 'maybe'; legal: true, false"):
         call(lake, "wap_rollback", run=first, **{key: "maybe"})
 
 

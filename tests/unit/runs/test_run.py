@@ -562,7 +562,7 @@ def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
         ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
         ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
         ("wap_sweep", {"files_older_than": 0}, "a running job would lose its files"),
-        ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps', and neither true nor false"),
+        ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps'; legal: true, false"),
     ):
         with pytest.raises(ConfigError, match=told) as error:
             operations(lake).call(name, arguments)

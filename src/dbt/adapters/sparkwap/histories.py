@@ -15,7 +15,7 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.placement import Placement
 from sparkwap.cdc import history
 from sparkwap.cdc.widening import Widening
-from sparkwap.landing.sql import plain_cast
+from sparkwap.landing.row_sql import plain_cast
 
 Describe = Callable[[BaseRelation], Iterable[Column]]
 

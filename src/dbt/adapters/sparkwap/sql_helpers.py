@@ -12,7 +12,7 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
 from sparkwap.core.spark_types import family
 from sparkwap.core.sqltext import quote
-from sparkwap.landing.sql import checked, plain_cast
+from sparkwap.landing.row_sql import checked, plain_cast
 
 
 class SqlHelpers:
