@@ -39,4 +39,4 @@ class LakeOperations(Context):
         return [*found, *operation.operate(self)]
 
 
-__all__ = ["OPERATIONS", "NotPublished", "NotSwept", "Operation", "Operations"]
+__all__ = ["OPERATIONS", "LakeOperations", "NotPublished", "NotSwept", "Operation"]
