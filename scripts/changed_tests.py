@@ -1,13 +1,13 @@
-"""Choose the tests that a change asks for and `make test` leaves out, within a budget of seconds.
+"""Selects the tests of a change that `make test` leaves out, within a budget of seconds.
 
     python scripts/changed_tests.py --budget 600 [--base <commit>]
     python scripts/changed_tests.py --record target/tests/*.xml
 
-The first form prints one file a line, for ``pytest -m "long or not (unit or smoke)"``; what it
-leaves out goes to standard error. The base is the commit that last passed: ``--base``, else where
-the branch left ``origin/main``, else the parent of HEAD. Without any of them all tests are wanted.
-The second form writes the seconds of each file from pytest's JUnit reports of such a run into
-``tests/durations.csv``.
+The first form prints one file per line, for ``pytest -m "long or not (unit or smoke)"``; files
+without enough time go to standard error. The base is the commit that last passed: ``--base``, else
+the commit where the branch left ``origin/main``, else the parent of HEAD. Without a base, all tests
+are selected. The second form reads pytest's JUnit reports of such a run, and writes the seconds of
+each file into ``tests/durations.csv``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("unit", "integration", "functional")
 UNKNOWN_SECONDS = 120.0
-"""Of a file that has not been measured."""
+"""The assumed seconds of a file that has not been measured."""
 WORKERS = 2
 
 AREAS: Mapping[str, tuple[str, ...]] = {
@@ -70,25 +70,25 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "tests/helpers/crashes/": ("crashes",),
     "tests/helpers/histories/": ("histories",),
 }
-"""The folders of tests for what changed below a path; the longest path that fits counts."""
+"""Path prefix to the test folders for changes below it; the longest matching prefix counts."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The test files to run, in order, and those for which there is no time."""
+    """The test files to run, in order, and the files without enough time."""
 
     chosen: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
 def wanted(changed: Iterable[str] | None, files: Sequence[str]) -> list[str]:
-    """The test files for changed paths, changed test files first; all where that is not known."""
+    """Return the test files for changed paths, changed test files first; all files for None."""
     if changed is None:
         return list(files)
     paths = set(changed)
     areas = [area for path in sorted(paths) for area in _areas(path)]
     by_change = [file for file in files if file in paths]
-    # The area that more of the change names comes first.
+    # The area with the most changed paths comes first.
     by_area = [
         file for area, _ in Counter(areas).most_common() for file in files if _area_of(file) == area
     ]
@@ -96,13 +96,13 @@ def wanted(changed: Iterable[str] | None, files: Sequence[str]) -> list[str]:
 
 
 def choose(files: Sequence[str], seconds: Mapping[str, float], budget: float) -> Choice:
-    """Take files in order as long as they fit into the budget, passing over those that do not."""
+    """Select files in order, and leave out each file that does not fit into the budget."""
     chosen, left_out, spent = [], [], 0.0
     for file in files:
         cost = seconds.get(file, UNKNOWN_SECONDS)
         if not cost:  # all of its tests are smoke tests
             continue
-        # A file runs in one worker: alone it may take all of the budget, and no more.
+        # A file runs in one worker, so it may take at most the whole budget.
         if cost <= budget and spent + cost <= budget * WORKERS:
             chosen.append(file)
             spent += cost
@@ -121,7 +121,7 @@ def _area_of(file: str) -> str:
 
 
 def test_files() -> list[str]:
-    """All files with tests that `make test` leaves out, the quick kinds first."""
+    """Return all files with tests that `make test` leaves out, the quick kinds first."""
     return [
         str(path.relative_to(ROOT))
         for kind in KINDS
@@ -131,10 +131,10 @@ def test_files() -> list[str]:
 
 
 def changed_paths(base: str | None) -> list[str] | None:
-    """What changed since the base; None where there is no base."""
+    """Return the paths that changed since the base; None without a base."""
     for candidate in [base] if base else ["origin/main", "HEAD~1"]:
         fork = _git("merge-base", candidate, "HEAD")
-        # On main itself, origin/main tells nothing.
+        # On main itself, origin/main is not a base.
         if fork and (base or fork != _git("rev-parse", "HEAD")):
             named = _git("diff", "--name-only", "--no-renames", fork, "HEAD")
             return named.splitlines() if named is not None else None
@@ -147,30 +147,30 @@ def _git(*arguments: str) -> str | None:
 
 
 def known_seconds(table: Path) -> dict[str, float]:
-    """The seconds of each file, as they were measured."""
+    """Return the measured seconds of each file."""
     with table.open(newline="") as rows:
         return {row["file"]: float(row["seconds"]) for row in csv.DictReader(rows)}
 
 
 def record(table: Path, reports: Iterable[Path]) -> None:
-    """Put the seconds of the files in the reports into the table."""
+    """Write the seconds of the files in the reports into the table."""
     measured: Counter[str] = Counter()
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):
-            # tests.unit.gate.test_net, or with a class behind it.
+            # tests.unit.gate.test_net, possibly followed by a class.
             parts = case.attrib["classname"].split(".")[:4]
             measured[f"{'/'.join(parts)}.py"] += float(case.attrib["time"])
     known = known_seconds(table) if table.exists() else {}
     known |= {file: round(seconds, 1) for file, seconds in measured.items()}
-    there = set(test_files())
+    existing = set(test_files())
     with table.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", "seconds"])
-        writer.writerows(sorted((f, s) for f, s in known.items() if f in there))
+        writer.writerows(sorted((f, s) for f, s in known.items() if f in existing))
 
 
 def main() -> None:
-    """Print the chosen files."""
+    """Print the selected files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", help="the commit that last passed")
     parser.add_argument("--budget", type=float, default=600, help="seconds, with two workers")

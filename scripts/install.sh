@@ -1,11 +1,10 @@
-# The one way packages are installed here: with uv, by the hashes of a lock file. To be sourced.
-#   environment <venv>       makes it where it is not there, with uv and what builds packages
-#   packages <venv> <lock>   installs what the lock file names
+# Installs packages with uv, by the hashes of a lock file. Source this file.
+#   environment <venv>       makes the environment if it is missing, with uv and the build tools
+#   packages <venv> <lock>   installs the packages of the lock file
 # Needs Python 3.11 or 3.12. The whole log is <venv>/install.log.
 
-# A package that is built here is built by the pinned tools, without isolation. PySpark is one: its
-# wheel is unpacked at once, so it need not be compressed. With hashes it does not matter which index
-# a package comes from.
+# Packages such as PySpark are built by the pinned tools, without isolation. PySpark's wheel is
+# unpacked at once, so it is not compressed. The hashes make any index safe.
 export UV_INDEX_STRATEGY=unsafe-best-match UV_PYTHON_DOWNLOADS=never
 uv_options=(--config-settings-package 'pyspark:--build-option=--compression=stored')
 
@@ -20,11 +19,11 @@ sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
             return
         fi
     done
-    say "no Python 3.11 or 3.12 found. Install one, or name it: PYTHON=... make build" >&2
+    say "no Python 3.11 or 3.12 found. Install one, or set its path: PYTHON=... make build" >&2
     return 1
 }
 
-# uv does not read pip's settings: a mirror or a certificate that pip was told of holds for it, too.
+# uv does not read pip's settings, so pip's mirror and certificate are passed on.
 take_pips_settings() {
     local name value
     while IFS='=' read -r name value; do
@@ -40,18 +39,18 @@ take_pips_settings() {
     done < <("$1/bin/python" -m pip config list 2>/dev/null)
 }
 
-# logged <venv> <command ...>: is silent but for where it is, every five seconds.
+# logged <venv> <command ...>: logs the output, and prints its last line every five seconds.
 logged() {
-    local venv=$1 log=$1/install.log process status=0 told=$SECONDS started=$SECONDS
+    local venv=$1 log=$1/install.log process status=0 printed=$SECONDS started=$SECONDS
     shift
     "$@" >>"$log" 2>&1 &
     process=$!
-    # shellcheck disable=SC2064  # the process id of now
+    # shellcheck disable=SC2064  # the present process id
     trap "kill $process 2>/dev/null" INT TERM
     while kill -0 "$process" 2>/dev/null; do
         sleep 0.2
-        if ((SECONDS >= told + 5)); then
-            told=$SECONDS
+        if ((SECONDS >= printed + 5)); then
+            printed=$SECONDS
             say "$(tail -n 1 "$log" | cut -c -100 | sed 's/^ *//') ($((SECONDS - started)) s)"
         fi
     done
@@ -59,7 +58,7 @@ logged() {
     trap - INT TERM
     if [ "$status" -ne 0 ]; then
         tail -n 20 "$log" >&2
-        say "failed; $venv is incomplete. The whole log: $log. Once mended, run the command again." >&2
+        say "failed; $venv is incomplete. The whole log: $log. Fix the cause, then run the command again." >&2
         exit "$status"
     fi
 }
@@ -77,7 +76,7 @@ environment() {
     : >"$venv/install.log"
     take_pips_settings "$venv"
     if ! cmp -s requirements-build.lock "$venv/build.lock"; then
-        # pip installs uv, and uv the rest.
+        # pip installs uv; uv installs all other packages.
         sed -n '/^uv==/,/[^\\]$/p' requirements-build.lock >"$venv/uv.lock"
         logged "$venv" "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
             install --progress-bar off --require-hashes -r "$venv/uv.lock"

@@ -1,6 +1,6 @@
-"""Writes what is said of the run-operations from their dataclasses: macros, their docs, reference.
+"""Generates macros, their docs and the reference of the run-operations from their dataclasses.
 
-A unit test fails where the files are left behind: `python scripts/operations.py` writes them anew.
+A unit test fails if the files are outdated; `python scripts/operations.py` writes them again.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ TAIL = """
 
 
 def macros() -> str:
-    """The macros that dbt calls."""
+    """Return the macros for dbt."""
     return "\n".join([HEAD, *map(_macro, ALL)]) + TAIL
 
 
 def _macro(operation: type[Arguments]) -> str:
-    names = [one.name for one in fields(operation)]
+    names = [field.name for field in fields(operation)]
     signature = _wrapped("", [f"{name}=none" for name in names], ")")
     given = _wrapped("    ", ["kwargs", *(f"{name}={name}" for name in names)], ")) -%}")
     return (
@@ -56,7 +56,7 @@ def _macro(operation: type[Arguments]) -> str:
 
 
 def _wrapped(indent: str, parts: list[str], end: str) -> str:
-    """The parts in one line, or in lines of their own where they are many."""
+    """Return the parts in one line, or in several lines if they are too long."""
     line = ", ".join(parts)
     if len(line) < WIDTH - 45:
         return line + end
@@ -65,12 +65,12 @@ def _wrapped(indent: str, parts: list[str], end: str) -> str:
         if len(lines[-1]) + len(part) > WIDTH - 10:
             lines.append("")
         lines[-1] += f"{part}, "
-    text = "\n".join(inner + one.rstrip() for one in lines)
+    text = "\n".join(inner + line.rstrip() for line in lines)
     return f"\n{text.removesuffix(',')}\n{indent}{end}"
 
 
 def macro_docs() -> str:
-    """dbt's docs of the macros."""
+    """Return dbt's docs of the macros."""
     lines = ["# Written by scripts/operations.py.", "macros:"]
     for operation in ALL:
         lines += [f"  - name: {operation.name}", f"    description: {_quoted(operation.__doc__)}"]
@@ -84,7 +84,7 @@ def macro_docs() -> str:
 
 
 def reference() -> str:
-    """The tables of docs/reference.md."""
+    """Return the tables of docs/reference.md."""
     return "\n".join(line for operation in ALL for line in _table(operation))
 
 
@@ -103,7 +103,7 @@ def _quoted(text: str | None) -> str:
 
 
 def reference_page(page: str) -> str:
-    """The page with its tables written anew."""
+    """Return the page with new tables."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}{reference()}{END}{rest.split(END)[1]}"
 

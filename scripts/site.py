@@ -1,4 +1,4 @@
-"""A hook of mkdocs: a link out of docs/ becomes the path, as a site has no such file."""
+"""A hook of mkdocs: replaces links out of docs/ by paths, because the site has no such files."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ _OUTSIDE = re.compile(r"\[`?([^\]`]+)`?\]\(\.\./((?!catalogs/)[^)]+)\)")
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace the links of a page."""
-    if "/" in page.file.src_uri:  # `../` is docs/ itself there
+    if "/" in page.file.src_uri:  # `../` is docs/ for these pages
         return markdown
 
     def plain(match: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 {#-
-    Every value of the column is in a range, as in dbt_utils. NULLs pass: they are for not_null.
+    Every value of the column is in a range, as in dbt_utils. NULLs pass; use not_null for them.
 
-    min_value, max_value  the bounds: a number, or SQL; at least one of them
-    inclusive             whether a bound itself is in the range
+    min_value, max_value  the bounds: a number, or SQL; at least one of the two
+    inclusive             whether the bounds belong to the range
 
     columns:
       - name: price
@@ -14,7 +14,7 @@
 
 {%- if min_value is none and max_value is none -%}
     {% do exceptions.raise_compiler_error(
-        "accepted_range: there is neither min_value nor max_value; it needs one of them"
+        "accepted_range: neither min_value nor max_value is given; give at least one of them"
     ) %}
 {%- endif -%}
 {%- set equal = "=" if inclusive -%}

@@ -1,6 +1,6 @@
 {#-
-    A raw table holds each landing file once and whole: as many rows (good, bad and skipped) as
-    were counted in the file, without Spark, before it was read.
+    A raw table has each landing file once, with all its rows: as many rows (good, bad and skipped)
+    as were counted in the file, without Spark, before it was read.
 
     data_tests:
       - files_add_up
@@ -11,7 +11,7 @@ select
     _file_path,
     count_if(_kind = 'file') as files,
     coalesce(sum(_file_rows), 0) as rows_read,
-    -- One position may have two rows: a change of keys, or a bad row that was brought back.
+    -- A position may have two rows: a change of keys, or a bad row and its replay.
     count(distinct if(_kind = 'file', null, _row)) as rows_held
 from {{ model }}
 group by _file_path

@@ -1,12 +1,11 @@
 {#-
-    No full load among the files that a raw table has just read has lost more than a part of the
-    rows that the full load before it had, and none is empty. On a raw table it holds a truncated or
-    header-only file before anything is made of it; `row_count_drop` looks at what was made of it.
+    No full load among the newly read files of a raw table is empty, or has lost more than a share
+    of the rows of the previous full load. It rejects a truncated or header-only file before other
+    models read it; use `row_count_drop` on those models.
 
-    max_drop  the part that may go, from 0 (none) to 1 (all but an empty file)
-    accepted  load dates whose drop was looked into and found right; the list is the record of
-              that, in version control (a drop of today:
-              dbt run-operation wap_accept)
+    max_drop  the share of rows that may be lost, from 0 (none) to 1 (all, but no empty file)
+    accepted  load dates whose drop somebody has checked; version control has the history of this
+              list. Accept a single new drop with `dbt run-operation wap_accept`.
 
     data_tests:
       - full_load_drop:
@@ -18,7 +17,7 @@
 
 {%- if max_drop is not number or not 0 <= max_drop <= 1 -%}
     {% do exceptions.raise_compiler_error(
-        "full_load_drop: max_drop is '" ~ max_drop ~ "'; it is a number from 0 to 1"
+        "full_load_drop: max_drop is '" ~ max_drop ~ "'; it must be a number from 0 to 1"
     ) %}
 {%- endif -%}
 
@@ -29,7 +28,7 @@ with loads as (
         sum(_file_rows) as row_count,
         max(_batch) as _batch
     from {{ model }}
-    -- A second delivery of the same bytes was not read.
+    -- A second delivery of the same bytes is not read.
     where _kind = 'file' and _load = 'full' and _error is null
     group by _load_date
 
@@ -49,7 +48,7 @@ select
     _load_date,
     row_count,
     rows_before,
-    'dbt run-operation wap_accept, or for good by accepted: ["'
+    'dbt run-operation wap_accept, or permanently by accepted: ["'
     || cast(_load_date as string) || '"] of full_load_drop' as accept_with
 from compared
 where _batch = newest

@@ -1,5 +1,5 @@
 {#-
-    The model has rows. Holds a publication of 0 bytes.
+    The model has rows. Rejects an empty source file.
 
     data_tests:
       - not_empty

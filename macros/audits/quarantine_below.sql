@@ -1,9 +1,9 @@
 {#-
-    The newest load of a raw table has no more bad rows than a threshold allows. Fails with the bad
-    rows, which say why in `_error`. Rows that a replay has brought back do not count.
+    The newest load of a raw table has at most as many bad rows as a threshold. Fails with the bad
+    rows; their `_error` has the reason. Rows that a replay has corrected do not count.
 
-    threshold  a count of rows, or a share of the load's rows below 1; by default the `threshold`
-               of the landing entry, and 0 where that has none
+    threshold  a number of rows, or a share of the load's rows below 1; by default the `threshold`
+               of the landing entry, or 0
 
     data_tests:
       - quarantine_below
@@ -16,7 +16,7 @@
 {%- if limit is not number or limit < 0 or (limit > 1 and limit is not integer) -%}
     {% do exceptions.raise_compiler_error(
         "quarantine_below: threshold is '" ~ limit
-        ~ "'; it is a count of rows, or a share of them below 1"
+        ~ "'; it must be a number of rows, or a share of them below 1"
     ) %}
 {%- endif -%}
 

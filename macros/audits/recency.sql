@@ -3,12 +3,12 @@
     for the whole model, or for each value of other columns.
 
     field                  the column
-    datepart, interval     how far it may be behind: `day` and 3
+    datepart, interval     the maximum age, for example `day` and 3
     ignore_time_component  compare dates
     group_by_columns       a list of columns; each of their values must be fresh
-    reference              beside dbt_utils: behind what. `now`, or `newest`, the newest value in the
-                           model, so that the groups have to keep up with each other whenever the
-                           audit runs
+    reference              not in dbt_utils: the time to compare with. `now`, or `newest`, the
+                           newest value in the model: then the groups are compared with each other,
+                           and the time of the audit does not matter
 
     data_tests:
       - recency:
@@ -30,7 +30,7 @@
 {%- endif -%}
 {%- if interval is not integer or interval < 0 -%}
     {% do exceptions.raise_compiler_error(
-        "recency: interval is '" ~ interval ~ "'; it is a whole number of 0 or more"
+        "recency: interval is '" ~ interval ~ "'; it must be a whole number, 0 or more"
     ) %}
 {%- endif -%}
 {%- set type = "date" if ignore_time_component else "timestamp" -%}
@@ -58,7 +58,7 @@ compared as (
 
 select *
 from compared
--- No value at all is not fresh.
+-- A group without values fails.
 where newest is null or newest < dateadd({{ datepart }}, -{{ interval }}, reference)
 
 {% endtest %}

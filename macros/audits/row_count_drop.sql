@@ -1,11 +1,10 @@
 {#-
-    The candidate has not lost more than a part of the rows that readers of main have now. Passes
-    when nothing is published yet.
+    The candidate has not lost more than a share of the published rows. Passes while nothing is
+    published.
 
-    max_drop     the part that may go, from 0 (none) to 1 (all): 0.002 is one row in five hundred
-    accepted     load dates whose drop was looked into and found right; the list is the record of
-                 that, in version control (a drop of today:
-                 dbt run-operation wap_accept)
+    max_drop     the share of rows that may be lost, from 0 (none) to 1 (all): 0.002 is one in 500
+    accepted     load dates whose drop somebody has checked; version control has the history of this
+                 list. Accept a single new drop with `dbt run-operation wap_accept`.
     date_column  the column whose greatest value is the candidate's load date
 
     data_tests:
@@ -18,7 +17,7 @@
 
 {%- if max_drop is not number or not 0 <= max_drop <= 1 -%}
     {% do exceptions.raise_compiler_error(
-        "row_count_drop: max_drop is '" ~ max_drop ~ "'; it is a number from 0 to 1"
+        "row_count_drop: max_drop is '" ~ max_drop ~ "'; it must be a number from 0 to 1"
     ) %}
 {%- endif -%}
 
@@ -45,7 +44,7 @@ select
     candidate.row_count as candidate_rows,
     candidate.load_date,
     concat_ws(
-        ', or for good by ',
+        ', or permanently by ',
         'dbt run-operation wap_accept',
         'accepted: ["' || cast(candidate.load_date as string) || '"] of row_count_drop'
     ) as accept_with

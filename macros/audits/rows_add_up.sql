@@ -1,10 +1,10 @@
 {#-
-    Rows in = rows kept + superseded + quarantined: each row that a raw table has read is in the
-    state, or was superseded by an event of its key that is, or is in quarantine; and these hold
-    nothing else. Looked up position by position, not counted.
+    Rows in = rows kept + superseded + quarantined. Each row of a raw table is in the state, or was
+    superseded by an event of its key that is in the state, or is in quarantine; state and
+    quarantine have no other rows. Compares positions in files, not counts.
 
     raw    the raw table
-    state  the `cdc_` table, which says of each row where it comes from
+    state  the `cdc_` table, which has the origin of each row
     key    the key columns; by default those of the landing entry
 
     On the quarantine model:
@@ -35,7 +35,7 @@ quarantined as (
 
 ),
 
--- A copy of a message stands for it: the state names the file where it was first.
+-- A repeated message counts as kept: the state has the file of its first copy.
 lost as (
 
     select log._file_path, log._row, 'a row that is neither kept nor superseded' as problem

@@ -1,5 +1,5 @@
 {#-
-    Each row of a fact finds exactly one version: that of its key that is valid at its moment.
+    For each row of a fact, exactly one version of its key is valid at its moment.
 
     data_tests:
       - scd2_exactly_one_version:
@@ -11,9 +11,9 @@
     args:
         history: the table with the versions
         key: the key column, or a list; of the same name in both
-        moment: SQL over the fact's columns: the date or time that counts
+        moment: SQL over the fact's columns: the date or time to look up
         expire: `day_before` if the end of a version still belongs to it
-        where: which rows of the fact to look at; all, if absent
+        where: a condition on the rows of the fact; all rows by default
 -#}
 {% test scd2_exactly_one_version(
     model, history, key, moment, valid_from='dbt_valid_from', valid_to='dbt_valid_to',
@@ -45,15 +45,15 @@ versions as (
 
 select
     fact,
-    {% for one in ([key] if key is string else key) -%}
-    any_value(facts.{{ one }}) as {{ one }},
+    {% for name in ([key] if key is string else key) -%}
+    any_value(facts.{{ name }}) as {{ name }},
     {% endfor -%}
     any_value(facts.moment) as moment,
     count(versions.began) as versions_found
 from facts
 left join versions
-    on {% for one in ([key] if key is string else key) -%}
-    facts.{{ one }} = versions.{{ one }} and {% endfor -%}
+    on {% for name in ([key] if key is string else key) -%}
+    facts.{{ name }} = versions.{{ name }} and {% endfor -%}
     versions.began <= facts.moment
     and (versions.ended is null or facts.moment < versions.ended)
 group by fact

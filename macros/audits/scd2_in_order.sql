@@ -1,5 +1,5 @@
 {#-
-    Each version begins, and ends after it began.
+    Each version has a start, and its end is after its start.
 
     data_tests:
       - scd2_in_order

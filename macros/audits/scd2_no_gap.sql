@@ -1,6 +1,6 @@
 {#-
-    A version ends where the next one of its key begins. For histories whose keys are not deleted,
-    or where deletions are versions of their own (`deletes: record`).
+    A version ends when the next version of its key begins. For histories whose keys are never
+    deleted, or whose deletions are versions (`deletes: record`).
 
     data_tests:
       - scd2_no_gap:

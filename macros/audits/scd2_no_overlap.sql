@@ -1,6 +1,6 @@
 {#-
-    No two versions of a key are valid at one time. A gap is no fault: a key may be deleted and
-    come back; see scd2_no_gap.
+    No two versions of a key are valid at the same time. Gaps pass, because a key may be deleted and
+    inserted again; see scd2_no_gap.
 
     data_tests:
       - scd2_no_overlap:

@@ -7,7 +7,7 @@
 
     args:
         key: the key column, or a list
-        valid_to: column with the end of a version; NULL, or 9999-12-31, while it is current
+        valid_to: column with the end of a version; NULL or 9999-12-31 if it is current
 -#}
 {% test scd2_one_current(model, key, valid_to='dbt_valid_to') %}
 
@@ -24,14 +24,14 @@ having count(*) > 1
 {% macro _scd2_keys(key, table=none) -%}
     {%- set keys = [key] if key is string else key -%}
     {%- if not keys -%}
-        {%- do exceptions.raise_compiler_error("key is empty; it takes a column, or a list") -%}
+        {%- do exceptions.raise_compiler_error("key is empty; it must be a column or a list") -%}
     {%- endif -%}
-    {%- for one in keys -%}
-        {{ table ~ "." if table }}{{ one }}{{ ", " if not loop.last }}
+    {%- for name in keys -%}
+        {{ table ~ "." if table }}{{ name }}{{ ", " if not loop.last }}
     {%- endfor -%}
 {%- endmacro %}
 
-{#- The end of a version as the start of what may follow. -#}
+{#- The end of a version as the earliest start of the next one; NULL if the version is current. -#}
 {% macro _scd2_next_start(valid_to, expire) -%}
     {%- if expire not in ("next_start", "day_before") -%}
         {%- do exceptions.raise_compiler_error(

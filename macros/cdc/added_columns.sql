@@ -1,6 +1,6 @@
 {#-
-    The columns of a `cdc_` table that its source has added since its landing entry was written, as
-    text, for a select list. So a new column flows through, until the entry and the model name it.
+    The columns of a `cdc_` table that are not in its landing entry, because the source added them
+    later: as text, for a select list. So the model has a new column before its entry names it.
 
     raw  name of the raw model, whose entry names all other columns
 
@@ -13,7 +13,7 @@
         where not _is_deleted
 -#}
 {% macro added_columns(raw) -%}
-    {#- dbt fills the graph before it compiles; while it parses, or under a linter, there is none. -#}
+    {#- The graph is empty while dbt parses, and in a linter. -#}
     {%- set known = _entry_columns(raw) if graph.get("nodes") else [] -%}
     * except ({{ (adapter.wap.quoted(known) + cdc_columns()) | join(", ") }})
 {%- endmacro %}
@@ -22,5 +22,5 @@
     {%- for node in graph.nodes.values() if node.name == raw and node.resource_type == "model" -%}
         {{ return(node.config.get("meta", {}).get("landing", {}).get("columns", {}) | list) }}
     {%- endfor -%}
-    {%- do exceptions.raise_compiler_error("added_columns: there is no model '" ~ raw ~ "'") -%}
+    {%- do exceptions.raise_compiler_error("added_columns: no model is named '" ~ raw ~ "'") -%}
 {% endmacro %}

@@ -1,4 +1,4 @@
-{#- The columns that a `cdc_` table has beside the entity's own; see src/sparkwap/cdc. -#}
+{#- The columns that a `cdc_` table has in addition to the entity's; see src/sparkwap/cdc. -#}
 {% macro cdc_columns() %}
     {{ return([
         "_op", "_is_deleted", "_sequence", "_event_time", "_load_date", "_file_path", "_row", "_part",

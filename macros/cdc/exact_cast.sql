@@ -1,14 +1,13 @@
 {#-
-    A text column of a `cdc_` table as an integer or a decimal, for a select list. It keeps each
-    value: the type gets wider (bigint, or 38 digits) where the table has a value that needs it, and
-    stays so; a value with more decimal places than the type has fails the model. The landing entry
-    quarantines such a value before, if it gives the column the same type. The summary of the run
-    tells of a wider type.
+    A text column of a `cdc_` table as an integer or a decimal without loss, for a select list. If a
+    value needs a wider type (bigint, or 38 digits), the column gets and keeps this type, and the
+    summary of the run reports it. A value with more decimal places than the type fails the model;
+    if the landing entry has the same type, such a value is quarantined earlier.
 
     column  the column of the `cdc_` table
     type    its type
     state   the `cdc_` table's relation
-    name    the column that the cast makes, where it has another name
+    name    the name of the new column, if it differs
 
     stg_shop__orders.sql:
         select {{ exact_cast('amount', 'decimal(18, 2)', ref('cdc_shop__orders')) }} as amount
@@ -20,7 +19,7 @@
     {{- adapter.wap.checked_cast(adapter.quote(column), type, column) -}}
 {%- endmacro %}
 
-{#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
+{#- Only a build queries the data; `dbt compile` and unit tests, whose inputs are CTEs, do not. -#}
 {% macro _widened_type(column, type, state, name) %}
     {%- if not execute or not adapter.wap.is_building() or state.is_cte -%}
         {{ return(type) }}

@@ -1,5 +1,5 @@
 {#-
-    The load date of the newest landing file that a raw table has, as a timestamp: an expression.
+    The load date of the newest landing file of a raw table, as a timestamp expression.
 
     raw  the raw table's relation
 -#}

@@ -1,5 +1,5 @@
 {#-
-    The landing entry of the model whose table a relation is; empty without one.
+    The landing entry of a raw table's model; empty if there is none.
 
     raw  the raw table's relation
 -#}
@@ -7,8 +7,8 @@
     {%- if not execute -%}{{ return({}) }}{%- endif -%}
     {%- if raw is string -%}
         {%- do exceptions.raise_compiler_error(
-            "A test with a `where` does not know its model; give what the landing entry has as "
-            ~ "an argument"
+            "A test with a `where` cannot read the landing entry of its model; give the values of "
+            ~ "the landing entry as arguments"
         ) -%}
     {%- endif -%}
     {%- for node in graph.nodes.values() -%}

@@ -1,5 +1,5 @@
 {#-
-    The `key` of the landing entry of the model whose table a relation is.
+    The `key` of the landing entry of a raw table's model.
 
     raw  the raw table's relation
 -#}
@@ -8,7 +8,7 @@
     {%- set key = landing_entry(raw).get('key') -%}
     {%- if not key -%}
         {%- do exceptions.raise_compiler_error(
-            "No landing entry with a key belongs to " ~ raw ~ "; give the argument `key`"
+            raw ~ " has no landing entry with a key; give the argument `key`"
         ) -%}
     {%- endif -%}
     {{ return(key) }}

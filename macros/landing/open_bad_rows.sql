@@ -1,13 +1,13 @@
 {#-
-    The bad rows of a raw table that no replay has brought back, with all columns of the table: a
-    query, to be put in brackets.
+    A query of the bad rows of a raw table that no replay has corrected, with all columns of the
+    table. Put it in brackets.
 
     raw  the raw table's relation
 -#}
 {% macro open_bad_rows(raw) -%}
     select bad.*
     from {{ raw }} as bad
-    -- The load date is the table's partition: only drops that have bad rows are looked at.
+    -- The load date is the table's partition, so only loads with bad rows are scanned.
     left anti join {{ raw }} as later
         on bad._load_date = later._load_date
             and bad._file_path = later._file_path

@@ -1,6 +1,6 @@
 {#-
-    The rows of a raw table that cannot be used, one row each: all of a `quarantine_` model.
-    Rows that a replay has brought back are not in it any more.
+    The unusable rows of a raw table: the whole query of a `quarantine_` model. It does not contain
+    rows that a replay has corrected.
 
     raw  the raw table's relation
 
@@ -16,7 +16,7 @@ with bad as (
 
 ),
 
--- A row that failed again on a replay was first seen before.
+-- A row that fails again in a replay keeps its first run.
 first_seen as (
 
     select
@@ -57,7 +57,7 @@ final as (
 select * from final
 {% endmacro %}
 
-{#- The ledger's runs, which know when a run was; none before the first run has ended. -#}
+{#- The ledger's table of runs, for their times; none before the end of the first run. -#}
 {% macro _quarantine_runs() %}
     {%- if execute -%}
         {{ return(adapter.get_relation(database=none, schema='wap_ledger', identifier='runs')) }}

@@ -1,6 +1,6 @@
 {#-
-    The events of a raw log, as a model with `materialized='scd2'` selects them: columns, and the
-    log's own.
+    The events of a raw log for a model with `materialized='scd2'`: its columns, and the columns of
+    the log.
 
         {{ config(materialized='scd2', unique_key='customer_id') }}
         {{ change_events(ref('raw_shop__customers'), columns={
@@ -8,25 +8,24 @@
 
     args:
         log: the raw table
-        columns: SQL by name; absent: the log's columns as they are, added ones included
-        partial: whether rows may leave columns out; False saves time where none does
-        widen: whether a column that is a plain `cast(column as type)` gets a wider type once values
-            need one, as by `widened` in staging
+        columns: SQL by name; by default all columns of the log unchanged, including added ones
+        partial: whether rows may omit columns; False saves time if none does
+        widen: whether a column that is a plain `cast(column as type)` gets a wider type when values
+            need it, as with `exact_cast` in staging
 -#}
 {% macro change_events(log, columns=none, partial=true, widen=true) -%}
     {%- set columns = columns or _own_columns(log) -%}
-    {#- Only a build asks the data: not `dbt compile`, nor a unit test, whose inputs are CTEs. -#}
+    {#- Only a build queries the data; `dbt compile` and unit tests (inputs are CTEs) do not. -#}
     {%- if widen and execute and adapter.wap.is_building() and not log.is_cte -%}
         {%- set table = none if should_full_refresh() else load_relation(this) -%}
         {%- set columns = adapter.wap.widened_events(
             model, columns, table, log, var("scd2_restate", none)) -%}
     {%- endif -%}
-    {#- A column is left out of an event if one that it is made of is. -#}
+    {#- An event omits a column if it omits a column of the log that the column is made of. -#}
     {%- set absent = [] -%}
     select
         {%- for name, expression in columns.items() %}
-        {#- A plain cast of the log's text fails where it would round, as it does on other values
-            that are not of the type. #}
+        {#- A plain cast of the log's text fails on a value that is invalid or would be rounded. #}
         {%- set cast = adapter.wap.plain_cast(expression) %}
         {{ adapter.wap.checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
         {%- set words = modules.re.findall('[A-Za-z_][A-Za-z0-9_]*', expression) | unique %}
@@ -37,7 +36,7 @@
         {%- if partial %}
         if(_absent is null, null, array_compact(array({{ absent | join(", ") }}))) as _absent,
         {%- endif %}
-        {#- A full load tells by its file's row that what it does not hold is gone. #}
+        {#- The row of a full load's file deletes all keys that the load does not contain. #}
         if(_kind = 'file', 'full_load', _op) as _op,
         _sequence,
         _event_time,

@@ -1,18 +1,18 @@
 {#-
-    History out of the snapshots of a table that holds the latest state, without a table of its own:
-    Iceberg's changelog, made into versions. For a view, or an analysis. Its limits are in
-    docs/history.md: it reaches back to the oldest snapshot that has not expired, and the table
+    A history from the snapshots of a table of latest states: the versions are computed from
+    Iceberg's changelog, without a table of their own. For a view or an analysis. docs/history.md
+    has the limits: the history begins at the oldest snapshot that has not expired, and the table
     must be written copy-on-write (Iceberg's default).
 
         {{ config(materialized='view') }}
         {{ scd2_from_changes(ref('stg_shop__customers'), 'customer_id', ['name', 'city']) }}
 
     args:
-        state: a table with one row a key
+        state: a table with one row per key
         key: the key column, or a list
-        columns: the columns whose change makes a version
-        valid_from: column of the table that says when a row became so; absent: when it was
-            committed. A deletion happened when it was committed.
+        columns: the columns whose change starts a version
+        valid_from: column of the table with the start of a row's state; by default, and for
+            deletions, the time of the commit
 -#}
 {% macro scd2_from_changes(state, key, columns, valid_from=none) -%}
     {%- set keys = ([key] if key is string else key) | join(", ") -%}
@@ -30,12 +30,12 @@
             {%- endif %}
         from {{ state }}.changes as changes
         inner join {{ state }}.snapshots as snapshots
-            {#- Without coalesce Spark tells Iceberg to filter files by a column they do not have. #}
+            {#- Without coalesce, Spark pushes down a filter on a column that the files lack. #}
             on coalesce(changes._commit_snapshot_id, 0) = snapshots.snapshot_id
 
     ),
 
-    {#- A rewritten file brings its unchanged rows again: deleted, and inserted as they were. #}
+    {#- A rewritten file has its unchanged rows in the changelog too, as deleted and inserted. #}
     states as (
 
         select

@@ -1,6 +1,6 @@
 {#-
-    Several histories of the same things as one: a version for each span in which none of them
-    changes. It starts with the latest of its sources' starts, or where one of them ended.
+    Joins several histories of the same keys into one, with a version for each span in which none of
+    them changes. A version starts where a version of a source starts or ends.
 
         {{ scd2_join('customer_id', [
             {'history': ref('scd_customers'), 'columns': ['name', 'segment']},
@@ -13,8 +13,8 @@
             history               a relation
             columns               list of names; or SQL by name, to rename
             valid_from, valid_to  its columns, if they have other names
-            expire                `day_before` if its ends belong to its versions
-        how: `outer`, NULLs where a history has no version; or `inner`, no row there
+            expire                `day_before` if the end of a version still belongs to it
+        how: where a history has no version: `outer` returns NULLs, `inner` no row
     returns: SQL of keys, columns, valid_from, valid_to, is_current, version. An end of
         9999-12-31 counts as open.
 -#}

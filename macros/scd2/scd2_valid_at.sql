@@ -1,5 +1,5 @@
 {#-
-    Whether a version of a history is valid at a moment: the point-in-time join.
+    Whether a version of a history is valid at a moment, for a point-in-time join.
 
         from {{ ref('fct_orders') }} as orders
         left join {{ ref('dim_customers') }} as customers

@@ -1,6 +1,6 @@
 {#-
-    On-run-end hook of every project: the gate decides, publishes, and prints what it did. Where dbt
-    does not know of a failure it renders to a statement, which the adapter lets fail.
+    On-run-end hook of every project: the gate decides, publishes and prints a summary. If the gate
+    refuses something but dbt has no failure, it renders to a statement that the adapter makes fail.
 -#}
 {% macro wap_close_run(results) %}
     {%- if execute -%}

@@ -1,6 +1,6 @@
 {#-
-    The present, as a SQL expression of type timestamp; in a replay (`--vars 'as_of: ...'`) its
-    moment, so that the same replay gives the same rows. `dbt.current_timestamp()` means it, too.
+    The present time as a SQL timestamp; in a replay (`--vars 'as_of: ...'`) the moment of the
+    replay, so that repeated replays return the same rows. `dbt.current_timestamp()` is the same.
 
     example: where valid_to > {{ wap_now() }}
 -#}

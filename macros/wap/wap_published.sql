@@ -1,6 +1,6 @@
 {#-
-    The published table behind `relation`, as readers of main see it now: for audits that compare
-    the candidate with it.
+    The published state of `relation`, as readers of main see it now, for audits that compare the
+    candidate with it.
 
     returns: SQL for a from clause, or none if nothing is published yet
     example: {% set published = wap_published(model) %}

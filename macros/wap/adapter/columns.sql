@@ -1,10 +1,10 @@
-{#- dbt asks for columns by this macro in places where it means the adapter's method. -#}
+{#- dbt calls this macro in some places where it needs the adapter's method. -#}
 {% macro sparkwap__get_columns_in_relation(relation) %}
     {{ return(adapter.get_columns_in_relation(relation)) }}
 {% endmacro %}
 
 {#-
-    What a contract compares of a column. As dbt documents it, that is a type without size, precision
+    A column as a contract compares it: as dbt documents it, with the type without size, precision
     and scale, unless the model's `contract_types` is `exact`.
 -#}
 {% macro sparkwap__format_column(column) %}
@@ -15,8 +15,9 @@
 {% endmacro %}
 
 {#-
-    A query without rows that has the columns of a contract. dbt's own warns of a decimal without a
-    precision, which rounds where the contract's type is the table's; here the query's is.
+    A query without rows that has the columns of a contract. dbt's macro warns about a decimal
+    without precision, because it would round values in a table that has the contract's types. Here
+    the table has the query's types.
 -#}
 {% macro sparkwap__get_empty_schema_sql(columns) %}
     {%- set untyped = columns.values() | rejectattr("data_type") | map(attribute="name") | list -%}
@@ -31,7 +32,7 @@
         {%- endfor %}
 {% endmacro %}
 
-{#- Without the model's header: it ran in this session before, and is a statement of its own. -#}
+{#- Without the model's header, which is a separate statement that this session has run before. -#}
 {% macro sparkwap__get_empty_subquery_sql(select_sql, select_sql_header=none) %}
     select * from (
         {{ select_sql }}
@@ -62,10 +63,10 @@
     {%- endif -%}
 {% endmacro %}
 
-{#- Iceberg widens types in place; any other change goes through a second column. -#}
+{#- Iceberg widens types in place; any other change needs a second column. -#}
 {% macro sparkwap__alter_column_type(relation, column_name, new_column_type) %}
     {%- set column = adapter.quote(column_name) -%}
-    {#- With --empty a relation by itself is a subquery of no rows. -#}
+    {#- With --empty a relation renders to a subquery without rows; render() returns its name. -#}
     {%- set table = relation.render() -%}
     {%- if adapter.wap.widens(relation, column_name, new_column_type) -%}
         {%- do run_query(

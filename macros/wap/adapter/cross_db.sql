@@ -1,14 +1,14 @@
-{#- dbt's cross-database macros where dbt-spark's mean something else, or less, than they should. -#}
+{#- The cross-database macros of dbt-spark that return wrong or incomplete results. -#}
 
-{#- dbt-spark's is a plain cast, which is an error under ANSI where this one is null. -#}
+{#- dbt-spark uses a plain cast, which fails in ANSI mode instead of returning null. -#}
 {% macro sparkwap__safe_cast(field, type) %}
     {%- set nested = cast_from_string_unsupported_for(type) and field is string -%}
     try_cast({{ field.strip('"').strip("'") if nested else field }} as {{ type }})
 {%- endmacro %}
 
 {#-
-    dbt-spark's ignores the order. With a limit the values are joined by a character that no text
-    holds (unit separator), cut, and joined again.
+    dbt-spark ignores the order. With a limit, the values are joined with a character that text does
+    not contain (unit separator), split, cut, and joined again.
 -#}
 {% macro sparkwap__listagg(measure, delimiter_text, order_by_clause, limit_num) -%}
     {%- set order = " within group (" ~ order_by_clause ~ ")" if order_by_clause else "" -%}
@@ -24,12 +24,12 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- dbt-spark's adds a whole second too little, or none, for units below one. -#}
+{#- dbt-spark's result is wrong by up to a second for units below a second. -#}
 {% macro sparkwap__dateadd(datepart, interval, from_date_or_timestamp) %}
     timestampadd({{ datepart }}, {{ interval }}, cast({{ from_date_or_timestamp }} as timestamp))
 {%- endmacro %}
 
-{#- In a replay its moment. -#}
+{#- In a replay, the moment of the replay. -#}
 {% macro sparkwap__current_timestamp() -%}
     {{ wap_now() }}
 {%- endmacro %}

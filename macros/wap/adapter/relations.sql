@@ -1,4 +1,4 @@
-{#- A temporary view lives in the session, so it has no schema. -#}
+{#- A temporary view belongs to the session, so it has no schema. -#}
 {% macro sparkwap__make_temp_relation(base_relation, suffix) %}
     {%- set name = base_relation.identifier ~ suffix -%}
     {%- set view = api.Relation.create(identifier=name, type="view") -%}

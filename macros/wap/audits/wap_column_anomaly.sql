@@ -1,11 +1,11 @@
 {#-
-    Metrics of a column are about what they were in the last published candidates. All metrics of
-    one audit are measured by one scan.
+    Metrics of a column are close to those of the last published candidates. One scan measures all
+    metrics of an audit.
 
     metrics      a name or a list of: null_share, blank_share, zero_share, distinct_count,
                  distinct_share, min, max, sum, mean, stddev, min_length, max_length, mean_length
                  (null_share and distinct_count)
-    tolerance    as in wap_volume_anomaly; for shares it is points (0.01)
+    tolerance    as in wap_volume_anomaly; for shares an absolute difference (0.01)
     sensitivity, window, min_samples, direction, seasonality: see wap_volume_anomaly
 
     columns:

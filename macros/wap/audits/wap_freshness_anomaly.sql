@@ -1,8 +1,8 @@
 {#-
-    The newest value of a date or timestamp column is not older than it was in the last published
-    candidates, when they were audited: the metric is its age in hours.
+    The newest value of a date or timestamp column is not older than usual. The metric is its age in
+    hours, which is compared with the ages in the last published candidates at their audits.
 
-    as_of        SQL that says when it is: an aggregate over the candidate, or a constant
+    as_of        SQL of the present time: an aggregate over the candidate, or a constant
                  (current_timestamp())
     direction    `spike` (older than usual), `drop` (newer), or `both` (spike)
     sensitivity, window, min_samples, seasonality, tolerance: see wap_volume_anomaly

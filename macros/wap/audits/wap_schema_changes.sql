@@ -1,9 +1,9 @@
 {#-
-    The candidate has the columns that readers of main have now, with the same types. Passes while
-    nothing is published. Reads metadata only.
+    The candidate has the published columns with the same types. Passes while nothing is published.
+    Reads only metadata.
 
-    allowed  kinds of changes that are no matter (`added`, `removed`, `type`), and names of columns
-             whose change was looked into and found right: the record of that, in version control
+    allowed  kinds of changes that pass (`added`, `removed`, `type`), and names of columns whose
+             change somebody has checked; version control has the history of this list
 
     data_tests:
       - wap_schema_changes

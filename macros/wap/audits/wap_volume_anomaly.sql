@@ -1,13 +1,14 @@
 {#-
-    The candidate has about as many rows as the last published ones had. Costs no scan, where the
-    table has no delete files and the test no `where`: the counts are in Iceberg's metadata.
+    The row count of the candidate is close to those of the last published candidates. The counts
+    come from Iceberg's metadata, without a scan, if the table has no delete files and the test no
+    `where`.
 
     sensitivity  standard deviations from the mean beyond which a count is an anomaly (3)
-    window       how many published candidates to compare with, at most (30)
-    min_samples  how many there must be; with fewer the audit passes (7)
+    window       maximum number of published candidates to compare with (30)
+    min_samples  minimum number of them; with fewer the audit passes (7)
     direction    `drop`, `spike` or `both` (both)
-    seasonality  `day_of_week`: compare with the same day of the week only; or `none` (none)
-    tolerance    the part of the mean by which a count may differ anyhow (0.05)
+    seasonality  `day_of_week`: compare only with the same day of the week; or `none` (none)
+    tolerance    share of the mean by which a count may always differ (0.05)
 
     data_tests:
       - wap_volume_anomaly

@@ -1,4 +1,4 @@
-{#- `dbt clone`: a table shares the files of the other one; of a view there is a view. -#}
+{#- `dbt clone`: a copy of a table shares its files; a copy of a view selects from it. -#}
 {% materialization clone, adapter='sparkwap' %}
     {%- set relations = {"relations": []} -%}
     {%- if not defer_relation -%}

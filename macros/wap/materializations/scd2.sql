@@ -1,10 +1,10 @@
 {#-
-    History from a change log. The model selects change events: keys, payload, and the log's own
-    columns (`change_events` writes that query). See docs/history.md.
+    A history from a change log. The model selects change events: keys, payload, and the columns of
+    the log (`change_events` writes this query). See docs/history.md.
 -#}
 {% materialization scd2, adapter='sparkwap' %}
     {%- set target_relation = this.incorporate(type="table") -%}
-    {#- dbt has a default of its own, `ignore`; here a new column is taken unless it is said. -#}
+    {#- dbt's default is `ignore`. Here new columns are appended unless the model sets it. -#}
     {%- set on_schema_change = incremental_validate_on_schema_change(
         config.get("on_schema_change") if "on_schema_change" in model.unrendered_config
         else "append_new_columns") -%}
@@ -12,9 +12,9 @@
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- set sql = wap_model_sql() -%}
-    {#- Else Spark derives conditions from each filter for all columns of all windows before it, and
-        a history of twenty columns takes minutes and all memory to plan. Of no use here: the log is
-        filtered by what stands in the queries. The session's, undone when the node ends. -#}
+    {#- Spark derives conditions from each filter for all columns of all windows below it. For a
+        history of twenty columns, the plan takes minutes and all memory. The queries filter the log
+        explicitly and do not need this. The session restores its setting at the node's end. -#}
     {%- do run_query("set spark.sql.constraintPropagation.enabled=false") -%}
     {%- set build = adapter.wap.history(model, sql, var("scd2_restate", none)) -%}
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}

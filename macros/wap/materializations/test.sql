@@ -1,10 +1,10 @@
-{#- dbt's test, whose stored failures go through the gate like every other table. -#}
+{#- dbt's test; its stored failures pass the gate like every other table. -#}
 {% materialization test, adapter='sparkwap' %}
-    {%- set kept = should_store_failures() -%}
+    {%- set store = should_store_failures() -%}
     {%- set relations = [] -%}
     {%- do wap_run_sql_header() -%}
     {%- set rows = get_limit_subquery_sql(model["compiled_code"], config.get("limit")) -%}
-    {%- if kept -%}
+    {%- if store -%}
         {%- set kind = config.get("store_failures_as") or "table" -%}
         {%- if kind not in ("table", "view") -%}
             {%- do exceptions.raise_compiler_error(

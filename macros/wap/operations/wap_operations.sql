@@ -3,17 +3,17 @@
     Unknown arguments come in through `kwargs`, so that the answer can name the legal ones.
 -#}
 
-{#- Open audit branches: base, candidate, age, and why each table is held. -#}
+{#- Show the open audit branches: base, candidate, age, and why each table is held. -#}
 {% macro wap_status(branch=none) %}
     {%- do _wap_operation("wap_status", dict(kwargs, branch=branch)) -%}
 {% endmacro %}
 
-{#- Publish what a held branch has, by the tests that it has passed. -#}
+{#- Publish the tables of a held branch, by the test results that it already has. -#}
 {% macro wap_publish(branch=none, mode=none) %}
     {%- do _wap_operation("wap_publish", dict(kwargs, branch=branch, mode=mode)) -%}
 {% endmacro %}
 
-{#- Put on record that what a test rejected is right as it is, so that it can be published. -#}
+{#- Accept the failing rows of a test as correct, so that the tables can be published. -#}
 {% macro wap_accept(
     branch=none, test=none, reason=none, by=none, until=none
 ) %}
@@ -22,12 +22,12 @@
     )) -%}
 {% endmacro %}
 
-{#- Drop an audit branch and all that exists only on it. -#}
+{#- Drop an audit branch and all tables and rows that exist only on it. -#}
 {% macro wap_discard(branch=none, force=none) %}
     {%- do _wap_operation("wap_discard", dict(kwargs, branch=branch, force=force)) -%}
 {% endmacro %}
 
-{#- Take away what runs have left behind: old audit branches, tags, files without a use. -#}
+{#- Remove leftovers of runs: old audit branches, old tags, and files that nothing refers to. -#}
 {% macro wap_sweep(
     older_than=none, named_older_than=none, files_older_than=none, dry_run=none
 ) %}
@@ -42,7 +42,7 @@
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}
 {% endmacro %}
 
-{#- Take the rows of some keys out of the whole lake, with proof; unless confirmed, plan it. -#}
+{#- Erase the rows of some keys from the whole lake, with a proof; without confirm, only plan. -#}
 {% macro wap_erase(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none
 ) %}
@@ -51,7 +51,7 @@
     )) -%}
 {% endmacro %}
 
-{#- Put personal values of some keys right, and forget the former ones, likewise. -#}
+{#- Correct personal values of some keys, and erase the old values from the whole lake. -#}
 {% macro wap_rectify(
     subject=none, keys=none, keys_from=none, ignore=none, confirm=none, values=none
 ) %}
@@ -61,7 +61,7 @@
     )) -%}
 {% endmacro %}
 
-{#- What a branch changes against main: columns, rows added, removed and changed, samples. -#}
+{#- Compare a branch with main: columns, added, removed and changed rows, samples. -#}
 {% macro wap_diff(
     branch=none, against=none, tables=none, format=none, output=none, sample=none, limit=none
 ) %}

@@ -1,6 +1,6 @@
 {#-
-    Build the whole of a table from `sql`: over the audit branch where columns and layout stay as
-    they are, else in the side schema. Never by replacing a live table.
+    Build a whole table from `sql`: on the audit branch if columns and layout do not change,
+    otherwise in the side schema. A live table is never replaced.
 -#}
 {% macro wap_build_table(relation, sql) %}
     {%- if config.get("contract").enforced -%}
@@ -33,14 +33,14 @@
 {% endmacro %}
 
 {#-
-    Say right before an overwrite which partitions it replaces: `static` for all of them. A hook, a
-    Python model or the server may have said something else in this session.
+    Set the overwrite mode directly before an overwrite: `static` replaces all partitions. A hook, a
+    Python model or the server may have set another mode in this session.
 -#}
 {% macro _wap_overwrite_partitions(mode) %}
     {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
 {% endmacro %}
 
-{#- Names and types of a query's columns: one statement that reads no data. -#}
+{#- Names and types of a query's columns, by one statement that reads no data. -#}
 {% macro wap_query_columns(sql) %}
     {%- set columns = [] -%}
     {%- for column in adapter.get_column_schema_from_query(sql) -%}
@@ -49,11 +49,11 @@
     {{ return(columns) }}
 {% endmacro %}
 
-{#- Columns with what the model's YAML says of them: not null, and comments if they are kept. -#}
+{#- Columns with `not null` of the model's YAML, and its comments if dbt persists them. -#}
 {% macro wap_wanted_columns(columns) %}
     {%- set given = model.columns or {} -%}
     {%- if config.persist_column_docs() -%}
-        {#- Warns of columns that are not there; a quoted name has to be the same to the letter. -#}
+        {#- Warns about columns that do not exist; compares a quoted name with case. -#}
         {%- set given = validate_doc_columns(
             this, given, columns | map(attribute="name") | list) -%}
     {%- endif -%}
@@ -75,7 +75,7 @@
     {{ return(columns) }}
 {% endmacro %}
 
-{#- A plain `create table as select` cannot say not null, comments or an order. -#}
+{#- A plain `create table as select` has no syntax for not null, comments or a sort order. -#}
 {% macro wap_needs_ddl(columns) %}
     {%- set special = columns | selectattr("doc") | list
         + columns | selectattr("nullable", "false") | list -%}

@@ -1,19 +1,19 @@
-{#- Say what cannot be honoured before anything is written. -#}
+{#- Refuse unsupported configs before anything is written. -#}
 {% macro wap_check_config() %}
     {%- set format = config.get("file_format", "iceberg") -%}
     {%- if format != "iceberg" -%}
         {%- do exceptions.raise_compiler_error(
-            "file_format is '" ~ format ~ "', and sparkwap writes Iceberg tables only, as other "
-            ~ "formats have no branches. Remove the config, or set it to 'iceberg'.") -%}
+            "file_format is '" ~ format ~ "', but sparkwap writes only Iceberg tables, because "
+            ~ "other formats have no branches. Remove the config, or set it to 'iceberg'.") -%}
     {%- endif -%}
     {%- if config.get("contract_types", "family") not in ("family", "exact") -%}
         {%- do exceptions.raise_compiler_error(
-            "contract_types is '" ~ config.get("contract_types") ~ "'; it is 'family' (a contract "
-            ~ "compares types without size, precision and scale) or 'exact'.") -%}
+            "contract_types is '" ~ config.get("contract_types") ~ "'; it must be 'family' (a "
+            ~ "contract compares types without size, precision and scale) or 'exact'.") -%}
     {%- endif -%}
     {%- if config.get("grants") -%}
         {%- do exceptions.raise_compiler_error(
             "Open-source Spark has no GRANT, so `grants` cannot be applied. Remove the config, "
-            ~ "and give rights in the catalog or the object store.") -%}
+            ~ "and grant the rights in the catalog or the object store.") -%}
     {%- endif -%}
 {% endmacro %}

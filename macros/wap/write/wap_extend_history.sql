@@ -1,6 +1,6 @@
 {#-
-    Bring a history up to its log, see src/sparkwap/cdc/history/extend.py. A run that failed may have
-    left temporary tables of its own in the session.
+    Extend a history with the new rows of its log; see src/sparkwap/cdc/history/extend.py. The stage
+    has a name per run, because a failed run may have left temporary tables in the session.
 -#}
 {% macro wap_extend_history(relation, build, on_schema_change) %}
     {%- set marks = build.marks(relation) -%}

@@ -1,4 +1,4 @@
-{#- Add to a snapshot what changed in its source since the last run. -#}
+{#- Add the changes of the source since the last run to a snapshot. -#}
 {% macro wap_extend_snapshot(relation, strategy) %}
     {%- set names = config.get("snapshot_table_column_names")
         or get_snapshot_table_column_names() -%}
@@ -18,7 +18,7 @@
         {%- do adapter.wap.place_clone(
             relation, ["added " ~ added | map(attribute="name") | join(", ")]) -%}
         {%- do create_columns(relation, added) -%}
-        {#- The view was made over the live table; from here the clone stands for it. -#}
+        {#- The view reads the live table; create it again over the clone. -#}
         {%- set changes = wap_temporary_view(
             relation, snapshot_staging_table(strategy, model["compiled_code"], relation)) -%}
     {%- else -%}
@@ -30,7 +30,7 @@
     {%- endcall -%}
 {% endmacro %}
 
-{#- dbt's staging query carries columns for its own joins; they are not the table's. -#}
+{#- Helper columns are for the joins of dbt's staging query; the table does not have them. -#}
 {% macro _wap_is_helper(name) %}
     {%- set lowered = name | lower -%}
     {{ return(lowered == "dbt_change_type" or lowered.startswith("dbt_unique_key")) }}
@@ -58,8 +58,8 @@
 {% endmacro %}
 
 {#-
-    Null-safe and free of collisions: dbt-spark joins the values by '|' with nulls as '', so that
-    ('a|b', 'c') and ('a', 'b|c') are one version. Here each value keeps its place.
+    A hash without collisions: dbt-spark joins the values with '|' and nulls as '', so ('a|b', 'c')
+    and ('a', 'b|c') have the same hash. Here each value is a field of its own.
 -#}
 {% macro sparkwap__snapshot_hash_arguments(args) %}
     sha2(to_json(struct(
@@ -69,7 +69,7 @@
     )), 256)
 {%- endmacro %}
 
-{#- When a row found missing was deleted: what `hard_deletes_at` says of the source, else now. -#}
+{#- The deletion time of a missing row: `hard_deletes_at` over the source, or else now. -#}
 {% macro sparkwap__snapshot_get_time() %}
     {%- set deleted_at = config.get("hard_deletes_at") -%}
     {%- if deleted_at -%}

@@ -1,4 +1,4 @@
-{#- The strategy; one that is not built in is a macro of the user's, which must be there. -#}
+{#- The strategy. One that is not built in must be a macro of the user, or dbt fails here. -#}
 {% macro wap_incremental_strategy() %}
     {%- set strategy = config.get("incremental_strategy") or "append" -%}
     {%- set strategy = "append" if strategy == "default" else strategy -%}
@@ -8,7 +8,7 @@
     {{ return(strategy) }}
 {% endmacro %}
 
-{#- The increment under a name that lives in the node's session only. -#}
+{#- The increment as a temporary view, which only the node's session has. -#}
 {% macro wap_temporary_view(relation, sql) %}
     {%- set view = make_temp_relation(relation) -%}
     {%- call statement("create_temporary_view") -%}
@@ -19,10 +19,10 @@
 {% endmacro %}
 
 {#-
-    Place the table of an increment: on its branch, or on a clone if the schema shall change.
+    Place the table of an increment: on the branch, or on a clone if the schema changes.
 
-    widen: whether append_new_columns takes wider types of columns, too
-    returns: names of the columns to write, those of the increment that the table has
+    widen: whether append_new_columns also takes wider types of columns
+    returns: names of the columns to write: those of the increment that the table has
 -#}
 {% macro wap_place_increment(relation, increment, on_schema_change, widen=false) %}
     {%- set incoming = adapter.get_columns_in_relation(increment) -%}
@@ -30,9 +30,9 @@
         if on_schema_change != "ignore" else {"schema_changed": false} -%}
     {%- set additive = on_schema_change == "append_new_columns" -%}
     {%- set wider = [] -%}
-    {%- for one in changes["new_target_types"] or [] if widen and additive -%}
-        {%- if adapter.wap.widens(relation, one["column_name"], one["new_type"]) -%}
-            {%- do wider.append(one) -%}
+    {%- for change in changes["new_target_types"] or [] if widen and additive -%}
+        {%- if adapter.wap.widens(relation, change["column_name"], change["new_type"]) -%}
+            {%- do wider.append(change) -%}
         {%- endif -%}
     {%- endfor -%}
     {%- set evolve = changes["source_not_in_target"] or wider
@@ -42,8 +42,8 @@
             {%- do adapter.wap.place_clone(relation, ["on_schema_change: " ~ on_schema_change]) -%}
         {%- endif -%}
         {%- do process_schema_changes(on_schema_change, increment, relation) -%}
-        {%- for one in wider -%}
-            {%- do alter_column_type(relation, one["column_name"], one["new_type"]) -%}
+        {%- for change in wider -%}
+            {%- do alter_column_type(relation, change["column_name"], change["new_type"]) -%}
         {%- endfor -%}
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
@@ -56,7 +56,7 @@
     {{ return(names) }}
 {% endmacro %}
 
-{#- Place a table whose columns stay: on the branch, or on a clone if only its comments change. -#}
+{#- Place a table whose columns do not change: on the branch, or on a clone for new comments. -#}
 {% macro wap_place_kept(relation) %}
     {%- set kept = [] -%}
     {%- for column in adapter.get_columns_in_relation(relation) -%}
@@ -67,7 +67,7 @@
     {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
 {% endmacro %}
 
-{#- Partitions and properties of a table that is only added to stay as they were created. -#}
+{#- The layout of an increment does not manage partitions and properties: they do not change. -#}
 {% macro _wap_kept_layout() %}
     {%- set layout = {"given": _wap_properties()} -%}
     {%- if config.persist_relation_docs() -%}
@@ -100,7 +100,7 @@
     {%- endif -%}
 {% endmacro %}
 
-{#- With partitions only those that the increment touches are replaced, else the whole table. -#}
+{#- Replaces only the partitions that have rows in the increment; without partitions, the table. -#}
 {% macro _wap_insert_overwrite(relation, increment, quoted) %}
     {%- set mode = "dynamic" if config.get("partition_by") else "static" -%}
     {%- do _wap_overwrite_partitions(mode) -%}
@@ -127,7 +127,7 @@
         config.get("incremental_predicates") or config.get("predicates")) or []) }}
 {% endmacro %}
 
-{#- Delete the rows that the increment brings anew; on the branch nobody sees the gap between. -#}
+{#- Delete the rows that the increment contains; readers never see the branch between. -#}
 {% macro _wap_delete_matching(relation, increment) %}
     {%- set matches = [] -%}
     {%- for key in adapter.wap.list(config.get("unique_key")) or [] -%}
@@ -141,7 +141,7 @@
     {%- endif -%}
 {% endmacro %}
 
-{#- A batch replaces what stands in its time range; on the branch nobody sees the gap between. -#}
+{#- Delete the rows in the batch's time range; readers never see the branch between. -#}
 {% macro _wap_delete_batch(relation) %}
     {%- set time = adapter.quote(config.get("event_time")) -%}
     {%- set batch = model.batch -%}

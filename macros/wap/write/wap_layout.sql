@@ -1,4 +1,4 @@
-{#- What a model's config says of its table beside the columns. -#}
+{#- The layout of a model's table by its config, without the columns. -#}
 {% macro wap_layout() %}
     {%- set layout = {
         "partition_by": _wap_partitions(),
@@ -6,7 +6,7 @@
         "given": _wap_properties(),
         "format_version": config.get("format_version"),
     } -%}
-    {#- An order that nobody configured may have been set for maintenance; it is left alone. -#}
+    {#- Without this config, keep the table's sort order: maintenance may have set it. -#}
     {%- if config.get("sort_by") is not none -%}
         {%- do layout.update({"sort_by": adapter.wap.list(config.get("sort_by"))}) -%}
     {%- endif -%}
@@ -26,7 +26,7 @@
     {%- if config.persist_relation_docs() and model.description %}
     comment {{ wap_string(model.description) }}
     {%- endif %}
-    {#- A clone stays where the live table is; a new table gets a path of its own. #}
+    {#- A clone keeps the location of the live table; a new table gets its own path. #}
     {%- if adapter.wap.live(relation) is none %}
     location {{ wap_string(_wap_location(relation)) }}
     {%- endif %}
@@ -51,14 +51,14 @@
     {{ return(dict(_wap_default("tblproperties") or {}, **(config.get("tblproperties") or {}))) }}
 {% endmacro %}
 
-{#- Part of the layout that a materialization has where the model says nothing. -#}
+{#- The default of a part of the layout, by materialization. -#}
 {% macro _wap_default(name) %}
     {{ return(_wap_history_layout()[name] if config.get("materialized") == "scd2" else none) }}
 {% endmacro %}
 
 {#-
-    Layout of a history: closed versions apart from the current ones, which is all that a run reads
-    unless rows are late, and changes beside the files, so that what is written is what changed.
+    The layout of a history: a partition of the current versions, because a run without late rows
+    reads no others, and merge-on-read, so that a run writes only the changes.
 -#}
 {% macro _wap_history_layout() %}
     {{ return({
@@ -79,7 +79,7 @@
     {{ return(adapter.wap.location(relation)) }}
 {% endmacro %}
 
-{#- Any text as a Spark string literal. -#}
+{#- A text as a Spark string literal. -#}
 {% macro wap_string(value) %}
     {{- return("'" ~ (value | string).replace("\\", "\\\\").replace("'", "\\'") ~ "'") -}}
 {% endmacro %}

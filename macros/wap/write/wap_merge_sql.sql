@@ -1,4 +1,4 @@
-{#- Upsert by `unique_key`; without one every row is an insert. -#}
+{#- Upsert by `unique_key`; without a key, every row is an insert. -#}
 {% macro wap_merge_sql(relation, increment, columns) %}
     {%- set keys = adapter.wap.list(config.get("unique_key")) -%}
     {%- set conditions = [] + wap_predicates() -%}
@@ -11,7 +11,7 @@
     {%- set quoted = adapter.wap.quoted(columns) -%}
     {%- set chosen = config.get("merge_update_columns") -%}
     {%- set excluded = config.get("merge_exclude_columns") -%}
-    {#- The table may have columns that the increment lacks, so not all of its columns. -#}
+    {#- By default only the increment's columns, because the table may have more. -#}
     {%- set updated = get_merge_update_columns(
         chosen, excluded, adapter.get_columns_in_relation(relation))
         if chosen or excluded else quoted -%}

@@ -1,6 +1,6 @@
 {#-
-    The model's rows as SQL. A Python model runs here; its frame becomes a temporary view of the
-    node's own session, so that every materialization is written once for both languages.
+    The model's rows as SQL. A Python model runs here, and its frame becomes a temporary view in the
+    node's session, so that the materializations need no code for Python.
 -#}
 {% macro wap_model_sql() %}
     {%- do wap_run_sql_header() -%}
@@ -12,7 +12,7 @@
     {{ return(model["compiled_code"]) }}
 {% endmacro %}
 
-{#- Spark takes one statement at a time; a header may hold several. -#}
+{#- Spark runs one statement at a time, but a header may contain several. -#}
 {% macro wap_run_sql_header() %}
     {%- for part in adapter.wap.split_statements(config.get("sql_header") or "") -%}
         {%- do run_query(part) -%}

@@ -1,6 +1,6 @@
 {#-
-    In a replay nothing is added to what stands there today: an incremental model is built as a
-    whole, from what it read then. All else as in dbt's own macro of this name.
+    A replay builds an incremental model as a whole, from its inputs at the replay's moment, and
+    adds nothing to the table's present rows. Otherwise as in dbt's macro of this name.
 -#}
 {% macro should_full_refresh() %}
     {%- if execute and adapter.wap.is_replay() -%}{{ return(true) }}{%- endif -%}

@@ -1,6 +1,7 @@
-"""Alerts: who is told what of rejected, held and rolled back tables, and of quarantine.
+"""Alerts about rejected, held and rolled back tables, and about quarantines.
 
-``model`` and ``settings`` are the words, ``project`` knows owners and personal columns, ``events``
-finds what there is to tell, ``decide`` groups and suppresses, ``render`` writes, ``send`` delivers;
-all but the last are free of input and output. ``notify`` puts them together.
+``model`` has the types. ``project`` has the owners and personal columns. ``events`` makes events
+from facts, ``look`` finds the facts in a lake. ``decide`` groups and suppresses events, ``render``
+writes messages, ``send`` delivers them. ``notify`` calls these. Only ``look``, ``send`` and
+``notify`` have input and output.
 """

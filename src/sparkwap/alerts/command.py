@@ -1,4 +1,4 @@
-"""``sparkwap alerts``: try the routes, and look for what waits too long."""
+"""``sparkwap alerts``: test the routes, and check the lake for tables that are held too long."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
 
 
 def register_alerts(commands: Commands) -> None:
-    """``sparkwap alerts test|check``."""
-    text = "who is told of rejected, held and rolled back tables, and of quarantine"
+    """Add ``sparkwap alerts test|check``."""
+    text = "send alerts about rejected, held and rolled back tables, and about quarantines"
     alerts = commands.add_parser("alerts", help=text, description=text)
     actions = alerts.add_subparsers(title="actions", metavar="action", required=True)
-    what = {
+    handlers = {
         "test": (_test, "send a sample to each route"),
-        "check": (_check, "tell of what is held too long and of quarantine; for a scheduler"),
+        "check": (_check, "report tables that are held too long, and quarantines; for a scheduler"),
     }
-    for name, (handler, help_) in what.items():
+    for name, (handler, help_) in handlers.items():
         parser = actions.add_parser(name, help=help_, description=help_)
         if name == "test":
             parser.add_argument("route", nargs="*", help="names of routes (default: all)")
@@ -44,10 +44,10 @@ def register_alerts(commands: Commands) -> None:
 
 
 def samples(settings: AlertSettings, names: Sequence[str], target: str) -> list[Message]:
-    """The messages of a test: one for each route, or for those that are named.
+    """Return the messages of a test: one for each route, or for each named route.
 
     Raises:
-        ConfigError: There are no routes, or none of such a name.
+        ConfigError: There are no routes, or there is no route of a name.
     """
     if not settings.routes:
         raise ConfigError(f"There are no routes, so nothing was sent. {_HOW}")
@@ -55,22 +55,22 @@ def samples(settings: AlertSettings, names: Sequence[str], target: str) -> list[
     run_id = str(uuid.uuid4())
     event = events.example(run_id=run_id, at=datetime.now(UTC))
     return [
-        # A route's owners may be mail addresses that `to: owner` stands for.
+        # With `to: owner`, the owners of the route are the mail addresses.
         Message(route.name, run_id, target, tuple(sorted(route.owners)), (event,))
         for route in routes
     ]
 
 
 def test_lines(done: Sequence[Delivery], settings: AlertSettings) -> list[str]:
-    """What is printed after a test."""
+    """Return the lines to print after a test."""
     lines = [
-        f"{one.message.route}: {f'not sent: {one.problem}' if one.problem else 'sent'}"
-        for one in done
+        f"{sent.message.route}: {f'not sent: {sent.problem}' if sent.problem else 'sent'}"
+        for sent in done
     ]
     if all(route.owners for route in settings.routes):
         lines.append(
-            "note: every route names owners, so what belongs to nobody else is told to nobody; a "
-            "route without owners takes all"
+            "note: every route names owners, so no route gets the events of other owners' tables; "
+            "a route without owners gets all events"
         )
     return lines
 
@@ -97,28 +97,32 @@ def _test(arguments: argparse.Namespace) -> int:
         tries=settings.tries,
     )
     print("\n".join(test_lines(done, settings)))
-    return 1 if any(one.problem for one in done) else 0
+    return 1 if any(sent.problem for sent in done) else 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
     call = call_of(arguments)
     settings = _settings(call)
     if not settings.routes:
-        raise ConfigError(f"There are no routes, so nothing was looked for. {_HOW}")
+        raise ConfigError(f"There are no routes, so nothing was checked. {_HOW}")
     return check(call, settings)
 
 
 def check(call: DbtCall, settings: AlertSettings) -> int:
-    """Look at the lake and send what is new; returns 1 if something could not be sent."""
-    # Here, as they bring PyArrow along.
+    """Check the lake and send what is new.
+
+    Returns:
+        The exit code: 1 if a message could not be sent.
+    """
+    # Imported here because they import PyArrow, which is slow.
     from sparkwap.alerts.look import everything
-    from sparkwap.alerts.notify import notify, told
+    from sparkwap.alerts.notify import lines_of, notify
     from sparkwap.alerts.project import of_manifest
     from sparkwap.publish.lake import Lake
 
     manifest, found = call.manifest(), call.lake()
     if found.open() is None:
-        print("There is no lake yet, so there is nothing to tell.")
+        print("There is no lake yet, so there is nothing to check.")
         return 0
     lake = Lake(found.name, dict(found.properties))
     try:
@@ -126,5 +130,5 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
         done = notify(lake.ledger, news, settings, target=found.target)
     finally:
         lake.close()
-    print("\n".join(told(done)) or "Nothing new to tell.")
-    return 1 if any(one.problem for one in done) else 0
+    print("\n".join(lines_of(done)) or "There is nothing new.")
+    return 1 if any(sent.problem for sent in done) else 0

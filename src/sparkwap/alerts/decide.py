@@ -1,4 +1,4 @@
-"""Which message goes to which route: choosing, suppressing, grouping. Pure."""
+"""Decides which messages go to which route: selects, suppresses and groups events. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORST_FIRST = ("error", "warning")
 
 
 def takes(route: Route, event: Event, target: str) -> bool:
-    """Whether a route takes an event of a run on dbt's target ``target``."""
+    """Return whether a route gets an event of a run on dbt's target ``target``."""
     if event.kind not in route.events or (route.targets and target not in route.targets):
         return False
     if _WORST_FIRST.index(event.severity) > _WORST_FIRST.index(route.severity):
@@ -24,47 +24,47 @@ def takes(route: Route, event: Event, target: str) -> bool:
 def suppressed(
     route: Route,
     event: Event,
-    told: Collection[DeliveredAlert],
+    delivered: Collection[DeliveredAlert],
     suppress_hours: float,
     now: datetime,
 ) -> bool:
-    """Whether the route was told of the same trouble within the interval."""
+    """Return whether the route got the same problem within the interval."""
     since = now - timedelta(hours=suppress_hours)
     return any(
-        one.route == route.name and one.fingerprint == event.fingerprint and one.at > since
-        for one in told
+        alert.route == route.name and alert.fingerprint == event.fingerprint and alert.at > since
+        for alert in delivered
     )
 
 
 def messages(
     events: Sequence[Event],
     settings: AlertSettings,
-    told: Collection[DeliveredAlert],
+    delivered: Collection[DeliveredAlert],
     *,
     target: str,
     now: datetime,
 ) -> list[Message]:
-    """What to send now: a message for each route, run and set of owners with something new.
+    """Return the messages to send: one for each route, run and set of owners with a new event.
 
-    An event of several owners is in one message for all of them, so that a channel that takes
-    everything gets nothing twice.
+    An event with several owners is in one message for all of them, so a route that takes all
+    events gets each event once.
 
     Args:
-        events: What happened.
+        events: The events.
         settings: The routes, and the interval of suppression.
-        told: What was delivered before.
+        delivered: The alerts that were delivered before.
         target: dbt's target.
         now: The time.
     """
     found = []
     for route in settings.routes:
-        mine = [event for event in _unique(events) if takes(route, event, target)]
-        for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in mine):
-            group = [e for e in mine if (e.run_id, e.owners) == (run_id, owners)]
+        taken = [event for event in _unique(events) if takes(route, event, target)]
+        for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in taken):
+            group = [e for e in taken if (e.run_id, e.owners) == (run_id, owners)]
             new = [
                 event
                 for event in group
-                if not suppressed(route, event, told, settings.suppress_hours, now)
+                if not suppressed(route, event, delivered, settings.suppress_hours, now)
             ]
             if new:
                 ordered = sorted(new, key=lambda e: (_WORST_FIRST.index(e.severity), e.subject))

@@ -1,61 +1,32 @@
-"""What there is to tell: of a run that ended, of a rollback, of branches and quarantines as they
-are. Free of dbt, Spark and catalog."""
+"""Makes the events of runs, rollbacks, branches and quarantines, without dbt, Spark or catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.alerts.model import Event, FailedRows, FailedTest, NextCommand
 from sparkwap.alerts.project import Project, trouble
 from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.gate.alert_settings import Kind
-from sparkwap.gate.facts import BuiltNode
-from sparkwap.gate.verdicts import PUBLISHING_OFF, Decision
+from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.maintenance.decision import words
+
+if TYPE_CHECKING:
+    from sparkwap.ledger.records import LedgerPublish
+    from sparkwap.runs.types import RunEnd
 
 UNCHANGED = "Readers of main see the state before this run."
 _REASONS = 3
-_GO_ON: Mapping[Kind, tuple[str, str]] = {
+_LONGEST = 300
+_NEXT: Mapping[Kind, tuple[str, str]] = {
     "rejected": ("build", "after a fix"),
     "refused": ("build", "build on main as it is"),
     "held": ("test", "audit and publish"),
 }
-
-
-class EndedRun(Protocol):
-    """How a run ended, as `sparkwap.runs.types.RunEnd` has it."""
-
-    @property
-    def decision(self) -> Decision: ...
-    @property
-    def nodes(self) -> Sequence[BuiltNode]: ...
-    @property
-    def published(self) -> int: ...
-    @property
-    def refused(self) -> str | None: ...
-    @property
-    def refusals(self) -> Mapping[str, Sequence[str]]: ...
-    @property
-    def gave_up(self) -> str: ...
-
-
-class PastPublish(Protocol):
-    """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
-
-    @property
-    def publish_id(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def branch(self) -> str: ...
-    @property
-    def published_at(self) -> datetime: ...
-    @property
-    def entries(self) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +37,7 @@ class Failure:
         test_id: dbt's unique id.
         name: Its name.
         reads: Ids of the nodes whose rows it reads.
-        failures: Number of rows; None if unknown.
+        failures: Number of failed rows; None if unknown.
     """
 
     test_id: str
@@ -77,7 +48,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A raw table's quarantine: its bad rows that no replay has brought back, of so many rows."""
+    """The quarantine of a raw table.
+
+    Attributes:
+        node_id: The raw table's node.
+        name: Its name, ``schema.table``.
+        bad: Rows in quarantine that no replay has brought back.
+        rows: Rows of the raw table.
+    """
 
     node_id: str
     name: str
@@ -86,7 +64,7 @@ class Quarantined:
 
 
 def of_run(
-    closing: EndedRun,
+    closing: RunEnd,
     failures: Sequence[Failure],
     *,
     run_id: str,
@@ -96,18 +74,18 @@ def of_run(
     ways: Sequence[tuple[str, str]],
     samples: Mapping[str, FailedRows],
 ) -> list[Event]:
-    """The tables of a run that were rejected, and those whose publish the catalog refused.
+    """Return the events of a run: tables that were rejected or refused by the catalog.
 
-    What is held because of them is no news of its own.
+    Tables that are held because of these get no events of their own.
 
     Args:
-        closing: How the run ended.
+        closing: The end of the run.
         failures: The tests of this invocation that did not pass.
         run_id: dbt's invocation id.
         branch: The audit branch.
         at: When it ended.
         project: Owners and personal columns.
-        ways: The next steps, as the summary has them.
+        ways: Purpose and command of the next steps, as in the summary.
         samples: Rows that failed a test, by its id.
     """
     verdicts = closing.decision.verdicts
@@ -116,8 +94,7 @@ def of_run(
     state = UNCHANGED if not closing.published else f"{_tables(closing.published)} published."
 
     def event(kind: Kind, node_id: str, reasons: Sequence[str]) -> Event:
-        bad = [failure for failure in failures if node_id in failure.reads]
-        tests = [] if kind != "rejected" else bad
+        tests = [f for f in failures if node_id in f.reads] if kind == "rejected" else []
         return Event(
             kind=kind,
             subject=names[node_id],
@@ -156,7 +133,7 @@ def broken_down(
     at: datetime,
     project: Project,
 ) -> Event:
-    """A run that the gate could not bring to its end; it concerns all who own something of it."""
+    """Return the event of a run that the gate could not close, for the owners of all its nodes."""
     status = NextCommand("see which tables are published", "dbt run-operation wap_status")
     return Event(
         kind="failed",
@@ -166,25 +143,28 @@ def broken_down(
         owners=project.owners(node_ids),
         reasons=(_shown(message),),
         branch=branch,
-        commands=(status, NextCommand("go on; nothing is done twice", "dbt retry")),
-        state="All tables of the run are published, or none.",
+        commands=(status, NextCommand("continue; nothing is done twice", "dbt retry")),
+        state=(
+            "All tables of the run are published, or none. On a catalog without transactions, the "
+            "next command first completes or undoes the publish."
+        ),
     )
 
 
 def of_rollback(
-    publishes: Sequence[PastPublish],
+    publishes: Sequence[LedgerPublish],
     *,
     run_id: str,
     at: datetime,
     project: Project,
     node_ids: Mapping[str, str],
 ) -> list[Event]:
-    """The tables that a rollback has put back.
+    """Return an event for each table that a rollback has put back.
 
     Args:
-        publishes: The publish that was undone, and those that went with it.
+        publishes: The publishes that were undone.
         run_id: The invocation that rolled back.
-        at: When.
+        at: When it rolled back.
         project: Owners.
         node_ids: Node by table name.
     """
@@ -223,17 +203,17 @@ def of_branch(
     now: datetime,
     project: Project,
 ) -> list[Event]:
-    """What stands on an audit branch: rejected, or held too long.
+    """Return the events of tables on an audit branch that are rejected, or held too long.
 
     Args:
         branch: The branch.
-        rows: The latest row of each node on it, from the ledger.
-        standing: Tables with a candidate on it, ``schema.table``.
+        rows: The latest row of each of its nodes, from the ledger.
+        standing: Tables that have a candidate on the branch, ``schema.table``.
         held_for: How long a candidate may be held.
         now: The time.
         project: Owners and personal columns.
     """
-    there = set(standing)
+    candidates = set(standing)
     see = NextCommand("see why", next_command.operation("wap_status", branch))
     drop = NextCommand("discard it", next_command.operation("wap_discard", branch))
     found = []
@@ -243,10 +223,10 @@ def of_branch(
         if verdict == "rejected" and row.get("refusal"):
             kind = "refused"
         age = now - row["built_at"]
-        waits = verdict == "held" and name in there and row["reason"] != PUBLISHING_OFF
+        waits = verdict == "held" and name in candidates and row["reason"] != PUBLISHING_OFF
         if not (verdict == "rejected" or (waits and age >= held_for)):
             continue
-        verb, purpose = _GO_ON[kind]
+        verb, purpose = _NEXT[kind]
         given = row["reason"] or "no reason was given"
         reason = _reasons([given], row["node_id"], project)
         found.append(
@@ -259,7 +239,7 @@ def of_branch(
                 reasons=(*reason, f"{verdict} for {words(age)}"),
                 branch=branch,
                 commands=(see, NextCommand(purpose, next_command.dbt(verb, branch=branch)), drop),
-                state="Readers of main do not see it.",
+                state="Readers of main do not see the candidate.",
                 key=trouble([given]) if kind == "rejected" else "",
             )
         )
@@ -274,40 +254,40 @@ def of_quarantine(
     at: datetime,
     project: Project,
 ) -> list[Event]:
-    """The raw tables with more rows in quarantine than the threshold allows."""
+    """Return an event for each raw table with more rows in quarantine than ``threshold`` allows."""
     if threshold is None:
         return []
     return [
         Event(
             kind="quarantine",
-            subject=one.name,
+            subject=table.name,
             run_id=run_id,
             at=at,
-            owners=project.owners([one.node_id]),
+            owners=project.owners([table.node_id]),
             reasons=(
-                f"{_rows(one.bad)} of {one.rows + one.bad:,} in quarantine, and "
+                f"{_rows(table.bad)} of {table.rows + table.bad:,} in quarantine; "
                 f"{_limit(threshold)} allowed",
             ),
             commands=(
-                NextCommand("see them", "sparkwap quarantine list"),
-                NextCommand("after mending the entry", "sparkwap quarantine replay"),
+                NextCommand("see the rows", "sparkwap quarantine list"),
+                NextCommand("after a fix of the landing entry", "sparkwap quarantine replay"),
             ),
-            state="The good rows are published; those in quarantine are in no table.",
+            state="The good rows are published; the rows in quarantine are not.",
         )
-        for one in found
-        if over(one, threshold)
+        for table in found
+        if over(table, threshold)
     ]
 
 
-def over(one: Quarantined, threshold: float) -> bool:
-    """Whether a quarantine is beyond a threshold: rows, or below 1 a share of all rows."""
+def over(table: Quarantined, threshold: float) -> bool:
+    """Return whether a quarantine exceeds a number of rows, or (below 1) a share of all rows."""
     if threshold >= 1 or threshold == 0:
-        return one.bad > threshold
-    return one.bad > threshold * (one.bad + one.rows)
+        return table.bad > threshold
+    return table.bad > threshold * (table.bad + table.rows)
 
 
 def example(*, run_id: str, at: datetime) -> Event:
-    """What `sparkwap alerts test` sends: like a rejection, and said to be none."""
+    """Return the event that `sparkwap alerts test` sends: a rejection that is marked as a test."""
     return Event(
         kind="rejected",
         subject="example.orders",
@@ -323,18 +303,15 @@ def example(*, run_id: str, at: datetime) -> Event:
             ),
         ),
         branch="wap_00000000",
-        commands=(NextCommand("nothing is to be done", "sparkwap alerts test"),),
+        commands=(NextCommand("send the test again", "sparkwap alerts test"),),
         state="Readers of main see no change.",
     )
 
 
 def _reasons(reasons: Iterable[str], node_id: str, project: Project) -> tuple[str, ...]:
-    told = [_shown(project.harmless(reason, node_id)) for reason in reasons]
-    more = len(told) - _REASONS
-    return (*told[:_REASONS], *([f"and {more} more"] if more > 0 else []))
-
-
-_LONGEST = 300
+    lines = [_shown(project.harmless(reason, node_id)) for reason in reasons]
+    more = len(lines) - _REASONS
+    return (*lines[:_REASONS], *([f"and {more} more"] if more > 0 else []))
 
 
 def _shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a look at the lake finds for alerts: candidates that wait, quarantines, rollbacks."""
+"""Finds the events of alerts in a lake: waiting candidates, quarantines and rollbacks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ROLLBACK_HOURS = 24
 
 
 def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
-    """The quarantines of some raw tables, as published.
+    """Return the published quarantines of some raw tables.
 
     Args:
         catalog: The catalog.
-        raw: Table name, ``schema.table``, by node id; those that are not there count for nothing.
+        raw: Table name, ``schema.table``, by node id; tables that do not exist are left out.
     """
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -51,16 +51,16 @@ def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
 
 
 def waiting(lake: Lake, settings: AlertSettings, project: Project, now: datetime) -> list[Event]:
-    """What stands rejected, or held too long, on branches that no run is at work on."""
+    """Return the events of rejected and long held tables on branches without a running command."""
     at = lake.leases.now()
     busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, at)}
     found: list[Event] = []
-    for one in lake.branches.all():
-        if one.branch not in busy:
+    for branch in lake.branches.all():
+        if branch.branch not in busy:
             found += events.of_branch(
-                one.branch,
-                lake.ledger.branch_history(one.branch).nodes,
-                _standing(one),
+                branch.branch,
+                lake.ledger.branch_history(branch.branch).nodes,
+                _candidates(branch),
                 held_for=timedelta(hours=settings.held_hours),
                 now=now,
                 project=project,
@@ -68,10 +68,10 @@ def waiting(lake: Lake, settings: AlertSettings, project: Project, now: datetime
     return found
 
 
-def _standing(one: OpenBranch) -> list[str]:
-    tables = [".".join(table.identifier) for table in one.tables]
-    for side in one.side:
-        schema = names.split_side_schema(side.identifier[0], one.branch)
+def _candidates(branch: OpenBranch) -> list[str]:
+    tables = [".".join(table.identifier) for table in branch.tables]
+    for side in branch.side:
+        schema = names.split_side_schema(side.identifier[0], branch.branch)
         tables.append(f"{schema}.{side.identifier[1]}")
     return tables
 
@@ -79,15 +79,15 @@ def _standing(one: OpenBranch) -> list[str]:
 def rollbacks(
     lake: Lake, project: Project, node_ids: Mapping[str, str], now: datetime
 ) -> list[Event]:
-    """The rollbacks of the last day, which whoever rolled back may have failed to tell of."""
+    """Return the events of the last day's rollbacks, which their commands may not have sent."""
     since = now - timedelta(hours=_ROLLBACK_HOURS)
-    # By rollback too: what a rollback by a series has left may be undone by a later one.
+    # Several rollbacks can each undo a part of the same publish, on a catalog without transactions.
     undone: defaultdict[tuple[str, str, datetime], set[Identifier]] = defaultdict(set)
     for row in lake.ledger.rows("publishes"):
         if row["action"] == "rollback" and row["published_at"] >= since:
             rollback = row["publish_id"], row["run_id"], row["published_at"]
             undone[rollback].add((row["schema"], row["name"]))
-    publishes = {one.publish_id: one for one in lake.ledger.publishes()}
+    publishes = {publish.publish_id: publish for publish in lake.ledger.publishes()}
     found: list[Event] = []
     for (publish_id, run_id, at), tables in undone.items():
         publish = publishes[publish_id]
@@ -105,14 +105,14 @@ def rollbacks(
 def everything(
     lake: Lake, settings: AlertSettings, manifest: Mapping[str, Any], project: Project, run_id: str
 ) -> list[Event]:
-    """All that there is to tell of a lake as it is now.
+    """Return all events of a lake in its present state.
 
     Args:
         lake: The lake.
-        settings: What is too long, and too much.
+        settings: The limits.
         manifest: dbt's ``manifest.json``.
-        project: The project of it.
-        run_id: An id for what belongs to no run.
+        project: The project of the manifest.
+        run_id: An id for events that belong to no run.
     """
     now = datetime.now(UTC)
     nodes = [

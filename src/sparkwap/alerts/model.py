@@ -1,4 +1,4 @@
-"""The words of alerts: what happened, and what is sent to whom."""
+"""The types of alerts: events, and the messages that report them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLES: Mapping[Kind, str] = {
     "quarantine": "with rows in quarantine",
     "rolled_back": "rolled back",
 }
-"""Kind of event -> what is said of a table."""
+"""Kind of event -> the words for a table in a title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class FailedRows:
     """Some of the rows that failed a test.
 
     Attributes:
-        columns: Those that may be shown.
+        columns: The columns that may be shown.
         rows: Their values as text.
-        withheld: Why something, or all of it, is not shown; empty if nothing was withheld.
+        withheld: Which columns are not shown, and why; empty if all are shown.
     """
 
     columns: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class FailedTest:
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """A command that goes on from here, and what it is for."""
+    """A command that continues from here, and its purpose."""
 
     purpose: str
     command: str
@@ -57,20 +57,20 @@ class NextCommand:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that somebody should know, of one table or of a whole run.
+    """An event of one table or of a whole run.
 
     Attributes:
-        kind: What happened.
-        subject: ``schema.table``, or what the run is called.
-        run_id: dbt's invocation id of the run that it happened in.
-        at: When.
-        owners: Whose it is, by the project's ``meta.owner``; empty for nobody's.
-        reasons: Why, in words.
+        kind: The kind of event.
+        subject: ``schema.table``, or the name of the run.
+        run_id: dbt's invocation id of the run.
+        at: The time.
+        owners: The owners by the project's ``meta.owner``; empty if there are none.
+        reasons: The reasons, in words.
         tests: The tests that failed.
-        branch: The audit branch on which the candidate stands; None where there is none.
-        commands: What to do now.
-        state: What readers of main see now, in words.
-        key: What else makes two events of one kind and subject the same trouble.
+        branch: The audit branch of the candidate; None if there is none.
+        commands: The next commands.
+        state: The state that readers of main see now, in words.
+        key: Part of the fingerprint, beside kind and subject.
     """
 
     kind: Kind
@@ -87,15 +87,15 @@ class Event:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """``error`` or ``warning``."""
         return SEVERITY[self.kind]
 
     @property
     def fingerprint(self) -> str:
-        """The same for what is the same trouble, in whichever run it shows.
+        """An id of the problem, which is equal if another run has the same problem.
 
-        Tonight's run has another id and another branch of its own than last night's; a branch that
-        users have named is another matter.
+        Each run has an audit branch of its own, so such a branch is no part of the id. A branch
+        that a user has named is.
         """
         branch = "" if self.branch is None or is_run_branch(self.branch) else self.branch
         text = json.dumps([self.kind, self.subject, branch, self.key])
@@ -104,15 +104,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent to one route at once: the news of one run for one set of owners.
+    """A message to one route: the events of one run for one set of owners.
 
     Attributes:
         route: The route's name.
         run_id: The run.
         target: dbt's target.
-        owners: Whose tables it is about.
-        events: What happened, the worst first.
-        known: Number of further events that were told within the interval of suppression.
+        owners: The owners of the tables.
+        events: The events, errors first.
+        known: Number of further events that the route got within the interval of suppression.
     """
 
     route: str
@@ -124,11 +124,11 @@ class Message:
 
     @property
     def severity(self) -> Severity:
-        """That of the worst event."""
+        """``error`` if an event is an error, else ``warning``."""
         return "error" if any(event.severity == "error" for event in self.events) else "warning"
 
     @property
     def message_id(self) -> str:
-        """The same each time that this message is tried."""
+        """An id of the message, which is equal in each try."""
         parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.events)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

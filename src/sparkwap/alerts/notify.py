@@ -1,4 +1,4 @@
-"""From events to what was sent: decide, deliver, keep a record in the ledger. Never raises."""
+"""Sends the messages for events, and records the deliveries in the ledger."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ def notify(
     target: str,
     transport: Transport | None = None,
 ) -> list[Delivery]:
-    """Send what is new, and write down what was delivered, so that it is not sent twice.
+    """Send new events, and record the deliveries, so that no process sends them again.
 
-    A process that dies in between sends the same once more; nothing is lost.
+    If a process dies after the delivery and before the record, the next one sends the events again.
 
     Args:
-        ledger: The ledger, whose table ``alerts`` holds the interval of suppression between
-            processes.
-        events: What happened.
+        ledger: The ledger; its table ``alerts`` has the deliveries of all processes.
+        events: The events.
         settings: The routes.
         target: dbt's target.
-        transport: Tries once to deliver; by the type of the route if left out.
+        transport: Makes one try of a delivery; the default depends on the type of the route.
 
     Raises:
         SparkwapError: The ledger cannot be read or written.
@@ -44,8 +43,8 @@ def notify(
     if not events or not settings.routes:
         return []
     now = datetime.now(UTC)
-    told = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
-    due = messages(events, settings, told, target=target, now=now)
+    delivered = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
+    due = messages(events, settings, delivered, target=target, now=now)
     if not due:
         return []
     done = deliver(
@@ -55,38 +54,38 @@ def notify(
         tries=settings.tries,
         transport=transport,
     )
-    ledger.append(LedgerRows("alerts", [row for one in done for row in _rows(one)]))
+    ledger.append(LedgerRows("alerts", [row for delivery in done for row in _rows(delivery)]))
     return done
 
 
 def safely(
     ledger: Ledger, events: Sequence[Event], settings: AlertSettings, *, target: str
 ) -> list[str]:
-    """`notify` at the end of a run, which never fails by it; returns the lines to print."""
+    """Call `notify` and return the lines to print; an error does not fail the run."""
     try:
-        return told(notify(ledger, events, settings, target=target))
+        return lines_of(notify(ledger, events, settings, target=target))
     except Exception as error:
         return failure(error)
 
 
 def failure(error: Exception) -> list[str]:
-    """What is printed when alerts themselves fail."""
+    """Return the lines to print if alerts themselves fail."""
     return [
-        f"  alerts: something went wrong ({type(error).__name__}: {redact(str(error))}); what the "
-        "gate did stands"
+        f"  alerts: not sent, by an error ({type(error).__name__}: {redact(str(error))}); the "
+        "run is not affected"
     ]
 
 
-def told(done: Sequence[Delivery]) -> list[str]:
-    """What is printed of the deliveries."""
+def lines_of(done: Sequence[Delivery]) -> list[str]:
+    """Return the lines to print about the deliveries."""
     lines = []
-    for one in done:
-        what = f"{one.message.route}: {_about(one.message)}"
-        if one.problem:
-            lines.append(f"  alert not sent to {what}: {one.problem}")
+    for delivery in done:
+        text = f"{delivery.message.route}: {_about(delivery.message)}"
+        if delivery.problem:
+            lines.append(f"  alert not sent to {text}: {delivery.problem}")
         else:
-            lines.append(f"  alert sent to {what}")
-    if any(one.problem for one in done):
+            lines.append(f"  alert sent to {text}")
+    if any(delivery.problem for delivery in done):
         lines.append("  Next: try again   sparkwap alerts check")
     return lines
 

@@ -1,4 +1,4 @@
-"""What alerts need of a dbt project: whose a table is, and what of a test's rows may be sent."""
+"""The owners of a dbt project's tables, and the columns of failed rows that may be sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d[\d,]*")
 
 @dataclass(frozen=True)
 class Project(PersonalMarks):
-    """A project's owners and marks.
+    """The owners and the marks of personal columns of a project.
 
     Attributes:
         groups: dbt's groups, by name.
@@ -24,10 +24,8 @@ class Project(PersonalMarks):
 
     groups: Mapping[str, Mapping[str, Any]]
 
-    # -- owners ----------------------------------------------------------------------------------
-
     def owners(self, node_ids: Iterable[str]) -> tuple[str, ...]:
-        """Whose some nodes and tests are: ``meta.owner`` of each, else the owner of its group."""
+        """Return the owners of nodes and tests: ``meta.owner``, else the owner of the group."""
         found = (owner for node_id in node_ids for owner in self._owners(node_id))
         return tuple(dict.fromkeys(found))
 
@@ -45,7 +43,7 @@ class Project(PersonalMarks):
     def sample(
         self, test_id: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> FailedRows:
-        """What may be shown of the rows that failed a test."""
+        """Return the rows that failed a test, without columns that may be personal."""
         personal = self.personal(test_id)
         shown = self.shown(test_id, columns)
         hidden = [column for index, column in enumerate(columns) if index not in shown]
@@ -63,9 +61,9 @@ class Project(PersonalMarks):
 
 
 def trouble(reasons: Iterable[str]) -> str:
-    """What stays the same in some reasons while the trouble is the same.
+    """Return reasons without the parts that differ while the problem is the same.
 
-    Numbers of rows differ from night to night, and Spark's texts have ids in them.
+    Numbers of rows differ from run to run, and Spark's errors contain ids.
     """
     text = "; ".join(reasons)
     found = CITING.search(text)
@@ -73,7 +71,7 @@ def trouble(reasons: Iterable[str]) -> str:
 
 
 def of_manifest(manifest: Mapping[str, Any]) -> Project:
-    """The project of a ``manifest.json``."""
+    """Return the project of a ``manifest.json``."""
     nodes, sources = manifest.get("nodes") or {}, manifest.get("sources") or {}
     units = manifest.get("unit_tests") or {}
     groups = {str(group["name"]): group for group in (manifest.get("groups") or {}).values()}

@@ -1,7 +1,7 @@
-"""A message as each kind of route takes it: Slack blocks, an Adaptive Card, mail, JSON. Pure.
+"""Renders a message for each type of route: Slack blocks, an Adaptive Card, mail, JSON. Pure.
 
-All texts go through `sparkwap.core.redaction`. A message that is too long for its route shows fewer
-tables, and says how many it leaves out.
+`sparkwap.core.redaction` removes secrets from all texts. A message that is too long for its route
+shows fewer tables, and the number of tables that it leaves out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkwap.core.names import short_run_id
 from sparkwap.core.redaction import redact
 
 SHOWN = 20
-"""Tables of one message, at most; what else is told is their number."""
+"""Greatest number of tables in one message."""
 
 SIGNATURE = "X-Sparkwap-Signature"
 MESSAGE_ID = "X-Sparkwap-Message"
@@ -42,10 +42,9 @@ _TESTS = 5
 
 
 def title(message: Message) -> str:
-    """One line: ``2 tables rejected, 1 held too long (run 1a2b3c4d on prod)``."""
+    """Return a line such as ``2 tables rejected, 1 held too long (run 1a2b3c4d on prod)``."""
     counts = Counter(event.kind for event in message.events)
-    told = [f"{count} {TITLES[kind]}" for kind, count in counts.items()]
-    first, *others = told
+    first, *others = [f"{count} {TITLES[kind]}" for kind, count in counts.items()]
     number, _, rest = first.partition(" ")
     noun = "run" if message.events[0].kind == "failed" else "table"
     head = f"{number} {noun}{'' if number == '1' else 's'} {rest}"
@@ -57,7 +56,7 @@ def title(message: Message) -> str:
 
 
 def slack(message: Message) -> bytes:
-    """The body for a Slack incoming webhook: Block Kit, and ``text`` for notifications."""
+    """Return the body for a Slack incoming webhook: Block Kit, and ``text`` for notifications."""
     return _fitting(message, _slack, _SLACK_BYTES)
 
 
@@ -74,11 +73,11 @@ def _slack(message: Message, left_out: int) -> dict[str, Any]:
         tables = ["\n".join(rows) for _, sample in _samples(event) if (rows := _rows(sample))]
         tables = tables[: _SLACK_SAMPLES - samples]
         samples += len(tables)
-        blocks += [_section(_with_abort_tag(table)) for table in tables]
+        blocks += [_section(_code_block(table)) for table in tables]
     commands = _commands(message.events)
     if commands:
-        told = "\n".join(f"{one.purpose}\n{_with_abort_tag(one.command)}" for one in commands)
-        blocks.append(_section(f"*Next*\n{told}"))
+        lines = [f"{step.purpose}\n{_code_block(step.command)}" for step in commands]
+        blocks.append(_section("\n".join(["*Next*", *lines])))
     context = [_mrkdwn(line) for line in _footer(message, left_out)]
     blocks.append({"type": "context", "elements": [_text("\n".join(context))]})
     return {"text": heading, "blocks": blocks}
@@ -91,12 +90,12 @@ def _section(text: str) -> dict[str, Any]:
 def _text(text: str) -> dict[str, Any]:
     text = redact(text)
     if len(text) > _SLACK_TEXT:
-        # An open fence would make the rest of the message code.
+        # Without the closing fence, Slack would show the rest of the message as code.
         text = text[:_SLACK_TEXT] + " ..." + ("\n```" if text.count("```") % 2 == 0 else "")
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _with_abort_tag(text: str) -> str:
+def _code_block(text: str) -> str:
     return f"```{_mrkdwn(text).replace('```', '` ` `')}```"
 
 
@@ -108,7 +107,7 @@ def _mrkdwn(text: str) -> str:
 
 
 def teams(message: Message) -> bytes:
-    """The body for a Teams webhook of the Workflows app: an Adaptive Card."""
+    """Return the body for a Teams webhook of the Workflows app: an Adaptive Card."""
     return _fitting(message, _teams, _TEAMS_BYTES)
 
 
@@ -121,9 +120,9 @@ def _teams(message: Message, left_out: int) -> dict[str, Any]:
         for _, sample in _samples(event):
             items += [_runs(line, fontType="monospace", size="small") for line in _rows(sample)]
         body.append({"type": "Container", "separator": True, "items": items})
-    for one in _commands(message.events):
-        body.append(_runs(one.purpose, isSubtle=True))
-        body.append(_runs(one.command, fontType="monospace"))
+    for step in _commands(message.events):
+        body.append(_runs(step.purpose, isSubtle=True))
+        body.append(_runs(step.command, fontType="monospace"))
     body += [_runs(line, isSubtle=True, size="small") for line in _footer(message, left_out)]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
@@ -141,16 +140,16 @@ def _teams(message: Message, left_out: int) -> dict[str, Any]:
 
 
 def _runs(text: str, **style: Any) -> dict[str, Any]:
-    # A TextBlock would read `_` and `*` in names as Markdown; a TextRun takes text as it is.
+    # A TextBlock would render `_` and `*` in names as Markdown; a TextRun shows plain text.
     run = {"type": "TextRun", "text": redact(text), **style}
     return {"type": "RichTextBlock", "inlines": [run]}
 
 
-# --- a webhook of one's own ---------------------------------------------------------------------
+# --- webhook ------------------------------------------------------------------------------------
 
 
 def webhook(message: Message) -> bytes:
-    """The body for a webhook: the whole message as JSON; see ``docs/alerts.md``."""
+    """Return the body for a webhook: the whole message as JSON; see ``docs/alerts.md``."""
     return _fitting(message, _webhook, _JSON_BYTES)
 
 
@@ -177,8 +176,8 @@ def _webhook(message: Message, left_out: int) -> dict[str, Any]:
                 "tests": [_test(test) for test in event.tests],
                 "state": event.state,
                 "next": [
-                    {"purpose": one.purpose, "command": redact(one.command)}
-                    for one in event.commands
+                    {"purpose": step.purpose, "command": redact(step.command)}
+                    for step in event.commands
                 ],
             }
             for event in message.events
@@ -202,10 +201,9 @@ def _test(test: FailedTest) -> dict[str, Any]:
 
 
 def signature(body: bytes, secret: str, at: int) -> str:
-    """The value of `SIGNATURE`: ``t=<time>,v1=<HMAC-SHA256 of "<time>.<body>" in hex>``.
+    """Return the value of `SIGNATURE`: ``t=<time>,v1=<HMAC-SHA256 of "<time>.<body>" in hex>``.
 
-    The time is signed with the body, so that a receiver can refuse an old message that is sent
-    once more.
+    The signature covers the time, so a receiver can refuse a replay of an old message.
     """
     signed = f"{at}.".encode() + body
     return f"t={at},v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
@@ -215,7 +213,7 @@ def signature(body: bytes, secret: str, at: int) -> str:
 
 
 def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
-    """A mail, as plain text and as HTML."""
+    """Return a mail with plain text and HTML."""
     shown, left_out = _cut(message, SHOWN)
     found = EmailMessage()
     found["Subject"] = _one_line(f"[sparkwap] {redact(title(message))}")
@@ -224,7 +222,7 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
     found["Date"] = format_datetime(max(event.at for event in message.events))
     domain = sender.rpartition("@")[2].strip("> ") or "sparkwap"
     found["Message-ID"] = make_msgid(message.message_id[:16], domain)
-    # So that vacation notes and ticket systems do not answer a program.
+    # Vacation notes and ticket systems do not answer such a mail.
     found["Auto-Submitted"] = "auto-generated"
     found.set_content(redact(plain(shown, left_out)))
     html = _html().render(
@@ -241,7 +239,7 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
 
 
 def plain(message: Message, left_out: int = 0) -> str:
-    """The message as plain text."""
+    """Return the message as plain text."""
     lines = [title(message), ""]
     for event in message.events:
         lines.append(f"{event.subject}  {TITLES[event.kind]}")
@@ -252,14 +250,15 @@ def plain(message: Message, left_out: int = 0) -> str:
     commands = _commands(message.events)
     if commands:
         lines.append("Next:")
-        lines += [line for one in commands for line in (f"  {one.purpose}", f"    {one.command}")]
+        for step in commands:
+            lines += [f"  {step.purpose}", f"    {step.command}"]
         lines.append("")
     return "\n".join([*lines, *_footer(message, left_out)]) + "\n"
 
 
 @cache
 def _html() -> Template:
-    # Texts come from tests, errors and rows: all of them are escaped.
+    # All texts are escaped, because they come from tests, errors and rows.
     return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
 
 
@@ -293,7 +292,7 @@ _PAGE = """\
 """
 
 
-# --- what all of them say -----------------------------------------------------------------------
+# --- parts of all types -------------------------------------------------------------------------
 
 
 def _why(event: Event) -> list[str]:
@@ -329,7 +328,7 @@ def _rows(sample: FailedRows) -> list[str]:
 
 
 def _commands(events: Iterable[Event]) -> list[NextCommand]:
-    return list(dict.fromkeys(one for event in events for one in event.commands))[:_COMMANDS]
+    return list(dict.fromkeys(step for event in events for step in event.commands))[:_COMMANDS]
 
 
 def _footer(message: Message, left_out: int) -> list[str]:
@@ -337,7 +336,7 @@ def _footer(message: Message, left_out: int) -> list[str]:
     if left_out:
         lines.append(f"and {left_out:,} more: dbt run-operation wap_status")
     if message.known:
-        lines.append(f"{message.known:,} more of the same run that you were told of before")
+        lines.append(f"{message.known:,} more of the same run, which were sent before")
     states = dict.fromkeys(event.state for event in message.events if event.state)
     lines.append(" ".join(states))
     branches = dict.fromkeys(event.branch for event in message.events if event.branch)
@@ -353,7 +352,7 @@ def _footer(message: Message, left_out: int) -> list[str]:
 def _fitting(
     message: Message, render: Callable[[Message, int], dict[str, Any]], limit: int
 ) -> bytes:
-    """The body with as many tables as fit, then without samples, at last with one table."""
+    """Return the body with as many tables as fit; at least with one table without samples."""
     for shown in (SHOWN, 10, 5, 2, 1):
         body = _json(render(*_cut(message, shown)))
         if len(body) <= limit:

@@ -1,8 +1,8 @@
-"""Delivering messages within a limit of time, whatever the other side does.
+"""Delivers messages within a time limit, also to slow endpoints.
 
-Each route has a thread of its own, so that a slow one holds up no other. When the time is up the
-caller goes on; threads that still wait do not keep the process from ending. What is said of a
-failure is in words of our own: texts of HTTP libraries cite the address, which is a secret.
+Each route has a thread of its own, so a slow route does not delay the others. At the time limit,
+the caller continues; threads that still wait do not keep the process from ending. A failure does
+not contain the error texts of HTTP libraries, because these quote the address, which is a secret.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Undelivered(Exception):
     """A try that failed.
 
     Attributes:
-        problem: Why, without any secret.
-        again: Whether another try may do better.
-        wait: Seconds that the other side asks to be left alone; None if it does not.
+        problem: The reason, without secrets.
+        again: Whether another try may succeed.
+        wait: Seconds to wait by the endpoint's ``Retry-After``; None if it has none.
     """
 
     def __init__(self, problem: str, *, again: bool, wait: float | None = None) -> None:
@@ -50,7 +50,7 @@ class Undelivered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How a message fared; ``problem`` is empty if it was delivered."""
+    """The result of sending a message; ``problem`` is empty if it was delivered."""
 
     message: Message
     tries: int
@@ -76,12 +76,12 @@ def deliver(
     Args:
         messages: The messages.
         routes: The routes by name.
-        timeout: Seconds for all of them together.
-        tries: How often each is tried.
-        transport: Tries once; by the type of the route if left out.
+        timeout: Seconds for all messages together.
+        tries: Greatest number of tries of each message.
+        transport: Makes one try; the default depends on the type of the route.
 
     Returns:
-        One for each message, in their order.
+        A delivery for each message, in the order of the messages.
     """
     deadline = time.monotonic() + timeout
     done: dict[int, Delivery] = {}
@@ -113,7 +113,7 @@ def deliver(
 def _try(
     transport: Transport, route: Route, message: Message, deadline: float, tries: int
 ) -> Delivery:
-    # Here, as most runs send nothing.
+    # Imported here because most runs send nothing.
     import tenacity
 
     count = 0
@@ -122,7 +122,7 @@ def _try(
         nonlocal count
         left = deadline - time.monotonic()
         if left <= 0:
-            raise Undelivered("there was no time left", again=False)
+            raise Undelivered("the time limit was reached", again=False)
         count += 1
         transport(route, message, min(left, _ATTEMPT_SECONDS))
 
@@ -142,30 +142,30 @@ def _try(
     except SparkwapError as error:
         return Delivery(message, count, str(error))
     except Exception as error:
-        # Not its text, which may cite an address.
-        return Delivery(message, count, f"an error of ours ({type(error).__name__})")
+        # Without its text, which may quote an address.
+        return Delivery(message, count, f"an unexpected error ({type(error).__name__})")
     return Delivery(message, count)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
-    """Twice as long each time, give or take a half; longer where the other side asks for it."""
+    """Return the seconds to wait: doubled each time, with jitter; at least ``Retry-After``."""
     import tenacity
 
     error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, Undelivered) and error.wait is not None else 0.0
+    requested = error.wait if isinstance(error, Undelivered) and error.wait is not None else 0.0
     jitter = _FIRST_WAIT / 2
     own = tenacity.wait_exponential_jitter(_FIRST_WAIT, _LONGEST_WAIT, jitter=jitter)(state)
-    return max(own, asked)
+    return max(own, requested)
 
 
 # --- one try ------------------------------------------------------------------------------------
 
 
 def attempt(route: Route, message: Message, seconds: float) -> None:
-    """Try once, by the type of the route.
+    """Make one try, by the type of the route.
 
     Raises:
-        Undelivered: It failed.
+        Undelivered: The try failed.
         ConfigError: An environment variable is not set.
     """
     if isinstance(route, Mail):
@@ -188,7 +188,7 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     parts = urlsplit(url)
     remember(url, *secrets_of(url))
     if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise Undelivered("its url is not one of http or https", again=False)
+        raise Undelivered("its url does not begin with http or https", again=False)
     body = _BODIES[route.type](message)
     headers = {
         "Content-Type": "application/json; charset=utf-8",
@@ -206,9 +206,9 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
             data=body,
             headers=headers,
             timeout=seconds,
-            # A redirect could carry the message, and its signature, to anywhere.
+            # A redirect could send the message and its signature to any address.
             allow_redirects=False,
-            # The answer's status is all that counts; its body may never end.
+            # Only the status is needed; the body may never end.
             stream=True,
         ) as answer:
             code, wait = answer.status_code, answer.headers.get("Retry-After", "")
@@ -221,25 +221,25 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     except requests.exceptions.RequestException as error:
         raise Undelivered(f"the request failed ({type(error).__name__})", again=False) from error
     if not 200 <= code < 300:
-        asked = float(wait) if wait.isdecimal() else None
-        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=asked)
+        requested = float(wait) if wait.isdecimal() else None
+        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=requested)
 
 
 def secrets_of(url: str) -> list[str]:
-    """The parts of a webhook's address that give the right to write to it.
+    """Return the secret parts of a webhook's address.
 
-    Errors cite them without the host. A short path such as ``/alerts`` is a word like others, which
-    must not be cut out of all texts.
+    Errors quote these parts without the host. A short part such as ``alerts`` is no secret, and
+    must not be removed from all texts.
     """
     parts = urlsplit(url)
     found = [parts.path, parts.query, *parts.path.split("/")]
-    return [part for part in (one.strip("/") for one in found) if len(part) >= _SECRET_LENGTH]
+    return [part for part in (text.strip("/") for text in found) if len(part) >= _SECRET_LENGTH]
 
 
 def _mail(mail: Mail, message: Message, seconds: float) -> None:
     to = recipients(mail, message)
     if not to:
-        raise Undelivered("none of the owners is a mail address", again=False)
+        raise Undelivered("no owner is a mail address", again=False)
     password = mail.password.read() if mail.password is not None else None
     remember(password)
     text = render.mail(message, mail.sender.read(), to)
@@ -256,7 +256,7 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
             "the mail server refused all recipients", again=all(code < 500 for code in codes)
         ) from error
     except smtplib.SMTPNotSupportedError as error:
-        raise Undelivered("the mail server has no such security", again=False) from error
+        raise Undelivered("the mail server does not support this security", again=False) from error
     except smtplib.SMTPResponseException as error:
         code = error.smtp_code
         raise Undelivered(f"the mail server answered {code}", again=code < 500) from error
@@ -272,7 +272,7 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
 
 
 def recipients(mail: Mail, message: Message) -> list[str]:
-    """The addresses of a message; ``owner`` is replaced by the owners that are addresses."""
+    """Return the addresses of a message; ``owner`` becomes the owners that are addresses."""
     found: list[str] = []
     for value in mail.to:
         text = value.read()

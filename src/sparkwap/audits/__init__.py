@@ -1,1 +1,1 @@
-"""Audits beside dbt's tests: metrics of a table and what is unusual in them."""
+"""The anomaly audits: the metrics of a table, and which of their values are unusual."""

@@ -1,8 +1,8 @@
-"""Anomalies: whether a candidate's metric is one that the published ones would lead to expect.
+"""The decisions of the anomaly audits, from numbers alone.
 
-All decisions of the anomaly audits are made here, from figures alone. A metric (a row count, the
-share of nulls in a column) is compared with what it was in the last published candidates of the
-same table: how many standard deviations it is away from their mean.
+A metric of a candidate (the row count, the share of nulls in a column) is compared with its values
+in the last published candidates of the same table, by its distance from their mean in standard
+deviations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Seasonality = Literal["none", "day_of_week"]
 State = Literal["normal", "anomalous", "learning", "unmeasured"]
 
 SHARES = frozenset({"null_share", "blank_share", "zero_share", "distinct_share"})
-"""Metrics between 0 and 1, whose changes are counted in points and not in parts of their mean."""
+"""Metrics between 0 and 1, whose tolerance is an absolute difference and no share of the mean."""
 
 _TOLERANCE = 0.05
 _SHARE_TOLERANCE = 0.01
@@ -34,13 +34,14 @@ class AnomalyRule:
 
     Attributes:
         sensitivity: Standard deviations from the mean beyond which a value is an anomaly.
-        window: How many of the last published candidates are compared with, at most.
-        min_samples: How many there must be; with fewer, nothing is an anomaly yet.
-        direction: Whether to mind a ``drop`` below the mean, a ``spike`` above it, or ``both``.
+        window: Maximum number of the last published candidates to compare with.
+        min_samples: Minimum number of them; with fewer, nothing is an anomaly.
+        direction: What is an anomaly: a ``drop`` below the mean, a ``spike`` above it, or ``both``.
         seasonality: ``day_of_week`` compares with candidates of the same day of the week (UTC).
-        tolerance: A change that is never an anomaly: a part of the mean, or, for a share, points
-            (0.01 is one of a hundred). It stands in for the spread of a metric that has none: after
-            ten counts of 1,000 one of 1,001 is no alarm. None for the default, 0.05 or 0.01.
+        tolerance: A change that is never an anomaly: a share of the mean or, for the metrics in
+            `SHARES`, an absolute difference. It replaces the spread of a metric that never varied:
+            after ten counts of 1,000, a count of 1,001 is no anomaly. None for the default, 0.05 or
+            0.01.
     """
 
     sensitivity: float = 3.0
@@ -52,14 +53,14 @@ class AnomalyRule:
 
     @classmethod
     def from_arguments(cls, test: str, arguments: Mapping[str, Any]) -> AnomalyRule:
-        """The rule of a test's arguments; those that are None take their default.
+        """Return the rule of a test's arguments; None stands for the default.
 
         Args:
             test: The test's name, for the message.
-            arguments: By the names of the attributes.
+            arguments: The values, by the names of the attributes.
 
         Raises:
-            ConfigError: Unknown names or illegal values; one message that lists them all.
+            ConfigError: Unknown names or illegal values; one message lists all of them.
         """
         given = {key: value for key, value in arguments.items() if value is not None}
         problems = [text for key, value in given.items() if (text := _problem(key, value))]
@@ -76,7 +77,7 @@ class AnomalyRule:
 
 @dataclass(frozen=True, slots=True)
 class PastValue:
-    """A metric of one published candidate: its value, and when it was measured (UTC)."""
+    """A metric of one published candidate: its value, and the time of its measurement (UTC)."""
 
     value: float
     at: datetime
@@ -84,20 +85,20 @@ class PastValue:
 
 @dataclass(frozen=True, slots=True)
 class AnomalyResult:
-    """What is to be said of one metric of a candidate.
+    """The result of an audit of one metric of a candidate.
 
     Attributes:
-        metric: Its name: ``row_count``, ``null_share:email``.
-        value: The candidate's value; None where it has none (the mean of no rows).
+        metric: The metric's name: ``row_count``, ``null_share:email``.
+        value: The candidate's value; None if it has none (the mean of no rows).
         state: ``normal``, ``anomalous``, ``learning`` while too few candidates are published, or
-            ``unmeasured`` where the candidate has no value.
-        samples: How many published candidates it was compared with.
+            ``unmeasured`` if the candidate also has no value.
+        samples: Number of published candidates that the value was compared with.
         mean: Their mean; None while learning.
         spread: Their standard deviation (of a sample); None while learning.
-        low: The smallest value that is no anomaly; None where any is small enough.
-        high: The greatest such value; None where any is great enough.
-        score: Distance from the mean in standard deviations; None while learning, infinite where
-            the published values were all the same.
+        low: The smallest value that is no anomaly; None for no lower bound.
+        high: The greatest value that is no anomaly; None for no upper bound.
+        score: Distance from the mean in standard deviations; None while learning, infinite if the
+            published values are all the same.
     """
 
     metric: str
@@ -112,21 +113,21 @@ class AnomalyResult:
 
     @property
     def anomalous(self) -> bool:
-        """Whether the audit fails by it."""
+        """Whether the audit fails because of this metric."""
         return self.state == "anomalous"
 
     def words(self) -> str:
-        """It in one line, for the summary: figures, and what was expected."""
+        """Return the result in one line for the summary: the value and the expected range."""
         if self.state == "learning":
             return (
                 f"{self.metric} is {_figure(self.value)}; too few published runs to judge it "
                 f"({self.samples})"
             )
         if self.value is None:
-            return f"{self.metric} has no value, as it had in {self.samples} published runs"
+            return f"{self.metric} has no value, but had one in {self.samples} published runs"
         change = _change(self.metric, self.value, self.mean)
-        told = f"{self.metric} is {_figure(self.value)}{change}"
-        return f"{told}: expected {self._expected()}, by {self.samples} published runs"
+        actual = f"{self.metric} is {_figure(self.value)}{change}"
+        return f"{actual}: expected {self._expected()}, by {self.samples} published runs"
 
     def _expected(self) -> str:
         if self.low is None:
@@ -141,15 +142,15 @@ def judge(
 ) -> AnomalyResult:
     """Judge one metric of a candidate.
 
+    A value of None is an anomaly if published candidates had values, such as the mean of a column
+    that is now empty.
+
     Args:
-        metric: Its name; what comes before the colon says what kind it is.
-        value: The candidate's value; None, or not a finite number, where there is none.
+        metric: The metric's name; the part before the colon is its kind.
+        value: The candidate's value; None, NaN or infinite if there is none.
         history: The metric in published candidates, in any order.
         rule: What counts as an anomaly.
-        at: When the candidate was measured (UTC).
-
-    A metric that is None after published candidates had values is an anomaly: the mean of a column
-    that is empty now is not a good one.
+        at: The time of the measurement (UTC).
     """
     if value is not None and not math.isfinite(value):
         value = None
@@ -159,7 +160,7 @@ def judge(
         return AnomalyResult(metric, value, "unmeasured" if value is None else "learning", count)
     mean, spread = fmean(values), stdev(values)
     room = max(rule.sensitivity * spread, allowance(metric, mean, rule))
-    # A share cannot be beyond these anyhow, and nobody would expect it there.
+    # The expected range of a share must not exceed its possible values.
     least, most = (0.0, 1.0) if _is_share(metric) else (-math.inf, math.inf)
     low = None if rule.direction == "spike" else max(mean - room, least)
     high = None if rule.direction == "drop" else min(mean + room, most)
@@ -180,14 +181,14 @@ def judge(
 
 
 def training(history: Sequence[PastValue], rule: AnomalyRule, at: datetime) -> list[PastValue]:
-    """The samples that a value measured at ``at`` is compared with, the latest first."""
+    """Return the samples to compare with a value of the time ``at``, the latest first."""
     season = rule.seasonality == "day_of_week"
-    fitting = [one for one in history if not season or one.at.weekday() == at.weekday()]
-    return sorted(fitting, key=lambda one: one.at, reverse=True)[: rule.window]
+    fitting = [past for past in history if not season or past.at.weekday() == at.weekday()]
+    return sorted(fitting, key=lambda past: past.at, reverse=True)[: rule.window]
 
 
 def allowance(metric: str, mean: float, rule: AnomalyRule) -> float:
-    """The change of a metric that is never an anomaly, in its own units."""
+    """Return the change of a metric that is never an anomaly, in the metric's units."""
     share = _is_share(metric)
     if rule.tolerance is None:
         return _SHARE_TOLERANCE if share else _TOLERANCE * abs(mean)
@@ -203,10 +204,10 @@ Change = Literal["added", "removed", "type"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column that is not as it was published.
+    """A difference between a candidate's column and the published one.
 
     Attributes:
-        column: Its name.
+        column: The column's name.
         change: ``added``, ``removed``, or ``type`` for another type.
         before: The published type; None for an added column.
         after: The candidate's type; None for a removed column.
@@ -218,7 +219,7 @@ class ColumnChange:
     after: str | None
 
     def words(self) -> str:
-        """It in a few words."""
+        """Return the change in a few words."""
         if self.change == "type":
             return f"{self.column} was {self.before} and is {self.after}"
         return f"{self.column} ({self.after or self.before}) was {self.change}"
@@ -227,23 +228,23 @@ class ColumnChange:
 def column_changes(
     before: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]], allowed: Sequence[str] = ()
 ) -> list[ColumnChange]:
-    """How a candidate's columns differ from the published ones.
+    """Return how a candidate's columns differ from the published ones.
 
-    Names that differ in case only are the same column, as they are to Spark.
+    Names that differ only in case are the same column, as in Spark.
 
     Args:
         before: Name and type of each published column.
-        after: Those of the candidate.
-        allowed: Kinds of changes, and names of columns, that are no matter.
+        after: Name and type of each column of the candidate.
+        allowed: Kinds of changes, and names of columns, to ignore.
 
     Raises:
         ConfigError: ``allowed`` is not a list of texts.
     """
-    if isinstance(allowed, str) or not all(isinstance(one, str) for one in allowed):
+    if isinstance(allowed, str) or not all(isinstance(item, str) for item in allowed):
         raise ConfigError(
-            f"wap_schema_changes: allowed is {allowed!r}; it is a list of kinds of changes "
+            f"wap_schema_changes: allowed is {allowed!r}; it must be a list of kinds of changes "
             f"({', '.join(get_args(Change))}) and names of columns. The audit did not run, so its "
-            "table stays on the audit branch. Correct it, and build again: dbt retry"
+            "table stays on the audit branch. Correct the argument, and build again: dbt retry"
         )
     old = {name.lower(): (name, kind) for name, kind in before}
     new = {name.lower(): (name, kind) for name, kind in after}
@@ -264,8 +265,8 @@ def column_changes(
             if key in old and old[key][1] != kind
         ),
     ]
-    accepted = {one.lower() for one in allowed}
-    return [one for one in found if not {one.change, one.column.lower()} & accepted]
+    accepted = {item.lower() for item in allowed}
+    return [change for change in found if not {change.change, change.column.lower()} & accepted]
 
 
 def _score(value: float, mean: float, spread: float) -> float:
@@ -275,7 +276,7 @@ def _score(value: float, mean: float, spread: float) -> float:
 
 
 def _change(metric: str, value: float, mean: float | None) -> str:
-    """`` (90 % below the mean, 100)``; shares and means of 0 have no such part."""
+    """Return `` (90 % below the mean, 100)``; without a percentage for shares and a mean of 0."""
     if mean is None:
         return ""
     if _is_share(metric) or mean == 0:
@@ -295,7 +296,7 @@ def _figure(value: float | None) -> str:
 
 
 def _problem(key: str, value: Any) -> str:
-    """What is wrong with an argument; empty if nothing is."""
+    """Return the problem of an argument; empty if there is none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     whole = isinstance(value, int) and not isinstance(value, bool)
     checks: dict[str, tuple[bool, str]] = {
@@ -308,7 +309,7 @@ def _problem(key: str, value: Any) -> str:
     }
     if key not in checks:
         close = get_close_matches(key, checks, n=1)
-        return f"{key}: there is no such argument; legal: {', '.join(close or sorted(checks))}"
+        return f"{key}: no such argument; legal: {', '.join(close or sorted(checks))}"
     legal, words = checks[key]
     return "" if legal else f"{key}: {value!r} is not allowed; legal: {words}"
 
@@ -328,36 +329,36 @@ METRICS: Mapping[str, str] = {
     "max_length": "max(length({column}))",
     "mean_length": "avg(length({column}))",
 }
-"""Metrics of a column -> their SQL. Those of no rows are null, not an error."""
+"""SQL of each metric of a column; null for a column without rows."""
 
 
 def column_metrics(column: str, quoted: str, wanted: Any) -> dict[str, str]:
-    """Metric -> SQL expression of what is to be measured of a column.
+    """Return the SQL expressions of a column's metrics, by metric.
 
     Args:
-        column: Its name, which becomes a part of the metric's.
-        quoted: Its name as SQL takes it.
-        wanted: The test's ``metrics``: a name or a list of names, of :data:`METRICS`.
+        column: The column's name, which becomes a part of the metric's name.
+        quoted: The column's name, quoted for SQL.
+        wanted: The test's ``metrics``: a name or a list of names of :data:`METRICS`.
 
     Raises:
-        ConfigError: A name is none of these, or there is none.
+        ConfigError: A name is unknown, or there are no names.
     """
     names = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(names, list | tuple) or not names:
         names, unknown = [], [wanted]
     else:
-        unknown = [one for one in names if one not in METRICS]
+        unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise ConfigError(
             f"wap_column_anomaly: metrics is {', '.join(map(repr, unknown))}; legal: "
             f"{', '.join(METRICS)}. The audit did not run, so its table stays on the audit branch. "
-            "Correct it, and build again: dbt retry"
+            "Correct the argument, and build again: dbt retry"
         )
-    return {f"{one}:{column}": _guarded(METRICS[one], quoted) for one in cast(list[str], names)}
+    return {f"{name}:{column}": _guarded(METRICS[name], quoted) for name in cast(list[str], names)}
 
 
 def _guarded(template: str, quoted: str) -> str:
-    """The SQL, with a division by none made null instead of an error (ANSI mode)."""
+    """Return the SQL with null instead of an error for a division by zero (ANSI mode)."""
     above, divided, below = template.partition(" / ")
     if divided:
         template = f"{above} / nullif({below}, 0)"

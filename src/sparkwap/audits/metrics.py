@@ -1,8 +1,7 @@
-"""The metrics that anomaly audits compare with: those of what is published, out of the ledger.
+"""The metrics of published candidates, which anomaly audits compare with, from the ledger.
 
-An audit measures the candidate; its figures go into the ledger with the test's result, whatever
-becomes of the candidate. Here those are picked that were published and not rolled back, so that a
-rejected candidate never shifts what is expected of the next one.
+The ledger has the metrics of all audited candidates. This module selects those of candidates that
+were published and not rolled back, so that a rejected candidate does not change the expected range.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _NUMBERS = ("value", "mean", "spread", "score", "low", "high")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an audit has measured of a node's candidate.
+    """The measurements of an audit of a node's candidate.
 
     Attributes:
         node_id: The node.
-        scope: What else the metrics depend on, such as the test's ``where``; empty for nothing.
-        at: When (UTC).
-        judgements: The metrics, and what was expected of them.
+        scope: A condition on the measured rows, such as the test's ``where``; empty for none.
+        at: The time of the measurement (UTC).
+        judgements: The results by metric.
     """
 
     node_id: str
@@ -48,24 +47,24 @@ class Measured:
 
     @property
     def finding(self) -> str | None:
-        """The anomalies in words; None if there is none."""
-        return "; ".join(one.words() for one in self.judgements if one.anomalous) or None
+        """The anomalies in words; None if there are none."""
+        return "; ".join(result.words() for result in self.judgements if result.anomalous) or None
 
     def rows(self, common: Mapping[str, Any], candidate: str) -> list[dict[str, Any]]:
-        """Its rows in the ledger's ``metrics``."""
+        """Return the rows for the ledger's table ``metrics``."""
         return [
             {
                 **common,
                 "node_id": self.node_id,
-                "metric": one.metric,
+                "metric": result.metric,
                 "scope": self.scope,
                 "candidate": candidate,
                 "measured_at": self.at,
-                "state": one.state,
-                "samples": one.samples,
-                **{name: getattr(one, name) for name in _NUMBERS},
+                "state": result.state,
+                "samples": result.samples,
+                **{name: getattr(result, name) for name in _NUMBERS},
             }
-            for one in self.judgements
+            for result in self.judgements
         ]
 
 
@@ -74,9 +73,9 @@ class PublishedCandidate:
     """A candidate that was published and not rolled back.
 
     Attributes:
-        token: How the gate calls it: a snapshot id, or a metadata file.
-        snapshot: The snapshot that ``main`` came to; None for views.
-        at: When it was published (UTC).
+        token: The candidate's token in the gate: a snapshot id, or a metadata file.
+        snapshot: The snapshot that the publish moved ``main`` to; None for views.
+        at: The time of the publish (UTC).
     """
 
     token: str
@@ -87,10 +86,10 @@ class PublishedCandidate:
 def published(
     publishes: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]
 ) -> dict[Identifier, list[PublishedCandidate]]:
-    """The published candidates of each table, the oldest first.
+    """Return the published candidates of each table, the oldest first.
 
     Args:
-        publishes: The ledger's ``publishes``, rollbacks included.
+        publishes: The ledger's ``publishes``, including rollbacks.
         nodes: The ledger's ``nodes``.
     """
     publishes = list(publishes)
@@ -109,7 +108,7 @@ def published(
                 str(token), publish["candidate_snapshot"], publish["published_at"]
             )
     return {
-        name: sorted(candidates.values(), key=lambda one: one.at)
+        name: sorted(candidates.values(), key=lambda candidate: candidate.at)
         for name, candidates in found.items()
     }
 
@@ -120,17 +119,17 @@ def samples(
     metric: str,
     scope: str = "",
 ) -> dict[str, PastValue]:
-    """One metric of a table's published candidates, by their tokens.
+    """Return one metric of a table's published candidates, by their tokens.
 
-    Of several measurements of one candidate the latest counts.
+    The latest measurement of each candidate counts.
 
     Args:
-        candidates: Those of the table.
+        candidates: The published candidates of the table.
         metrics: The rows of the table in the ledger's ``metrics``.
-        metric: Which metric.
-        scope: Which of the metric's scopes.
+        metric: The metric.
+        scope: The metric's scope.
     """
-    tokens = {one.token for one in candidates}
+    tokens = {candidate.token for candidate in candidates}
     fitting = [
         row
         for row in metrics
@@ -144,9 +143,9 @@ def samples(
 
 
 def exact_rows(summary: Mapping[str, str]) -> int | None:
-    """How many rows a snapshot has, by its summary; None where that does not tell.
+    """Return the number of rows of a snapshot by its summary; None if the summary is not exact.
 
-    Delete files may name rows that are gone already, so that they can only be counted by reading.
+    Delete files may name rows that do not exist, so only a scan can count the remaining rows.
     """
     if any(int(summary.get(key) or 0) for key in _DELETES):
         return None
@@ -155,9 +154,9 @@ def exact_rows(summary: Mapping[str, str]) -> int | None:
 
 
 class Baselines:
-    """What the anomaly audits of one invocation compare with; safe for use by several threads.
+    """The past metrics for the anomaly audits of one invocation; thread-safe.
 
-    The ledger is read once, by the first audit that asks.
+    The first audit reads the ledger for all of them.
 
     Args:
         lake: The lake.
@@ -169,20 +168,21 @@ class Baselines:
         self._read: tuple[dict[Identifier, list[PublishedCandidate]], _Rows] | None = None
 
     def history(self, identifier: Identifier, metric: str, scope: str = "") -> list[PastValue]:
-        """A metric of the published candidates of a table.
+        """Return a metric of the published candidates of a table.
 
-        Row counts that no audit has measured are taken from the metadata of the snapshots, as far
-        as they have not expired: so a new audit of the volume knows what was published before it.
+        Row counts that no audit has measured come from the metadata of the snapshots that have not
+        expired, so that a new volume audit also has the candidates that were published before it.
         """
         candidates, metrics = self._ledger()
         name = folded(identifier)
         known = candidates.get(name, [])
         found = samples(known, metrics.get(name, ()), metric, scope)
         if metric == ROW_COUNT and not scope:
-            for one in known:
-                count = None if one.token in found else self._rows_of(identifier, one.snapshot)
-                if count is not None:
-                    found[one.token] = PastValue(count, one.at)
+            for candidate in known:
+                if candidate.token not in found:
+                    count = self._rows_of(identifier, candidate.snapshot)
+                    if count is not None:
+                        found[candidate.token] = PastValue(count, candidate.at)
         return list(found.values())
 
     def _rows_of(self, identifier: Identifier, snapshot: int | None) -> int | None:
@@ -191,7 +191,7 @@ class Baselines:
         try:
             return exact_rows(self._lake.snapshot_summary(identifier, snapshot))
         except CatalogError:
-            return None  # it has expired
+            return None  # the snapshot has expired
 
     def _ledger(self) -> tuple[dict[Identifier, list[PublishedCandidate]], _Rows]:
         with self._lock:
@@ -208,17 +208,17 @@ _Rows = Mapping["Identifier", Sequence[Mapping[str, Any]]]
 
 
 def rows_sql(judgements: Iterable[AnomalyResult]) -> str:
-    """A query that returns the anomalies, one row each: what the dbt test is to Spark.
+    """Return a query that returns one row for each anomaly, as the query of the dbt test.
 
-    The figures were measured and judged before; they stand in the query, and so in dbt's compiled
-    file and in the stored failures.
+    The query contains the measured values, so that they are in dbt's compiled file and in the
+    stored failures.
     """
     columns = ", ".join(("metric", *_NUMBERS, "samples"))
     rows = [
-        f"({literal(one.metric)}, "
-        f"{', '.join(_double(getattr(one, name)) for name in _NUMBERS)}, {one.samples})"
-        for one in judgements
-        if one.anomalous
+        f"({literal(result.metric)}, "
+        f"{', '.join(_double(getattr(result, name)) for name in _NUMBERS)}, {result.samples})"
+        for result in judgements
+        if result.anomalous
     ]
     if rows:
         values = ",\n    ".join(rows)

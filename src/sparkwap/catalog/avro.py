@@ -1,6 +1,6 @@
-"""Avro files: manifests, their lists, and data files; read, and written again, by fastavro.
+"""Reads and rewrites Avro files (manifests, manifest lists, data files) with fastavro.
 
-It is imported when the first file is read, as most commands read none.
+fastavro is imported with the first file, because most commands read none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
 class AvroError(ValueError):
-    """The file is no Avro file, or uses what fastavro does not know."""
+    """The file is not an Avro file, or fastavro does not support it."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class AvroFile:
     """An Avro file.
 
     Attributes:
-        schema: That of its records, with Iceberg's field ids.
-        header: The entries of its header, the schema as text among them.
+        schema: The schema of the records, with Iceberg's field ids.
+        header: The entries of the header, which include the schema as text.
         records: The records.
     """
 
@@ -35,17 +35,17 @@ class AvroFile:
     records: tuple[dict[str, Any], ...]
 
     def with_records(self, records: Iterable[Mapping[str, Any]]) -> bytes:
-        """The same file with other records; not compressed."""
+        """Return the content of the same file with other records; not compressed."""
         return write(self.schema, records, self.header)
 
     def table(self) -> pa.Table:
-        """The rows of a data file, with field ids as Parquet has them.
+        """Return the rows of a data file, with field ids as in Parquet.
 
-        Columns that nest are left out, and all columns of a manifest or a list of them: they are in
-        `records` alone.
+        Nested columns are left out, and so are all columns of manifests and manifest lists; see
+        `records` for these.
 
         Raises:
-            AvroError: A column is of a type whose values are not read.
+            AvroError: The values of a column cannot be read.
         """
         columns, fields = [], []
         if not {"partition-spec", "snapshot-id"} & self.header.keys():
@@ -58,10 +58,10 @@ class AvroFile:
 
 
 def _is_plain(field: Mapping[str, Any]) -> bool:
-    """Whether a column does not nest.
+    """Return whether a column is not nested.
 
     Raises:
-        AvroError: Its values come as they are encoded, a UUID as bytes.
+        AvroError: The values would come undecoded, such as a UUID as bytes.
     """
     from fastavro.read import LOGICAL_READERS
 
@@ -72,7 +72,7 @@ def _is_plain(field: Mapping[str, Any]) -> bool:
     if logical is None or kind["type"] in ("array", "map", "record"):
         return kind["type"] in _PRIMITIVES
     if logical == "uuid" or f"{kind['type']}-{logical}" not in LOGICAL_READERS:
-        raise AvroError(f"values of type {logical} are not read")
+        raise AvroError(f"values of type {logical} cannot be read")
     return True
 
 
@@ -80,14 +80,14 @@ def read(data: bytes) -> AvroFile:
     """Read a whole file.
 
     Raises:
-        AvroError: It cannot be read to its end.
+        AvroError: The file cannot be read completely.
     """
     import fastavro
 
     try:
         reader = fastavro.reader(io.BytesIO(data), handle_unicode_errors="replace")
         records: Any = tuple(reader)
-    except Exception as error:  # of a torn file fastavro raises whatever comes of it
+    except Exception as error:  # fastavro raises many types of errors for a truncated file
         raise AvroError(f"{error or type(error).__name__}") from error
     schema: Any = reader.writer_schema
     return AvroFile(schema, dict(reader.metadata), records)
@@ -96,7 +96,7 @@ def read(data: bytes) -> AvroFile:
 def write(
     schema: dict[str, Any], records: Iterable[Mapping[str, Any]], header: Mapping[str, str]
 ) -> bytes:
-    """A file of these records; not compressed."""
+    """Return the content of a file with these records; not compressed."""
     import fastavro
 
     out = io.BytesIO()

@@ -1,10 +1,10 @@
-"""What the gate needs of a catalog, whatever its kind.
+"""The interface of a catalog.
 
-A catalog maps names to tables and views, each of which one metadata document describes. The gate
-reads pointers and documents, says what changes (`change`), and asks the catalog for a set of
-`PointerUpdate`s. There are two implementations: `sql_backend.SqlBackend`, where a document is a
-file of ours and an update swaps the pointer to it, and `rest_backend.RestBackend`, where the
-catalog writes the documents and the change itself is posted.
+A catalog maps names to tables and views. One metadata document describes each of them. The gate
+reads pointers and documents, and sends changes (`change`) as a set of `PointerUpdate`s. There are
+two implementations. With `sql_backend.SqlBackend`, sparkwap writes documents as files, and an
+update swaps the pointer to a file. With `rest_backend.RestBackend`, the change is posted, and the
+catalog writes the documents.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ Load = Callable[[str], Document]
 
 
 class CatalogBackend(Protocol):
-    """A catalog's names and what they point to; safe for use by several threads."""
+    """The tables, views and schemas of a catalog; safe for use by several threads."""
 
     name: str
     """The catalog's name, the same for Spark and PyIceberg."""
 
     properties: Mapping[str, str]
-    """PyIceberg's properties of the catalog, those that the catalog itself gives included."""
+    """PyIceberg's properties of the catalog, including those that the catalog returns."""
 
     takes_files: bool
-    """True where the catalog can point to a metadata file of ours, and so does whatever a metadata
-    document can say. False where it writes metadata itself: it takes updates only."""
+    """True if the catalog can point to a metadata file that sparkwap writes, so that any change is
+    possible. False if the catalog writes metadata itself, and accepts only Iceberg's updates."""
 
     atomic: bool
-    """True where all swaps of one `apply` are one transaction. False where they are a series, so
-    that a publish needs a journal."""
+    """True if all swaps of one `apply` are one transaction. False if they are made one after the
+    other, so that a publish needs a journal."""
 
     def get(self, identifier: Identifier) -> Pointer | None:
-        """The row of one table or view."""
+        """Return the row of one table or view; None if it does not exist."""
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """The rows of those that exist."""
+        """Return the rows of the tables and views that exist."""
 
     def members(self, schema: str) -> list[Pointer]:
-        """The rows of one schema; none for a missing one."""
+        """Return the rows of one schema; none if the schema does not exist."""
 
     def kinds(self, schema: str) -> dict[str, Kind]:
-        """Name -> kind of a schema's members; none for a missing one."""
+        """Return name -> kind of a schema's members; empty if the schema does not exist."""
 
     def all(self) -> list[Pointer]:
-        """All rows of the catalog."""
+        """Return all rows of the catalog."""
 
     def others(self) -> list[Pointer]:
-        """The rows of other catalogs that may share files with this one, as far as it knows."""
+        """Return the known rows of other catalogs that may share files with this one."""
 
     def schemas(self) -> set[str]:
-        """All schemas, those without members too."""
+        """Return all schemas, including those without members."""
 
     def side_schemas(self) -> dict[str, str]:
-        """The side schemas and the audit branch of each."""
+        """Return side schema -> audit branch."""
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there, as the side schema of ``branch`` if one is given."""
+        """Create a schema if it does not exist; a side schema if ``branch`` is given."""
 
     def document(self, location: str) -> Document | None:
-        """The document of a row, if the catalog gave it along with the row."""
+        """Return the document of a row, if the catalog returned it with the row."""
 
     def apply(
         self,
@@ -83,29 +83,29 @@ class CatalogBackend(Protocol):
         at: Callable[[Part], None] = ...,
         guard: Guard | None = None,
     ) -> None:
-        """Make the changes: all or none where the catalog is ``atomic``, else one after the other.
+        """Make the changes: all or none if the catalog is ``atomic``, else one after the other.
 
         Args:
-            swaps: The changes; no two of them on one row.
+            swaps: The changes; at most one for each row.
             documents: The documents of new tables and views by location, for catalogs that do not
                 take files.
-            requires: What must stand under these names, until the changes are made where the
-                catalog is ``atomic``, else when they begin.
+            requires: The required rows of other names: until the commit if the catalog is
+                ``atomic``, else before the first change.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
-            at: Is told how far the changes have come.
-            guard: Looks at the leases before the changes, and raises to stop them.
+            at: Called at each part of the changes.
+            guard: Called before the changes; checks the leases, and raises to stop.
 
         Raises:
-            Conflict: Something was not as expected.
-            Unanswered: The catalog failed; see `fate` for what became of the changes.
+            Conflict: A row was not as expected.
+            Unanswered: The catalog failed; see `fate` for the state of the changes.
         """
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """What became of an `apply` that did not end cleanly."""
+        """Return whether an interrupted `apply` has made its changes."""
 
     def pyiceberg(self) -> Catalog:
-        """PyIceberg's view of the same catalog, on the same connections."""
+        """Return the same catalog in PyIceberg, on the same connections."""
 
     def close(self) -> None:
-        """Let go of connections; what is called later opens them again."""
+        """Close connections; later calls open them again."""

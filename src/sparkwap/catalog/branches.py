@@ -17,42 +17,42 @@ BASE_SNAPSHOT = "wap.base-snapshot"
 HELPER_PREFIX = "wap."
 
 GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
-"""Properties that a clone has for its own protection and that a publish takes from the table."""
+"""Properties that protect a clone; a publish keeps the live table's values."""
 
 GUARD_VALUES = {
-    # The session's audit branch does not apply to the clone: its own `main` is the candidate.
+    # Writes go to the clone's own `main`, which is the candidate, not to the session's branch.
     md.WAP_ENABLED: "false",
-    # Data and metadata files are shared with the live table: nothing may clean them up from here.
+    # The clone shares its files with the live table, so that no cleanup of it may delete them.
     md.GC_ENABLED: "false",
     md.DELETE_OLD_METADATA: "false",
 }
 
 
 def empty_base(branch: str) -> str:
-    """The property that says that a table had no snapshot when the branch was opened.
+    """Return the property of a table that had no snapshot when the branch was opened.
 
-    A tag cannot say so, as it names a snapshot.
+    It replaces the base tag, which needs a snapshot.
     """
     return f"{HELPER_PREFIX}base.{branch}"
 
 
 def is_clone(document: md.Document) -> bool:
-    """True for the metadata of a clone."""
+    """Return whether this is the metadata of a clone."""
     return BASE_METADATA in md.properties_of(document)
 
 
 def clone_base(document: md.Document) -> tuple[str, int | None]:
-    """Metadata file and snapshot of ``main`` that a clone grew out of."""
+    """Return the metadata file and the snapshot of ``main`` that a clone started from."""
     properties = md.properties_of(document)
     base = properties.get(BASE_SNAPSHOT)
     return properties[BASE_METADATA], int(base) if base else None
 
 
 def table_row(store: Store, identifier: Identifier) -> Pointer:
-    """The row of a table.
+    """Return the row of a table.
 
     Raises:
-        CatalogError: There is none, or it is a view.
+        CatalogError: The table does not exist, or is a view.
     """
     row = store.backend.get(identifier)
     if row is None or row.kind != "table":
@@ -67,7 +67,7 @@ def table_row(store: Store, identifier: Identifier) -> Pointer:
 def open_branch(
     store: Store, identifier: Identifier, branch: str, wanted: Mapping[str, str]
 ) -> Staged[OpenedBranch]:
-    """Stage the audit branch of a table, with its base tag and properties that it needs."""
+    """Stage the audit branch of a table, with its base tag and properties."""
     row = table_row(store, identifier)
     document = store.load(row.location)
     refs, properties = md.refs_of(document), md.properties_of(document)
@@ -81,8 +81,7 @@ def open_branch(
         key: value for key, value in wanted.items() if properties.get(key) != value
     }
     changes |= {} if _is_on(document) else {md.WAP_ENABLED: "true"}
-    # What an earlier run left on a base that `main` has moved away from could never be published,
-    # so the branch starts anew.
+    # Candidates on a former base can never be published, so the branch starts again at `main`.
     if main is not None and (head is None or base != main.snapshot_id):
         change = change.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
         changes |= {empty_base(branch): None} if was_empty else {}
@@ -98,10 +97,10 @@ def open_branch(
 
 
 def strange_ref(document: md.Document, branch: str) -> RefState | None:
-    """A branch or tag of a table that has the name of an audit branch, and that no run has made.
+    """Return a branch or tag with the name of an audit branch that no run has created.
 
-    The base tag, or the property that stands for it, comes in one commit with the branch: whatever
-    dies, a branch without it is not ours.
+    A run creates the branch and its base tag (or property) in one commit, so a branch without
+    them belongs to somebody else, whatever process died.
     """
     ref = md.refs_of(document).get(branch)
     if ref is None or (ref.type == "branch" and is_ours(document, branch)):
@@ -110,7 +109,7 @@ def strange_ref(document: md.Document, branch: str) -> RefState | None:
 
 
 def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError:
-    """The error for a ref that somebody else made: a run would write over it."""
+    """Return the error for a ref that a user has created, and that a run would overwrite."""
     return CatalogError(
         f"{'.'.join(identifier)} has a {head.type} named {branch} that no run has opened. Nothing "
         "was changed. Choose another name (var wap_branch), or drop it: "
@@ -121,7 +120,7 @@ def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError
 def clone(
     store: Store, identifier: Identifier, side_schema: str, properties: Mapping[str, str]
 ) -> Staged[Pointer]:
-    """Stage a zero-copy clone; one that stands there on the same base already is left as it is."""
+    """Stage a zero-copy clone; an existing clone on the same base is kept."""
     row = table_row(store, identifier)
     side_identifier = (side_schema, identifier[1])
     standing = store.backend.get(side_identifier)
@@ -144,7 +143,7 @@ def clone(
 
 
 def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Pointer]:
-    """Stage a table of its own that begins with the data files of ``source``."""
+    """Stage a new table that starts with the data files of ``source``."""
     document = store.load(table_row(store, source).location)
     copied = md.copied(document, location, _copied_properties(document))
     metadata = md.next_location(copied, None)
@@ -168,19 +167,19 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
     document = store.load(standing.location)
     if standing.kind != "table" or not is_clone(document):
         raise CatalogError(
-            f"{'.'.join(standing.identifier)} stands in the side schema and is not a clone of the "
-            "live table. Nothing was changed. Drop it, or the whole audit branch with "
+            f"{'.'.join(standing.identifier)} in the side schema is not a clone of the live table. "
+            "Nothing was changed. Drop it, or drop the whole audit branch with "
             "`dbt run-operation wap_discard`."
         )
     base_location, base = clone_base(document)
-    # A clone on an older base could never be published, so a new one takes its place.
+    # A clone on a former base can never be published, so a new clone replaces it.
     if md.identity(document) != md.identity(live) or base != main:
         return False
     return md.definition(store.load(base_location)) == md.definition(live)
 
 
 def stands(document: md.Document, branch: str, snapshot_id: int) -> bool:
-    """Whether a branch has grown from a snapshot, on the base that ``main`` is at now."""
+    """Return whether a branch has a snapshot, and the present ``main`` as its base."""
     refs = md.refs_of(document)
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
     if head is None or (main.snapshot_id if main else None) != (tag.snapshot_id if tag else None):
@@ -193,7 +192,7 @@ def stands(document: md.Document, branch: str, snapshot_id: int) -> bool:
 
 
 def open_table(identifier: Identifier, document: md.Document, branch: str) -> OpenTable:
-    """What is told of a table with an audit branch."""
+    """Return the state of a table with an audit branch."""
     refs = md.refs_of(document)
     tag, head = refs.get(base_tag(branch)), refs.get(branch)
     base = tag.snapshot_id if tag else None
@@ -207,7 +206,7 @@ def open_table(identifier: Identifier, document: md.Document, branch: str) -> Op
 
 
 def branches_of(document: md.Document, known: frozenset[str]) -> set[str]:
-    """The audit branches of a table: with a base of ours, of a run's own name, or in ``known``."""
+    """Return the audit branches of a table: by base tag, by the name of a run, or in ``known``."""
     refs = md.refs_of(document)
     properties = md.properties_of(document)
     names = {name for name, ref in refs.items() if ref.type == "branch" and name != md.MAIN}
@@ -219,20 +218,20 @@ def branches_of(document: md.Document, known: frozenset[str]) -> set[str]:
 
 
 def is_ours(document: md.Document, branch: str) -> bool:
-    """Whether sparkwap has opened a branch of a table, and no user."""
+    """Return whether sparkwap, and not a user, has created a branch of a table."""
     refs = md.refs_of(document)
     if base_tag(branch) in refs or empty_base(branch) in md.properties_of(document):
         return True
     head = refs.get(branch)
     if head is None or not is_run_branch(branch):
         return False
-    # Spark makes a branch of its own when a run writes to a table that it has not placed.
+    # Spark creates the branch itself when a run writes to a table that it has not placed.
     written = (md.snapshot(document, head.snapshot_id) or {}).get("summary") or {}
     return str(written.get("wap_run", "")).startswith(branch.removeprefix("wap_"))
 
 
 def discard_branch(document: md.Document, branch: str) -> MetadataChange | None:
-    """The change that drops an audit branch; None if there is nothing of it, or it is a user's."""
+    """Return the change that drops an audit branch; None if a run has not opened it."""
     refs, properties = md.refs_of(document), md.properties_of(document)
     if not is_ours(document, branch):
         return None

@@ -1,9 +1,9 @@
-"""A change of a table's metadata, in the requirements and updates of Iceberg's REST protocol.
+"""A change of a table's metadata, as requirements and updates of Iceberg's REST protocol.
 
 A SQL catalog takes a whole metadata document, so the updates are applied here (`document`). A REST
-catalog writes its metadata itself, so they are posted (`requirements`, `posted`). One action is not
-of the protocol: ``set-field`` puts what no update can say, with the reason for which a REST catalog
-cannot take it, or without a reason where a REST catalog derives the field itself.
+catalog writes its metadata itself, so the updates are posted (`requirements`, `posted`). The action
+``set-field`` is not part of the protocol. It sets a field that no update can set. Its reason says
+why a REST catalog cannot make the change; it has no reason if a REST catalog derives the field.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class MetadataChange:
 
     Attributes:
         base: The metadata document that is changed.
-        updates: The updates, in the order in which they are applied; empty for nothing.
-        held: Branches and tags that must be as they are in ``base``, though no update names them.
+        updates: The updates, in the order in which they are applied.
+        held: Branches and tags that must be as in ``base``, although no update names them.
     """
 
     base: md.Document
     updates: tuple[Update, ...] = ()
     held: frozenset[str] = frozenset()
 
-    # Making
+    # Adding updates
 
     def branch(self, name: str, snapshot_id: int) -> MetadataChange:
-        """Point a branch to a snapshot, with the retention that it has."""
+        """Point a branch to a snapshot, and keep its retention."""
         former = self._ref(name) or {}
         kept = former if former.get("type") == "branch" else {}
         return self._set_ref(name, {**kept, "snapshot-id": snapshot_id, "type": "branch"})
@@ -78,7 +78,7 @@ class MetadataChange:
         return self._set_ref(name, {"snapshot-id": snapshot_id, "type": "tag", **age})
 
     def remove_refs(self, *names: str) -> MetadataChange:
-        """Remove branches and tags that are there; without ``main`` the table is empty."""
+        """Remove branches and tags that exist; without ``main`` the table is empty."""
         gone = [name for name in dict.fromkeys(names) if self._ref(name) is not None]
         return self.then(*({"action": "remove-snapshot-ref", "ref-name": name} for name in gone))
 
@@ -93,21 +93,21 @@ class MetadataChange:
         )
 
     def add_snapshot(self, snapshot: md.Document) -> MetadataChange:
-        """Add a snapshot, which no branch is at yet."""
+        """Add a snapshot, without moving a branch."""
         return self.then({"action": "add-snapshot", "snapshot": snapshot})
 
     def remove_snapshots(self, snapshot_ids: Collection[int]) -> MetadataChange:
-        """Remove snapshots that no branch and no tag names, and their statistics."""
+        """Remove snapshots that no branch or tag names, with their statistics."""
         if not snapshot_ids:
             return self
         return self.then({"action": "remove-snapshots", "snapshot-ids": sorted(snapshot_ids)})
 
     def holding(self, *names: str) -> MetadataChange:
-        """The same, under the requirement that more branches or tags are as they were."""
+        """Return the change with the requirement that these branches or tags have not changed."""
         return replace(self, held=self.held | set(names))
 
     def then(self, *updates: Update) -> MetadataChange:
-        """The same, and these updates after it."""
+        """Return the change with more updates at the end."""
         return replace(self, updates=(*self.updates, *updates))
 
     def _set_ref(self, name: str, ref: Mapping[str, Any]) -> MetadataChange:
@@ -118,14 +118,14 @@ class MetadataChange:
     def _ref(self, name: str) -> dict[str, Any] | None:
         return ref_map(self.applied(0)).get(name)
 
-    # What a REST catalog gets
+    # For a REST catalog
 
     @property
     def requirements(self) -> list[Update]:
-        """What must be so for the change to be made.
+        """The conditions of the change.
 
-        It is the same table; ``main`` and each branch and tag that is touched or held are where
-        they were; and, where the definition changes, that is as it was.
+        The table is the same; ``main`` and all changed or held branches and tags are as in
+        ``base``; if the definition changes, the present definition is that of ``base``.
         """
         refs = ref_map(self.base)
         touched = {update["ref-name"] for update in self.updates if "ref-name" in update}
@@ -150,17 +150,17 @@ class MetadataChange:
 
     @property
     def posted(self) -> list[Update]:
-        """The updates that a REST catalog gets; empty where nothing changes for it."""
+        """The updates for a REST catalog; empty if nothing changes there."""
         return [update for update in self.updates if update["action"] != "set-field"]
 
     @property
     def refusal(self) -> str | None:
-        """Why a REST catalog cannot take the change; None if it can."""
+        """The reason why a REST catalog cannot make the change; None if it can."""
         reasons = [u["reason"] for u in self.updates if u["action"] == "set-field"]
         return next((reason for reason in reasons if reason is not DERIVED_BY_SERVER), None)
 
     def is_made(self, found: md.Document) -> bool:
-        """Whether a table that is ``found`` has had the change, whatever came later."""
+        """Return whether the document ``found`` includes the change, even if others followed."""
         after = self.applied(0)
         was, becomes, has = ref_map(self.base), ref_map(after), ref_map(found)
         moved = [name for name in {*was, *becomes} if was.get(name) != becomes.get(name)]
@@ -171,16 +171,16 @@ class MetadataChange:
         same = all(now.get(key) == new.get(key) for key in changed)
         return same and md.definition(found) == md.definition(after)
 
-    # What a SQL catalog gets
+    # For a SQL catalog
 
     def document(self, metadata_location: str | None) -> md.Document:
-        """The metadata document after the change.
+        """Return the metadata document after the change.
 
         Args:
-            metadata_location: The file of the present one, which becomes the last entry of the
-                metadata log; None to leave the log alone.
+            metadata_location: The file of the present document, which becomes the last entry of
+                the metadata log; None to leave the log unchanged.
         """
-        # Clocks of several writers differ; Iceberg wants the logs in order of time.
+        # The clocks of writers differ, but Iceberg requires the logs in order of time.
         now = max(int(time.time() * 1000), int(self.base.get("last-updated-ms") or 0))
         document = self.applied(now)
         former = int(document.get("last-updated-ms") or now)
@@ -196,10 +196,10 @@ class MetadataChange:
         return document
 
     def applied(self, now: int) -> dict[str, Any]:
-        """``base`` with the updates, and nothing else: no time, no metadata log.
+        """Return ``base`` with the updates, without a new time and metadata log entry.
 
         Args:
-            now: When ``main`` moves, for the log of what readers saw.
+            now: The time for the snapshot log if ``main`` moves, in milliseconds.
         """
         document = dict(self.base)
         for update in self.updates:
@@ -208,19 +208,19 @@ class MetadataChange:
 
 
 def set_field(field: str, value: Any, reason: str | None) -> Update:
-    """Put a field of the document, or remove it by None; see the module's text."""
+    """Return the update that sets a field, or removes it if ``value`` is None; see the module."""
     return {"action": "set-field", "field": field, "value": value, "reason": reason}
 
 
 def ref_map(document: md.Document) -> dict[str, dict[str, Any]]:
-    """Branches and tags as the protocol has them; ``main`` wherever the table has a snapshot."""
+    """Return branches and tags in the protocol's form; always with ``main`` if it exists."""
     return {
         name: {key: ref[key] for key in _REF_FIELDS if ref.get(key) is not None}
         for name, ref in md.raw_refs(document).items()
     }
 
 
-# -- each update, applied to a document that is the caller's own ----------------------------------
+# -- each of these applies one update to a document in place --------------------------------------
 
 _Apply = Callable[[dict[str, Any], Update, int], None]
 
@@ -240,7 +240,7 @@ def _set_ref(document: dict[str, Any], update: Update, now: int) -> None:
     document["refs"] = {**md.raw_refs(document), name: ref}
     if name == md.MAIN and md.main_of(document) != snapshot_id:
         document["current-snapshot-id"] = snapshot_id
-        # Time travel by timestamp reads this log: it says since when readers saw a snapshot.
+        # Time travel by timestamp reads this log.
         entry = {"snapshot-id": snapshot_id, "timestamp-ms": now}
         document["snapshot-log"] = [*(document.get("snapshot-log") or ()), entry]
 
@@ -265,8 +265,8 @@ def _add_snapshot(document: dict[str, Any], update: Update, now: int) -> None:
 
 def _remove_snapshots(document: dict[str, Any], update: Update, now: int) -> None:
     gone = set(update["snapshot-ids"])
-    # As Iceberg does it, the log of what readers saw when begins anew after a snapshot that is
-    # gone: with a gap in it, a look back would show a state that was not there at that time.
+    # Like Iceberg, restart the snapshot log after a removed snapshot: with a gap in the log, time
+    # travel would show a wrong state.
     log: list[Any] = []
     for entry in document.get("snapshot-log") or ():
         log = [] if entry["snapshot-id"] in gone else [*log, entry]
@@ -308,7 +308,7 @@ def _count_on(document: dict[str, Any], counter: str, ids: Iterable[int]) -> Non
 
 
 def _field_ids(kind: Any) -> Iterable[int]:
-    """The ids of all fields of a type, nested ones included."""
+    """Yield the ids of all fields of a type, including nested fields."""
     if not isinstance(kind, Mapping):
         return
     for key in ("id", "element-id", "key-id", "value-id"):
@@ -349,10 +349,10 @@ _APPLY: Mapping[str, _Apply] = {
 
 
 def _in_order(log: Iterable[md.Document]) -> list[md.Document]:
-    """The log of what readers saw when, no entry earlier than the one before it.
+    """Return the snapshot log with no entry earlier than the entry before it.
 
-    PyIceberg enters the time of its clock, which may have been set back since; Spark refuses to
-    read a table whose log goes back by more than a minute.
+    PyIceberg writes the time of its clock, which may have been set back. Spark refuses a table
+    whose log goes back by more than a minute.
     """
     latest = 0
     found: list[md.Document] = []

@@ -1,7 +1,7 @@
-"""What metadata proves about rows: that a compaction changed none, that an overwrite kept none.
+"""Proofs from metadata: a compaction has changed no row; an overwrite has kept no file.
 
-Pure. Everything here fails closed: a snapshot that has expired, or a summary without its figures,
-proves nothing.
+Pure. Everything here fails closed: an expired snapshot, or a summary without figures, proves
+nothing.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ _NO_PROOF = -1
 
 
 def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
-    """True if ``new`` is ``old``, or only snapshots that changed no row lie between the two.
+    """Return whether all snapshots after ``old`` up to ``new`` have changed no row.
 
-    Such a snapshot is of the operation ``replace`` (files were rewritten, by its writer's word),
-    and its counts agree with that word: as many records were added as were deleted, and as many
-    are there as before. A compaction that applies merge-on-read deletes on its way drops records,
-    so it proves nothing.
+    Such a snapshot has the operation ``replace`` (its writer says that it only rewrote files), and
+    its counts agree: equal numbers of records were added and deleted, and the total is as before.
+    A compaction that also applies merge-on-read deletes drops records, so it proves nothing.
 
     Args:
-        document: The table's metadata, with both snapshots in it.
-        old: A snapshot of ``main``; None where it had none.
-        new: A later one.
+        document: The table's metadata, with both snapshots.
+        old: A snapshot of ``main``; None if there was none.
+        new: A later snapshot.
     """
     if old is None or new is None:
         return old == new
@@ -41,10 +40,10 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
 
 
 def stands_alone(document: md.Document, candidate: int, base: int | None) -> bool:
-    """True if no file of ``base`` is part of ``candidate``, which grew out of it.
+    """Return whether ``candidate``, a descendant of ``base``, has no file of ``base``.
 
-    So it is if some snapshot from the base to the candidate consists of nothing but what it added
-    itself: ``insert overwrite`` of the whole table.
+    This is so if a snapshot between them has only files that it added itself, as after an
+    ``insert overwrite`` of the whole table.
     """
     for snapshot in md.ancestors(document, candidate):
         if snapshot["snapshot-id"] == base:
@@ -57,25 +56,25 @@ def stands_alone(document: md.Document, candidate: int, base: int | None) -> boo
 def follows_compaction(
     live: md.Document, base: int | None, built: md.Document, candidate: int
 ) -> bool:
-    """True if a candidate built on ``base`` may be published over a compaction of ``base``.
+    """Return whether a candidate built on ``base`` may be published over a compaction of ``base``.
 
-    The rows that it was built from are those of ``main`` now, and it has no file of the base, so
-    that publishing it does not bring files back that the compaction has replaced.
+    The compaction has changed no row, and the candidate has no file of the base, so the publish
+    does not restore files that the compaction has replaced.
 
     Args:
         live: The live table's metadata.
-        base: Where ``main`` was when the build began.
-        built: Metadata that has the candidate: the live table's, or its clone's.
-        candidate: What was audited.
+        base: The snapshot of ``main`` when the build began.
+        built: The metadata with the candidate: the live table's, or its clone's.
+        candidate: The audited snapshot.
     """
     main = md.main_of(live)
     return main != base and same_rows(live, base, main) and stands_alone(built, candidate, base)
 
 
 def between(document: md.Document, old: int | None, new: int | None) -> list[Mapping[str, str]]:
-    """The summaries of the snapshots from ``new`` back to ``old``, which is not among them.
+    """Return the summaries of the snapshots from ``new`` back to, but without, ``old``.
 
-    Back to the first one that is known, where ``old`` is not in the line.
+    If ``old`` is not an ancestor, all known ancestors are returned.
     """
     found: list[Mapping[str, str]] = []
     for snapshot in md.ancestors(document, new):
@@ -93,7 +92,7 @@ def _only_rewrote(snapshot: md.Document, before: md.Document) -> bool:
         and total != _NO_PROOF
         and total == _count(earlier, "total-records")
         and _count(summary, "added-records", 0) == _count(summary, "deleted-records", 0)
-        # Without these, records that a delete file hides could stay while it goes.
+        # If the compaction drops a delete file, deleted records may appear again.
         and _same_deletes(summary, earlier)
     )
 

@@ -1,7 +1,7 @@
-"""The change that leads from one metadata document to another one. Pure.
+"""Computes the change from one metadata document to another. Pure.
 
-For steps that are easier to say as a whole document: the merge of a clone into its table, a
-restored definition, an append that PyIceberg has made.
+For changes that are easier to build as a whole document: the merge of a clone into its table, a
+restored definition, an append by PyIceberg.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DERIVED = frozenset(
         "snapshot-log",
     }
 )
-_SAID = frozenset(
+_UPDATABLE = frozenset(
     {
         "current-schema-id",
         "default-sort-order-id",
@@ -46,10 +46,11 @@ _SAID = frozenset(
 
 
 def difference(before: md.Document, after: md.Document) -> MetadataChange:
-    """The change from one document of a table to its successor.
+    """Return the change from one document of a table to its successor.
 
-    Whatever differs is in it, so that `MetadataChange.document` always gives ``after``, apart from
-    the time of the change. What no update can say has a reason, see `MetadataChange.refusal`.
+    The change includes all differences, so that `MetadataChange.document` returns ``after``, apart
+    from the time of the change. For differences that no update can express, see
+    `MetadataChange.refusal`.
     """
     change = MetadataChange(
         before,
@@ -60,11 +61,11 @@ def difference(before: md.Document, after: md.Document) -> MetadataChange:
             *_statistics(before, after),
         ),
     )
-    return change.then(*_unsaid(change.applied(0), after))
+    return change.then(*_remaining(change.applied(0), after))
 
 
-def _unsaid(grown: md.Document, after: md.Document) -> list[Update]:
-    """The fields that still differ when all updates are applied."""
+def _remaining(grown: md.Document, after: md.Document) -> list[Update]:
+    """Return updates for the fields that still differ after all other updates."""
     differing = [
         key
         for key in sorted({*grown, *after})
@@ -76,16 +77,16 @@ def _unsaid(grown: md.Document, after: md.Document) -> list[Update]:
 def _reason(field: str) -> str | None:
     if field == "table-uuid":
         return "it would become another table"
-    # Of those that updates set nothing but the order can differ still.
-    known = field in _DERIVED or field in _SAID
+    # Fields that other updates set can now differ in their order only.
+    known = field in _DERIVED or field in _UPDATABLE
     return DERIVED_BY_SERVER if known else f"no update changes {field}"
 
 
 def view_updates(live: md.Document, document: md.Document) -> list[Update]:
-    """The updates that make the current version of ``document`` that of the view ``live``.
+    """Return the updates that give the view ``live`` the current version of ``document``.
 
-    What the view has already, a schema or a whole version, is named rather than added: the server
-    would find the two to be the same, and then say that nothing was added.
+    A schema or version that the view already has is referred to by its id. If it were added again,
+    the server would notice that it exists, and fail because nothing was added.
     """
     version = current_version(document)
     schema = next(one for one in document["schemas"] if one["schema-id"] == version["schema-id"])
@@ -115,7 +116,7 @@ def _same_but(one: md.Document, other: md.Document, *keys: str) -> bool:
 
 
 def current_version(view: md.Document) -> Mapping[str, Any]:
-    """The version of a view that readers see."""
+    """Return the version of a view that readers see."""
     found: Mapping[str, Any] = next(
         one for one in view["versions"] if one["version-id"] == view["current-version-id"]
     )
@@ -171,12 +172,12 @@ def _listed(
     id_key: str,
     update: Callable[[Any], Update],
 ) -> list[Update]:
-    """Additions to a list of definitions. The server counts their ids on from the highest."""
+    """Return the additions to a list of definitions; the server assigns the next free ids."""
     was = {one[id_key]: one for one in before.get(key) or ()}
     becomes = {one[id_key]: one for one in after.get(key) or ()}
     changed = [one for one in was if one in becomes and _differ(was[one], becomes[one])]
     if changed or set(was) - set(becomes):
-        return [set_field(key, after.get(key), f"{key} can be added to only")]
+        return [set_field(key, after.get(key), f"entries of {key} can only be added")]
     added = sorted(set(becomes) - set(was))
     first = max(was, default=-1) + 1
     if added != list(range(first, first + len(added))):
@@ -185,7 +186,7 @@ def _listed(
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Whether two definitions differ; a writer may leave out what is empty, or say it."""
+    """Return whether two definitions differ; an empty value equals a missing one."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return any(_differ(one.get(key), other.get(key)) for key in {*one, *other})
     if isinstance(one, list) and isinstance(other, list):
@@ -202,7 +203,10 @@ def _current(
 
 
 def _snapshots_and_refs(before: md.Document, after: md.Document) -> list[Update]:
-    """Snapshots come before the branches that are at them, and go after those."""
+    """Return the updates of snapshots and refs.
+
+    Snapshots are added before the refs that name them, and removed after them.
+    """
     refs = _refs(before, after)
     was = {one["snapshot-id"]: one for one in before.get("snapshots") or ()}
     becomes = {one["snapshot-id"]: one for one in after.get("snapshots") or ()}

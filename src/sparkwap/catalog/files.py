@@ -1,4 +1,4 @@
-"""Metadata files: read, written once, deleted; local paths directly, others through PyIceberg."""
+"""Reads, writes and deletes metadata files: local files directly, others through PyIceberg."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _GZIP_SUFFIX = ".gz.metadata.json"
 
 
 def local_path(location: str) -> Path | None:
-    """The path of a local location (``/x``, ``file:/x``, ``file:///x``); None for any other.
+    """Return the path of a local location (``/x``, ``file:/x``, ``file:///x``); None for others.
 
-    Nothing is unquoted, as Hadoop and PyIceberg do not unquote either.
+    Percent escapes are not decoded, because Hadoop and PyIceberg do not decode them.
     """
     if location.startswith("file:"):
         rest = location[len("file:") :]
@@ -34,7 +34,7 @@ def local_path(location: str) -> Path | None:
 
 
 def write_failed(location: str, error: OSError) -> CatalogError:
-    """What is told when a file of the lake cannot be written before a commit."""
+    """Return the error for a file of the lake that cannot be written before a commit."""
     return CatalogError(
         f"{location} cannot be written: {error.strerror or error}. Nothing was changed. Check the "
         "space and the rights there, then run the same command again (`dbt retry` for a build)."
@@ -42,9 +42,9 @@ def write_failed(location: str, error: OSError) -> CatalogError:
 
 
 def rights_of(warehouse: str | None) -> int:
-    """The rights that a folder in the warehouse may have: those of the warehouse itself.
+    """Return the rights for new folders in the warehouse: those of the warehouse itself.
 
-    All rights, for the umask to decide, where it is not local or not there yet.
+    If it is not local, or does not exist yet, all rights, which the umask then limits.
     """
     path = local_path(warehouse) if warehouse else None
     try:
@@ -54,10 +54,10 @@ def rights_of(warehouse: str | None) -> int:
 
 
 def create_file(path: Path, rights: int) -> int:
-    """Make a new file, and the folders above it, with these rights; its descriptor.
+    """Create a new file, and the folders above it, with these rights; returns its descriptor.
 
     Raises:
-        FileExistsError: There is one.
+        FileExistsError: The file exists.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
@@ -66,7 +66,7 @@ def create_file(path: Path, rights: int) -> int:
 
 
 def plain_location(location: str) -> str:
-    """A location in one spelling, so that prefixes can be compared."""
+    """Return a location in one spelling, so that prefixes can be compared."""
     path = local_path(location)
     return location.rstrip("/") if path is None else str(path)
 
@@ -84,7 +84,7 @@ class WarehouseFiles:
         self._lock = threading.Lock()
 
     def read(self, location: str) -> bytes:
-        """The content of a file, decompressed where its name says that it is compressed.
+        """Return the content of a file; decompressed if it has the suffix of a gzip file.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -98,10 +98,10 @@ class WarehouseFiles:
         return gzip.decompress(data) if location.endswith(_GZIP_SUFFIX) else data
 
     def write(self, location: str, data: bytes) -> None:
-        """Write a new file, durably where it is local; never replaces one.
+        """Write a new file; never replaces one. A local file is durable when this returns.
 
         Raises:
-            CatalogError: It cannot be written: no space, no rights. Nothing is left of it.
+            CatalogError: The file cannot be written (no space, no rights); no part of it is left.
         """
         try:
             self._write(location, data)
@@ -121,7 +121,7 @@ class WarehouseFiles:
         checkpoint(METADATA_WRITTEN, file=location)
 
     def delete(self, location: str) -> None:
-        """Delete a file if it is there; a failure only leaves an orphan, so it is not an error."""
+        """Delete a file if it exists; a failure only leaves an orphan file, so it is no error."""
         with contextlib.suppress(Exception):
             path = local_path(location)
             if path is not None:
@@ -130,7 +130,7 @@ class WarehouseFiles:
                 self.io(location).delete(location)
 
     def delete_tree(self, location: str) -> None:
-        """Delete a folder with all that is in it; as `delete`, never an error."""
+        """Delete a folder with its content; like `delete`, never an error."""
         with contextlib.suppress(Exception):
             path = local_path(location)
             if path is not None:
@@ -143,14 +143,14 @@ class WarehouseFiles:
             io.fs_by_scheme(scheme, netloc).delete_dir(inner)
 
     def delete_empty(self, location: str) -> None:
-        """Delete a local folder if nothing is in it; object stores have no folders."""
+        """Delete a local folder if it is empty; object stores have no folders."""
         path = local_path(location)
         if path is not None:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
     def io(self, location: str) -> FileIO:
-        """PyIceberg's file access for the scheme of ``location``."""
+        """Return PyIceberg's file access for the scheme of ``location``."""
         from pyiceberg.io import load_file_io
 
         scheme = location.split(":", 1)[0]
@@ -161,10 +161,10 @@ class WarehouseFiles:
 
 
 def read_apart(path: Path) -> bytes:
-    """The content of a SQLite file, read by a process of its own.
+    """Return the content of a SQLite file, read by another process.
 
-    POSIX gives up all locks of a process on a file when any of its descriptors is closed: a plain
-    read here would leave the connections that are open on it unprotected.
+    POSIX drops all locks of a process on a file when the process closes any descriptor of it. So a
+    read in this process would drop the locks of its open connections.
     """
     read = "import pathlib, sys; sys.stdout.buffer.write(pathlib.Path(sys.argv[1]).read_bytes())"
     return subprocess.run(
@@ -173,10 +173,10 @@ def read_apart(path: Path) -> bytes:
 
 
 def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
-    """Write a file that is whole, and there for good, before anything can name it.
+    """Write a complete and durable file, before anything can refer to it.
 
-    The database is durable after its commit, so what it points to must be, too: the content, and
-    the entry in the folder, and the folder's own.
+    The database is durable after its commit, so the file must be durable, too: its content, its
+    entry in the folder, and the entries of new folders.
     """
     made = [folder for folder in path.parents if not folder.exists()]
     with os.fdopen(create_file(path, rights), "wb") as file:
@@ -195,7 +195,7 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # Not every file system can; those that cannot have no entry to lose either.
+    # Some file systems cannot sync a folder; these do not lose entries, either.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""What a table's metadata still knows of its past: since when readers saw which snapshot."""
+"""The history of a table in its metadata: which snapshot readers saw from when on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """The past of a table, as far as it has not expired; of a view nothing but its kind.
+    """The history of a table, as far as it has not expired; a view has only its kind.
 
     Attributes:
         identifier: Schema and name.
         kind: ``table`` or ``view``.
-        main: Snapshot of ``main`` now; None where there is none.
-        log: Since when (UTC) ``main`` was which snapshot, oldest first.
+        main: The present snapshot of ``main``; None if there is none.
+        log: The moves of ``main``: the time (UTC) and the snapshot, oldest first.
         parents: The snapshots that exist, each with its parent.
-        cut: Whether there was something before the first entry of the log.
+        cut: Whether the log has lost earlier entries.
     """
 
     identifier: Identifier
@@ -35,12 +35,12 @@ class TableHistory:
     cut: bool = False
 
     def has(self, snapshot_id: int) -> bool:
-        """Whether the snapshot can still be read."""
+        """Return whether the snapshot can still be read."""
         return snapshot_id in (self.parents or {})
 
 
 def history_of(row: Pointer, document: md.Document) -> TableHistory:
-    """The past that a metadata document knows of."""
+    """Return the history in a metadata document."""
     if row.kind == "view":
         return TableHistory(row.identifier, "view")
     return TableHistory(
@@ -60,9 +60,9 @@ def history_of(row: Pointer, document: md.Document) -> TableHistory:
 
 
 def _is_cut(document: md.Document) -> bool:
-    """Whether a log has lost its beginning, as it does when snapshots expire.
+    """Return whether a log has lost its first entries, as it does when snapshots expire.
 
-    Some writers forget the parent too that has expired; the sequence number still tells.
+    Some writers also remove the id of an expired parent; the sequence number still shows it.
     """
     log = document.get("snapshot-log") or ()
     first = md.snapshot(document, log[0]["snapshot-id"]) if log else None
@@ -72,7 +72,7 @@ def _is_cut(document: md.Document) -> bool:
 
 
 def schema_at(document: md.Document, snapshot_id: int) -> dict[str, Any]:
-    """The schema with which a snapshot was written; the present one where nothing says which."""
+    """Return the schema of a snapshot; the present schema if the snapshot does not name one."""
     found = md.snapshot(document, snapshot_id) or {}
     schema_id = found.get("schema-id", document.get("current-schema-id"))
     schemas = document.get("schemas") or ([document["schema"]] if "schema" in document else [])

@@ -1,7 +1,7 @@
-"""A run's lease: taken before it writes, renewed while it lives, given back when it ends.
+"""A run's lease: taken before the run writes, renewed while it is alive, released at its end.
 
-What dies without a word stops renewing, and its lease expires. On the machine of the run itself a
-dead process is known at once.
+The lease of a run that dies expires, because nothing renews it. On the machine of the run, the dead
+process is noticed at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sparkwap.core.names import short_run_id
 RENEW_SECONDS = 60.0
 
 ProcessStarted = Callable[[int], float | None]
-"""When the process of an id was started, in seconds since the epoch; None if there is none."""
+"""Process id -> start of the process, in seconds since the epoch; None if there is none."""
 
-# A machine's clock may be put right while a process runs, and with it the time of its start.
+# A correction of the machine's clock also changes the start time of a running process.
 _SAME_START_SECONDS = 60.0
 
 
@@ -34,7 +34,7 @@ class Holding:
 
     Args:
         leases: The catalog's leases.
-        lease: The lease, taken already.
+        lease: The lease, which the run has taken.
         every: Seconds between two renewals.
     """
 
@@ -48,11 +48,11 @@ class Holding:
 
     @property
     def lease(self) -> Lease:
-        """The lease as it was last renewed."""
+        """The lease as of its last renewal."""
         return self._lease
 
     def release(self) -> None:
-        """Give the lease back. A catalog that cannot be reached lets it expire instead."""
+        """Release the lease. If the catalog cannot be reached, the lease expires later."""
         if self._done.is_set():
             return
         self._done.set()
@@ -67,7 +67,7 @@ class Holding:
             try:
                 renewed = self._leases.renew(self._lease)
             except Exception:
-                # The next one may reach the catalog again; the lease lives for many of them.
+                # The next renewal may reach the catalog; the lease is valid for many of them.
                 continue
             if renewed is None:
                 return
@@ -77,7 +77,7 @@ class Holding:
 def hold(
     leases: Leases, *, run_id: str, branch: str, command: str, every: float = RENEW_SECONDS
 ) -> Holding:
-    """Take the lease of a run of this process, and keep it.
+    """Take the lease of a run of this process, and keep renewing it.
 
     Raises:
         CatalogError: The catalog cannot be written.
@@ -98,9 +98,9 @@ def hold(
         return Holding(leases, leases.take(lease), every)
     except DBAPIError as error:
         raise CatalogError(
-            f"The run cannot be put on record in the catalog's database: {error.orig}. Nothing was "
-            "written. Check the database (space, rights, connection), then run the same command "
-            "again."
+            f"The lease of the run cannot be written to the catalog's database: {error.orig}. "
+            "Nothing was written. Check the database (space, rights, connection), then run the "
+            "same command again."
         ) from error
 
 
@@ -111,40 +111,40 @@ def alive(
     machine: str | None = None,
     started: ProcessStarted | None = None,
 ) -> bool:
-    """Whether the run of a lease lives, as far as can be known from here.
+    """Return whether the run of a lease is alive, as far as this machine can know.
 
     Args:
         lease: The lease.
         now: The catalog's time.
-        machine: The machine that asks; this one if left out.
-        started: Looks a process up; on this machine if left out.
+        machine: The machine that checks; by default, this machine.
+        started: Returns the start of a process; by default, of a process of this machine.
     """
     if lease.expired(now):
         return False
     if lease.machine != (machine or this_machine()):
         return True
     found = (started or process_started)(lease.pid)
-    # Of a process that may not be looked at nothing is known, so it lives.
+    # The start is "not a number" if this user may not inspect the process; it counts as alive.
     return found is not None and not abs(found - lease.process_started) > _SAME_START_SECONDS
 
 
 def living(leases: Leases) -> list[Lease]:
-    """The leases of runs that live, as far as can be known from here."""
+    """Return the leases of runs that are alive, as far as this machine can know."""
     now = leases.now()
-    return [one for one in leases.all() if alive(one, now)]
+    return [lease for lease in leases.all() if alive(lease, now)]
 
 
 def taken_before(leases: Leases, own: Lease) -> list[Lease]:
-    """The leases of other runs that live and took the same branch before ``own`` did."""
+    """Return the leases of other live runs that took the same branch before ``own``."""
     return [
-        one
-        for one in living(leases)
-        if one.branch == own.branch and (one.since, one.run_id) < (own.since, own.run_id)
+        lease
+        for lease in living(leases)
+        if lease.branch == own.branch and (lease.since, lease.run_id) < (own.since, own.run_id)
     ]
 
 
 def told(lease: Lease, *, lives: bool) -> str:
-    """A lease in the words of a message."""
+    """Return a lease in words, for messages."""
     who = f"run {short_run_id(lease.run_id)}, process {lease.pid} on host {lease.host}"
     if lives:
         return f"in use by {who}, since {_time(lease.began)}"
@@ -152,9 +152,9 @@ def told(lease: Lease, *, lives: bool) -> str:
 
 
 def process_started(pid: int) -> float | None:
-    """When a process of this machine was started, in seconds since the epoch.
+    """Return the start of a process of this machine, in seconds since the epoch.
 
-    None if it is not there, or only as a zombie; not a number if it may not be looked at.
+    None if it does not exist or is a zombie; "not a number" if this user may not inspect it.
     """
     try:
         process = psutil.Process(pid)
@@ -169,9 +169,9 @@ def process_started(pid: int) -> float | None:
 
 @cache
 def this_machine() -> str:
-    """What tells this machine, or container, apart from others whose process ids mean nothing here.
+    """Return an id of this machine or container, to which its process ids belong.
 
-    Containers may share a host's name, and two boots of one machine share its process ids.
+    The host name alone is not enough: containers may share it, and so do two boots of a machine.
     """
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):

@@ -1,11 +1,11 @@
-"""Leases in the catalog: which runs live, for everyone who shares the catalog.
+"""Leases in the catalog: they show which runs are alive to all users of the catalog.
 
-A lease is a property of the ledger's namespace, so that it needs no table of its own, is seen from
-every machine, and costs one small statement to renew.
+A lease is a property of the ledger's namespace. So it needs no table, is visible from every
+machine, and one small statement renews it.
 
-In SQL catalogs all times are by the clock of the database: machines whose own clocks differ agree
-on them. (SQLite has the clock of the one machine that its file is on.) Other catalogs tell no time;
-there a lease lives for so long that clocks may differ by hours.
+In SQL catalogs all times are by the clock of the database, so that machines with different clocks
+agree. (SQLite has the clock of the machine with its file.) Other catalogs have no clock; there, a
+lease is valid for so long that the clocks of machines may differ by hours.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sparkwap.catalog.sql_backend import SqlBackend
 
 TTL_SECONDS = 15 * 60
-"""How long a lease lives that nobody renews: many times the pause between two renewals."""
+"""How long a lease is valid without a renewal: many times the pause between two renewals."""
 
 TTL_WITHOUT_A_CLOCK_SECONDS = 24 * 60 * 60
-"""The same where the times are by the clocks of several machines."""
+"""The same if the times are by the clocks of several machines."""
 
 _PREFIX = "wap.lease."
 
@@ -40,20 +40,20 @@ Check = Callable[[list["Lease"], float], None]
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """That a run is at work on an audit branch.
+    """A run is at work on an audit branch.
 
     Attributes:
         run_id: The run.
-        branch: Its audit branch.
-        command: What it was called by: ``build``, ``wap_publish``, ...
-        pid: Its process.
-        process_started: When that process was started, in seconds since the epoch by its machine's
-            clock, as process ids are given out again.
-        host: The name of its machine, for people.
-        machine: What tells machines and containers apart; see `lease.this_machine`.
-        since: When it began, in seconds since the epoch, by the catalog's clock.
-        renewed: When it was last heard of, likewise.
-        ttl: How many seconds it lives without being renewed.
+        branch: The audit branch of the run.
+        command: The command of the run: ``build``, ``wap_publish``, ...
+        pid: The process of the run.
+        process_started: The start of that process, in seconds since the epoch by its machine's
+            clock. Systems reuse process ids.
+        host: The name of the machine, for people.
+        machine: The id of the machine or container; see `lease.this_machine`.
+        since: The start of the lease, in seconds since the epoch, by the catalog's clock.
+        renewed: The last renewal, likewise.
+        ttl: How many seconds the lease is valid without a renewal.
     """
 
     run_id: str
@@ -68,7 +68,7 @@ class Lease:
     ttl: float = TTL_SECONDS
 
     def expired(self, now: float) -> bool:
-        """Whether its run has not been heard of for so long that it counts as dead."""
+        """Return whether the lease was not renewed for so long that its run counts as dead."""
         return now - self.renewed > self.ttl
 
     @property
@@ -87,11 +87,11 @@ class Leases(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """Seconds since the epoch, by the catalog's clock where it has one."""
+        """Return seconds since the epoch, by the catalog's clock if it has one."""
 
     @abstractmethod
     def take(self, lease: Lease) -> Lease:
-        """Write a lease; one of the same run is replaced.
+        """Write a lease; replaces a lease of the same run.
 
         Returns:
             The lease with its times.
@@ -99,26 +99,26 @@ class Leases(ABC):
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease | None:
-        """Say that the run is still at work.
+        """Renew a lease.
 
         Returns:
-            The lease with its new time; None if somebody has taken it away.
+            The lease with its new time; None if another process has removed it.
         """
 
     @abstractmethod
     def release(self, run_id: str) -> None:
-        """Take a lease away; nothing happens if there is none."""
+        """Remove the lease of a run, if it exists."""
 
     @abstractmethod
     def all(self) -> list[Lease]:
-        """All leases, oldest first, dead ones too."""
+        """Return all leases, oldest first, including those of dead runs."""
 
     @abstractmethod
     def guard(self, check: Check) -> Guard:
-        """A check of the leases for `Staged.guard`, in the transaction where there is one.
+        """Return a check of the leases for `Staged.guard`, in the transaction if there is one.
 
         Args:
-            check: Takes the leases and the time, and raises to stop the transaction.
+            check: Gets the leases and the time, and raises to stop the transaction.
         """
 
 
@@ -168,10 +168,10 @@ class SqlLeases(Leases):
 
 
 class CatalogLeases(Leases):
-    """Leases in any catalog whose namespaces have properties, by the machines' own clocks.
+    """Leases in any catalog whose namespaces have properties, by the clocks of the machines.
 
     Args:
-        catalog: PyIceberg's catalog; called when it is needed first.
+        catalog: Returns PyIceberg's catalog.
     """
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
@@ -238,5 +238,5 @@ def _load(value: str) -> Lease | None:
     try:
         return Lease(**json.loads(value))
     except (TypeError, ValueError):
-        # Written by another version: whatever it says, it says it no longer once that run ends.
+        # Another version wrote it, and removes it when that run ends.
         return None

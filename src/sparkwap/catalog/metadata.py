@@ -1,9 +1,9 @@
-"""Iceberg metadata documents: what they say, and the first one of a copy.
+"""Reads Iceberg metadata documents, and creates the first document of a copy.
 
 The documents are the JSON objects of Iceberg's table and view specification. They are changed as
-such (`change`) rather than through a typed model so that what this code does not know (format
-version 3, statistics, encryption keys) comes through unharmed. A document is never changed in
-place, as it may be shared with a cache.
+JSON (`change`) and not through a typed model, so that fields unknown to this code (format
+version 3, statistics, encryption keys) are preserved. A document is never changed in place,
+because a cache may share it.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ _VERSION = re.compile(r"^(\d+)-")
 
 
 def parse(data: bytes) -> Document:
-    """The document in a metadata file."""
+    """Return the document in the content of a metadata file."""
     document: Document = json.loads(data)
     return document
 
 
 def dump(document: Document) -> bytes:
-    """The content of a metadata file."""
+    """Return the content of a metadata file."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def is_view(document: Document) -> bool:
-    """True for the metadata of a view."""
+    """Return whether this is the metadata of a view."""
     return "view-uuid" in document
 
 
 def identity(document: Document) -> str:
-    """The UUID of the table or view."""
+    """Return the UUID of the table or view."""
     return str(document.get("view-uuid") or document.get("table-uuid"))
 
 
 def main_of(document: Document) -> int | None:
-    """Snapshot id of ``main``, None where there is none (older writers say -1)."""
+    """Return the snapshot id of ``main``; None if there is none (older writers write -1)."""
     current = document.get("current-snapshot-id")
     return None if current is None or current == -1 else int(current)
 
 
 def properties_of(document: Document) -> dict[str, str]:
-    """The properties of the table or view."""
+    """Return the properties of the table or view."""
     return dict(document.get("properties") or {})
 
 
 def refs_of(document: Document) -> dict[str, RefState]:
-    """Branches and tags by name; ``main`` is there wherever the table has a snapshot."""
+    """Return branches and tags by name, always with ``main`` if it has a snapshot."""
     refs = {
         name: RefState(int(ref["snapshot-id"]), ref["type"])
         for name, ref in raw_refs(document).items()
@@ -72,7 +72,7 @@ def refs_of(document: Document) -> dict[str, RefState]:
 
 
 def snapshot(document: Document, snapshot_id: int) -> Document | None:
-    """The snapshot with that id."""
+    """Return the snapshot with this id; None if the document does not have it."""
     for candidate in document.get("snapshots") or ():
         if candidate["snapshot-id"] == snapshot_id:
             found: Document = candidate
@@ -81,7 +81,7 @@ def snapshot(document: Document, snapshot_id: int) -> Document | None:
 
 
 def definition(document: Document) -> dict[str, Any]:
-    """What a table is, apart from its rows and properties: schema, layout, place, format."""
+    """Return the parts that define a table: schema, layout, location and format version."""
     keys = (
         "current-schema-id",
         "default-spec-id",
@@ -93,7 +93,7 @@ def definition(document: Document) -> dict[str, Any]:
 
 
 def ancestors(document: Document, head: int | None) -> Iterator[Document]:
-    """A snapshot and those it grew from, newest first, as far as they have not expired."""
+    """Yield a snapshot and its ancestors, newest first, up to the first one that has expired."""
     while head is not None:
         found = snapshot(document, head)
         if found is None:
@@ -103,9 +103,9 @@ def ancestors(document: Document, head: int | None) -> Iterator[Document]:
 
 
 def grew_from(document: Document, head: int, base: int | None) -> bool:
-    """False if the history of ``head`` is known to the end and ``base`` is not in it.
+    """Return False if ``base`` is provably not an ancestor of ``head``.
 
-    A history that breaks off, because a snapshot in the middle has expired, is no evidence.
+    If an ancestor has expired, the history is incomplete and proves nothing.
     """
     if base is None:
         return True
@@ -124,7 +124,7 @@ def grew_from(document: Document, head: int, base: int | None) -> bool:
 
 
 def next_location(document: Document, metadata_location: str | None) -> str:
-    """Where the successor of a metadata file goes, named as Iceberg's own writers name it."""
+    """Return the location of the next metadata file, named as Iceberg's writers name it."""
     properties = properties_of(document)
     folder = properties.get("write.metadata.path") or f"{document['location'].rstrip('/')}/metadata"
     codec = properties.get("write.metadata.compression-codec", "none").lower()
@@ -136,9 +136,9 @@ def next_location(document: Document, metadata_location: str | None) -> str:
 
 
 def copied(document: Document, location: str, properties: Mapping[str, str]) -> Document:
-    """The first metadata document of a table that begins with ``main`` of another one.
+    """Return the first metadata document of a table that starts with ``main`` of another table.
 
-    The other table's history stays behind: only the snapshot that ``main`` names comes along.
+    The history of the other table is not copied: only its present snapshot.
     """
     now = int(time.time() * 1000)
     main = main_of(document)
@@ -166,7 +166,7 @@ def copied(document: Document, location: str, properties: Mapping[str, str]) -> 
 
 
 def union_by(key: str, *lists: Iterable[Document] | None) -> list[Document]:
-    """The entries of all lists, the first one with each ``key`` only."""
+    """Return the entries of all lists; of entries with the same ``key``, only the first."""
     found: dict[Any, Document] = {}
     for entries in lists:
         for entry in entries or ():
@@ -175,7 +175,7 @@ def union_by(key: str, *lists: Iterable[Document] | None) -> list[Document]:
 
 
 def raw_refs(document: Document) -> dict[str, Any]:
-    """Branches and tags with all that is said of them."""
+    """Return branches and tags with all their fields."""
     refs = dict(document.get("refs") or {})
     main = main_of(document)
     if main is not None and MAIN not in refs:

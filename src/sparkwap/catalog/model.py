@@ -1,4 +1,4 @@
-"""What the catalog tells and takes: identifiers, states, publish items, receipts, refusals."""
+"""The types of the catalog: identifiers, states, publish items, receipts, mismatches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ Difference = Literal[
     "tag",
     "other",
 ]
-"""What is not as it was. Of readers' side: ``main`` is elsewhere, the ``table`` is another one or
-none, its ``definition`` changed, something else is ``standing`` under the name, a table that was
-only ``read`` moved, a name that differs in case only stands in the lake (``alike``). Of the audit's
-side: the ``branch`` head, the ``side`` object, the ``history`` of the branch, the ``tag`` of the
-receipt."""
+"""The kind of a difference between the audited state and the present state.
+
+On the readers' side: ``main`` has moved; the ``table`` is another table or missing; its
+``definition`` has changed; another object is ``standing`` under the name; a table that was only
+``read`` has changed; the lake has a name that differs in case only (``alike``). On the audit's
+side: the head of the ``branch``, the ``side`` object, the ``history`` of the branch, or the ``tag``
+of the receipt differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ColumnState:
     Attributes:
         name: The column's name.
         type: Spark SQL type text: ``bigint``, ``decimal(10,2)``, ``array<struct<a:int>>``.
-        required: True where the column is declared ``not null``.
+        required: True if the column is declared ``not null``.
         doc: The column's comment, or None.
     """
 
@@ -52,7 +54,7 @@ class ColumnState:
 
 @dataclass(frozen=True, slots=True)
 class RefState:
-    """A branch or tag: the snapshot it names, and which of the two it is."""
+    """A branch or tag, and its snapshot."""
 
     snapshot_id: int
     type: Literal["branch", "tag"]
@@ -65,15 +67,15 @@ class TableState:
     Attributes:
         identifier: Schema and name.
         kind: ``table`` or ``view``; a view has no snapshots, refs or layout.
-        uuid: Identity that survives a rename, and that a clone shares with its table.
-        metadata_location: The metadata file the catalog points to.
+        uuid: The identity, which a rename does not change, and which a clone shares.
+        metadata_location: The metadata file that the catalog points to.
         location: The folder of the table's files.
-        main: Snapshot id of ``main``; None while the table has none.
-        refs: Branches and tags by name, ``main`` included.
-        columns: In order.
+        main: The snapshot id of ``main``; None if the table has no snapshot.
+        refs: Branches and tags by name, with ``main``.
+        columns: The columns, in order.
         partitioning: Spark DDL terms: ``days(ts)``, ``region``, ``bucket(16, id)``.
         sort_order: Spark DDL terms: ``a asc nulls first``.
-        properties: Table properties, ``comment`` included.
+        properties: Table properties, with ``comment``.
         format_version: Iceberg's format version.
         comment: The table's comment, or None.
     """
@@ -94,7 +96,7 @@ class TableState:
 
 
 class Head(NamedTuple):
-    """The snapshot that a branch is at, its parent, and the run that wrote it, as far as known."""
+    """The head snapshot of a branch, its parent, and the run that wrote it, as far as known."""
 
     snapshot_id: int
     parent: int | None
@@ -103,13 +105,13 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenedBranch:
-    """An audit branch ready to be written.
+    """An audit branch that a run can write to.
 
     Attributes:
-        base: Snapshot of ``main`` that the branch started from; None for a table that had none.
-        head: Snapshot the branch is at; None while it does not exist, which is so only for a
-            table without snapshots: Spark creates the branch with the first write.
-        created: True when this call opened it.
+        base: The snapshot of ``main`` that the branch started from; None if the table had none.
+        head: The head snapshot of the branch; None for a table without snapshots, where Spark
+            creates the branch with the first write.
+        created: True if this call opened the branch.
     """
 
     base: int | None
@@ -120,8 +122,8 @@ class OpenedBranch:
 class OpenTable(NamedTuple):
     """A table with an open audit branch.
 
-    ``created_ms`` is when the first snapshot of the branch was written, or, while there is none,
-    when the table's metadata was last changed; milliseconds since the epoch.
+    ``created_ms`` is the time of the first snapshot of the branch, or, without a snapshot, of the
+    last change of the table's metadata; in milliseconds since the epoch.
     """
 
     identifier: Identifier
@@ -132,7 +134,7 @@ class OpenTable(NamedTuple):
 
 
 class SideObject(NamedTuple):
-    """A table or view in a side schema; ``identifier`` names it there."""
+    """A table or view in a side schema; ``identifier`` is its name there."""
 
     identifier: Identifier
     kind: Kind
@@ -140,7 +142,7 @@ class SideObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenBranch:
-    """An audit branch and all that exists on it."""
+    """An audit branch, with its tables and side objects."""
 
     branch: str
     tables: tuple[OpenTable, ...]
@@ -149,15 +151,14 @@ class OpenBranch:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """What a discard dropped.
+    """The result of a discard.
 
     Attributes:
         branch: The audit branch.
-        tables: Tables that had it.
-        side: Members of its side schemas.
+        tables: The tables that had the branch.
+        side: The members of its side schemas.
         schemas: Its side schemas.
-        kept: Schemas whose names end like side schemas of the branch but which were not made as
-            such, and so were left alone.
+        kept: Schemas of users with names like side schemas of the branch, which were not dropped.
     """
 
     branch: str
@@ -169,14 +170,14 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRows:
-    """Rows for one of the ledger's tables, as ``{column: value}``; absent columns are null."""
+    """Rows for one of the ledger's tables, as ``{column: value}``; missing columns are null."""
 
     table: str
     rows: Sequence[Mapping[str, Any]]
 
 
 def merge_rows(appends: Iterable[LedgerRows]) -> list[LedgerRows]:
-    """One append for each table, as a transaction moves each table's pointer once."""
+    """Return one append for each table, because a transaction moves each pointer only once."""
     merged: dict[str, list[Mapping[str, Any]]] = {}
     for append in appends:
         merged.setdefault(append.table, []).extend(append.rows)
@@ -190,8 +191,8 @@ class BranchItem:
     Attributes:
         identifier: The live table.
         branch: The audit branch.
-        base: What ``main`` must be; None for a table that had no snapshot.
-        candidate: What the branch's head must be; it becomes ``main``.
+        base: The required snapshot of ``main``; None for a table that had no snapshot.
+        candidate: The required head of the branch, which becomes ``main``.
     """
 
     identifier: Identifier
@@ -206,11 +207,11 @@ class SideItem:
 
     Attributes:
         identifier: The name that readers use.
-        side_schema: Where the object stands, under the same name.
-        candidate: The metadata file that the object must be at.
-        expected: Metadata file that must stand at ``identifier``, None for nothing. Clones ignore
-            it: they compare ``main`` and the definition with what they grew out of, so that
-            another run's branch or tag on the live table does not stop them.
+        side_schema: The side schema, where the object has the same name.
+        candidate: The required metadata file of the object.
+        expected: The required metadata file of the live name; None for no object. Ignored for a
+            clone: its base has ``main`` and the definition to compare with, so that another run's
+            branch or tag on the live table does not stop the publish.
     """
 
     identifier: Identifier
@@ -224,17 +225,17 @@ Item = BranchItem | SideItem
 
 @dataclass(frozen=True, slots=True)
 class PublishedEntry:
-    """One table or view of a publish; what a rollback needs.
+    """One table or view of a publish, with all facts that a rollback needs.
 
     Attributes:
         identifier: The live table or view.
-        how: ``branch``: ``main`` moved. ``clone``: the table's metadata was replaced by that of
-            its clone. ``new``: nothing stood there. ``view``: a view, over a view or nothing.
-            ``replace``: another table or view stood there.
-        base: Snapshot of ``main`` before, None where there was none.
-        base_metadata_location: Metadata file before, None where nothing stood there.
-        candidate: Snapshot of ``main`` after, None for views and empty tables.
-        published_metadata_location: Metadata file after.
+        how: ``branch``: ``main`` moved. ``clone``: the table got the metadata of its clone.
+            ``new``: a new table. ``view``: a new view, or one that replaced a view. ``replace``:
+            the object replaced another table or view.
+        base: The snapshot of ``main`` before; None if there was none.
+        base_metadata_location: The metadata file before; None if there was no object.
+        candidate: The snapshot of ``main`` after; None for views and empty tables.
+        published_metadata_location: The metadata file after.
     """
 
     identifier: Identifier
@@ -247,11 +248,11 @@ class PublishedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A table or view that was read, not built, and what it was then.
+    """A table or view that a run has read but not built, and its state then.
 
     Attributes:
-        identifier: The name that it was read by.
-        token: What stood there, see `sparkwap.catalog.read_dependencies.token`.
+        identifier: The name of the table or view.
+        token: Its state; see `sparkwap.catalog.read_dependencies.token`.
     """
 
     identifier: Identifier
@@ -260,10 +261,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class PublishReceipt:
-    """What a publish did, for people, the ledger and a rollback.
+    """The result of a publish, for people, the ledger and a rollback.
 
-    ``moved_reads`` are those of the tables read that are no longer what they were, where the
-    publish was not told to be strict about them.
+    ``moved_reads`` are the tables that changed after the run had read them (without
+    ``strict_reads``).
     """
 
     publish_id: str
@@ -277,12 +278,12 @@ class PublishReceipt:
 
 @dataclass(frozen=True, slots=True)
 class UndonePublish:
-    """A publish that a rollback undoes, as the ledger will have it.
+    """A publish that a rollback undoes, for the ledger.
 
     Attributes:
         publish_id: The publish.
-        branch: Its audit branch.
-        entries: All tables and views of it.
+        branch: The audit branch of the publish.
+        entries: All tables and views of the publish.
     """
 
     publish_id: str
@@ -292,7 +293,7 @@ class UndonePublish:
 
 @dataclass(frozen=True, slots=True)
 class RollbackReceipt:
-    """What a rollback moved back: the entries of the publish that it undid."""
+    """The result of a rollback: the entries of the publish that it undid."""
 
     publish_id: str
     run_id: str
@@ -302,14 +303,14 @@ class RollbackReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that is not as it was when it was audited.
+    """A difference between the expected state and the present state.
 
     Attributes:
         identifier: The live table or view.
-        what: ``main``, ``audit branch 'x'``, ``side object``, ``definition``, ... in words.
-        expected: What it had to be, in words.
-        found: What it is, in words.
-        kind: What differs, for decisions.
+        what: The part that differs, in words: ``main``, ``audit branch 'x'``, ``definition``, ...
+        expected: The expected state, in words.
+        found: The present state, in words.
+        kind: The kind of the difference, for decisions.
     """
 
     identifier: Identifier

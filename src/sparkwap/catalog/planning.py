@@ -1,4 +1,4 @@
-"""What a publish and a rollback have in common: rows and documents in, plans or mismatches out."""
+"""Shared parts of the plans of a publish and of a rollback."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Load = Callable[[str], md.Document]
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What is to be done for one table or view.
+    """The changes of one table or view.
 
     Attributes:
-        entry: What the receipt will say.
+        entry: The entry of the receipt.
         swaps: The row changes.
         writes: The metadata files to write, by location.
     """
@@ -28,7 +28,7 @@ class MovePlan:
 
 
 class Differs(Exception):
-    """Something is not as it has to be."""
+    """The state of a table or view differs from the expected state."""
 
     def __init__(
         self,
@@ -43,20 +43,20 @@ class Differs(Exception):
 
 
 def snapshot_words(snapshot_id: int | None) -> str:
-    """A snapshot in the words of a message."""
+    """Return a snapshot in words, for messages."""
     return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
 
 
 def row_words(row: Pointer | None) -> str:
-    """A row in the words of a message."""
+    """Return a row in words, for messages."""
     return "nothing" if row is None else f"a {row.kind} at {row.location}"
 
 
 def require_table(identifier: Identifier, row: Pointer | None) -> Pointer:
-    """The row, if it is a table's.
+    """Return the row if it is that of a table.
 
     Raises:
-        Differs: It is not.
+        Differs: There is no row, or it is that of a view.
     """
     if row is None or row.kind != "table":
         raise Differs(identifier, "table", "a table", row_words(row), "table")
@@ -64,10 +64,10 @@ def require_table(identifier: Identifier, row: Pointer | None) -> Pointer:
 
 
 def require_main(identifier: Identifier, document: md.Document, expected: int | None) -> None:
-    """Check where ``main`` is.
+    """Check that ``main`` is at a snapshot.
 
     Raises:
-        Differs: It is elsewhere.
+        Differs: It is at another one.
     """
     main = md.main_of(document)
     if main != expected:

@@ -1,4 +1,4 @@
-"""Pointers of the catalog, and what may go wrong when they are changed."""
+"""Pointers of the catalog, their updates, and the errors of updates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.core.errors import ConfigError
 
 Fate = Literal["made", "not made", "unknown"]
-"""What happened to a commit that was not answered."""
+"""Whether an interrupted commit was made."""
 
 
 class Conflict(Exception):
     """A row was not as expected, so the transaction was rolled back.
 
     Attributes:
-        swap: The change that did not apply; None where the database itself asked for a retry.
+        swap: The change that did not apply; None if the database itself requires a retry.
     """
 
     def __init__(self, swap: PointerUpdate | None, reason: str) -> None:
@@ -28,7 +28,7 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where a name of the catalog points to: a metadata file."""
+    """A row of the catalog: a name, and the metadata file that it points to."""
 
     identifier: Identifier
     kind: Kind
@@ -37,13 +37,13 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class PointerUpdate:
-    """Put ``after`` in the place of ``before``; None stands for no pointer.
+    """Replaces the row ``before`` by ``after``; None stands for no row.
 
     Attributes:
-        before: The row that has to be there.
-        after: The row that takes its place.
-        change: How the metadata of ``after`` grows out of that of ``before``; None where ``after``
-            is something else, or an earlier state. SQL catalogs need not know.
+        before: The required present row.
+        after: The new row.
+        change: The change of the metadata from ``before`` to ``after``; None if ``after`` is
+            another object or an earlier state. SQL catalogs do not need it.
     """
 
     before: Pointer | None
@@ -55,8 +55,8 @@ class Unanswered(Exception):
     """The catalog failed while it made changes.
 
     Attributes:
-        reason: In the catalog's words.
-        lost: True where the connection broke, so that the changes may still be made.
+        reason: The catalog's message.
+        lost: True if the connection broke, so that the changes may still be made.
     """
 
     def __init__(self, reason: str, *, lost: bool) -> None:
@@ -66,24 +66,24 @@ class Unanswered(Exception):
 
 
 def require_side_schema(schema: str, branch: str | None, marked: str | None) -> None:
-    """Refuse a schema that stands already, unless it is the side schema that is asked for.
+    """Check that an existing schema is the side schema of an audit branch.
 
-    A schema of the user's may be called like one (``shop__staging``, and a branch ``staging``):
-    what is built there would be live, and a discard would drop it with all that the user has in it.
+    A user's schema may have the name of a side schema (``shop__staging`` for a branch
+    ``staging``). Tables built there would be live, and a discard would drop the user's tables.
 
     Args:
-        schema: Its name.
-        branch: The audit branch; None if it is to be no side schema.
-        marked: The branch whose side schema it is; None if it is none.
+        schema: The name of the schema.
+        branch: The audit branch; None if no side schema is needed.
+        marked: The branch whose side schema it is; None if it is no side schema.
 
     Raises:
-        ConfigError: It is another one's.
+        ConfigError: The schema belongs to a user or to another branch.
     """
     if branch is None or marked == branch:
         return
     raise ConfigError(
-        f"The branch {branch} would build in the schema {schema}, which is there already and is "
-        f"{f'that of the branch {marked}' if marked else 'no schema of sparkwap'}. Nothing was "
+        f"The branch {branch} needs the side schema {schema}. A schema of this name exists and is "
+        f"{f'the side schema of {marked}' if marked else 'no schema of sparkwap'}. Nothing was "
         "changed. Give the branch another name (wap_branch or SPARKWAP_BRANCH)."
     )
 

@@ -1,7 +1,6 @@
-"""Local files that have no more rights than the warehouse that they are in.
+"""Creates local files with no more rights than their warehouse, whatever the umask is.
 
-A lake's folders are their owner's alone, and a file in them should be no less, wherever it is moved
-to later. What the umask of the calling process is does not matter.
+Only their owner may read a lake's folders. Files have the same rights, in case they are moved.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class PrivateFileIO(PyArrowFileIO):
-    """PyIceberg's file access, for the files of the ledger and of tables that it writes."""
+    """PyIceberg's file access, for the files that PyIceberg writes (those of the ledger)."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to write, made with the rights of the warehouse where it is local."""
+        """Return a file to write; a local file gets the rights of the warehouse."""
         output = super().new_output(location)
         path = local_path(location)
         rights = rights_of(self.properties.get("warehouse"))
@@ -39,7 +38,7 @@ class _PrivateFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
             raise FileExistsError(f"Cannot create file, already exists: {self.location}")
-        # It is there then, so it is written over, and keeps its rights.
+        # An existing file is overwritten, and keeps its rights.
         with suppress(FileExistsError):
             os.close(create_file(self._local, self._rights))
         return super().create(overwrite=True)

@@ -1,21 +1,22 @@
-"""Publishing where tables can be moved one by one only: the journal and its rule.
+"""The journal of a sequential publish, and the rule that completes or undoes it.
 
-Before the first move the whole publish is written down, in the ledger. Then each table is moved
-by compare and swap. Whoever finds an open journal, the same process or a later one, looks where
-each table is and goes on by one rule:
+The whole publish is written to the ledger's journal before the first table moves. Then each table
+is moved by compare and swap. A process that finds an open journal (the same process or a later
+one) reads the position of each table, and follows one rule:
 
-- if each table is moved or can still be moved, the rest is moved: the publish is completed;
-- if one cannot be moved any more, as others have moved ``main``, all others go back: it is undone.
+- If each table has moved or can still move, the rest is moved: the publish is completed.
+- If a table cannot move any more, because another writer has moved its ``main``, all others move
+  back: the publish is undone.
 
-Several may look at once, and see different things. So the first who would undo, or has found all
-moved, writes that down, by compare and swap; from then on it is so for all.
+Several processes may do so at once, and see different positions. So the first process that wants to
+undo, or that has seen all tables moved, writes this direction to the journal, by compare and swap.
+It then holds for all processes.
 
-A reader who comes in the middle may see a mixture. What cannot be helped is a table that was moved
-and has been moved on from there by others while another one cannot be moved: it stays, and is
-named.
+Meanwhile a reader may see some tables new and others old. If the publish is undone after another
+writer has changed a published table, that table stays published, and messages name it.
 
-Pure: the catalog is behind `Port`. `carry` may die anywhere and be called again, by several at
-once, and comes to the same end.
+Pure: `Port` has the catalog. `carry` may die at any place, and several processes may call it again
+at once; the result is the same.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from sparkwap.catalog.model import (
 
 Action = Literal["publish", "rollback", "forced rollback"]
 Position = Literal["before", "after", "passed", "moved"]
-"""Where a table is: not (wholly) moved yet; moved; moved, and others have moved it on since; moved
-by others from where it was, so that it cannot be moved by us."""
+"""The position of a table. ``before``: not (wholly) moved. ``after``: moved. ``passed``: moved, and
+then changed by another writer. ``moved``: changed by another writer first, so it cannot move."""
 
 Direction = Literal["forward", "back"]
 Decide = Callable[[Direction | None], Direction | None]
-"""Writes down the direction of a journal where none is, and returns the one that is written; with
-None it only looks."""
+"""Writes a direction to the journal if it has none, and returns the direction of the journal. With
+None, it only reads the direction."""
 
 State = Literal["intended", "completing", "completed", "undoing", "undone", "torn"]
-"""``completing``: all tables were moved, the rest is bookkeeping. ``undoing``: none is moved any
-more. ``torn``: undone, or rolled back, but for tables that others had moved on already."""
+"""``completing``: all tables have moved; only the ledger is to be written. ``undoing``: no table
+moves forward any more. ``torn``: undone or rolled back, except for tables that others changed."""
 
 _DIRECTIONS: Mapping[str, Direction] = {
     "completing": "forward",
@@ -66,9 +67,9 @@ class Move:
     """One table or view of a publish.
 
     Attributes:
-        entry: What a rollback needs, and where the table was before.
-        item: What is published; None in a rollback.
-        uuid: Identity of what stands at the live name afterwards.
+        entry: The state before and after, as a rollback needs it.
+        item: The item that is published; None in a rollback.
+        uuid: The identity of the live object afterwards.
     """
 
     entry: PublishedEntry
@@ -83,19 +84,19 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class PublishJournal:
-    """A publish, or its rollback, as it was intended.
+    """An intended publish or rollback.
 
     Attributes:
-        publish_id: Id of the publish.
+        publish_id: The id of the publish.
         run_id: The run that publishes or rolls back.
         branch: The audit branch.
-        action: What it is.
+        action: Publish, rollback or forced rollback.
         tag: The receipt on each published snapshot.
-        tag_max_age_ms: How long it keeps the snapshot; None for ever.
-        at: When it was written.
+        tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
+        at: The time of the journal.
         moves: All tables and views.
-        undone: All publishes that a rollback with force undoes.
-        manifest_hash: The code that is published, if it is kept.
+        undone: All publishes that a forced rollback undoes.
+        manifest_hash: The code that is published, if it is stored.
     """
 
     publish_id: str
@@ -112,11 +113,11 @@ class PublishJournal:
 
 @dataclass(frozen=True, slots=True)
 class JournalOutcome:
-    """What a journal came to.
+    """The result of a journal.
 
     Attributes:
         state: ``completed``, ``undone`` or ``torn``.
-        blocked: The tables that could not be moved; of a rollback, that were not moved back.
+        blocked: The tables that could not move, or, in a rollback, could not move back.
         stayed: The tables that are published although the publish was undone.
     """
 
@@ -126,27 +127,27 @@ class JournalOutcome:
 
 
 class Stuck(Exception):
-    """Others were faster each time; the journal stays open, and may be carried on later."""
+    """Other writers were faster at each attempt; the journal stays open for a later command."""
 
 
 class Port(Protocol):
-    """The catalog, as the journal sees it."""
+    """The tables of a journal in the catalog."""
 
     def position(self, move: Move) -> Position:
-        """Where a table is now."""
+        """Return the present position of a table."""
 
     def forward(self, moves: Sequence[Move]) -> None:
-        """Move tables by compare and swap, what is done of them already left as it is.
+        """Move tables by compare and swap; skips steps that are already done.
 
         Raises:
-            Moved: One was not where it had to be; look again.
+            Moved: A table was not at its expected position; read the positions again.
         """
 
     def back(self, move: Move) -> None:
-        """Move a table back, by compare and swap, and keep a move of it that is late from it.
+        """Move a table back by compare and swap, and block late requests that move it forward.
 
         Raises:
-            Moved: It was not where it had to be; look again.
+            Moved: The table was not at its expected position; read the positions again.
         """
 
 
@@ -155,26 +156,26 @@ class Moved(Exception):
 
 
 def direction(action: Action, positions: Mapping[Identifier, Position]) -> Direction:
-    """Whether to complete or to undo.
+    """Return whether to complete or to undo a journal.
 
-    A rollback is never undone: what others have moved meanwhile stays theirs, the rest goes back.
+    A rollback is never undone: tables that others have changed stay, the rest is rolled back.
     """
     blocked = any(position == "moved" for position in positions.values())
     return "back" if blocked and action == "publish" else "forward"
 
 
 def decided(states: Collection[str]) -> Direction | None:
-    """What is decided of a publish, by the states that its journal has had; None for nothing."""
+    """Return the direction that the states of a journal have decided; None if undecided."""
     return next((_DIRECTIONS[state] for state in states if state in _DIRECTIONS), None)
 
 
 def is_closed(states: Collection[str]) -> bool:
-    """Whether a journal with these states has come to its end."""
+    """Return whether a journal with these states has ended."""
     return not _CLOSED.isdisjoint(states)
 
 
 def may_follow(states: Collection[str], state: State) -> bool:
-    """Whether a state may be written of a journal: not twice, and not against what is decided."""
+    """Return whether a journal may get a state: not twice, and not against its direction."""
     if is_closed(states) or state in states:
         return False
     return decided(states) in (None, _DIRECTIONS[state])
@@ -186,16 +187,16 @@ def carry(
     decide: Decide,
     pause: Callable[[int], None] = lambda attempt: None,
 ) -> JournalOutcome:
-    """Complete or undo a journal, from wherever it is.
+    """Complete or undo a journal, from any position of its tables.
 
     Args:
         journal: The journal.
         port: The catalog.
-        decide: The journal's direction; a rollback has but one.
-        pause: Called before each try but the first, with its number: waits a little.
+        decide: Reads and writes the journal's direction; a rollback has only one.
+        pause: Called before each attempt except the first, with its number, to wait.
 
     Raises:
-        Stuck: Others were faster each time.
+        Stuck: Other writers were faster at each attempt.
     """
     for attempt in range(_TRIES):
         if attempt:
@@ -205,7 +206,7 @@ def carry(
         if towards is None and direction(journal.action, positions) == "back":
             towards = decide("back")
         if towards == "forward":
-            # Somebody has seen all of them moved; what is otherwise now, others have done since.
+            # Another process has seen all tables moved; later changes are those of other writers.
             return JournalOutcome("completed")
         try:
             if towards == "back":
@@ -221,12 +222,12 @@ def carry(
 def _complete(
     journal: PublishJournal, port: Port, positions: Mapping[Identifier, Position]
 ) -> JournalOutcome | None:
-    """Move what is left; None where it has to be looked at once more."""
+    """Move the remaining tables; None if the positions have to be read again."""
     left = [move for move in journal.moves if positions[move.identifier] == "before"]
     blocked = tuple(name for name, position in positions.items() if position == "moved")
     if left:
         port.forward(left)
-        # A catalog that said yes may have moved some of them only.
+        # A catalog may report success although only some tables have moved.
         return None
     return JournalOutcome("torn" if blocked else "completed", blocked)
 
@@ -234,7 +235,7 @@ def _complete(
 def _undo(
     journal: PublishJournal, port: Port, positions: Mapping[Identifier, Position]
 ) -> JournalOutcome:
-    # Also of those that look untouched: a move may be half done.
+    # Include tables at ``before``: a move may be half done.
     for move in reversed(journal.moves):
         if positions[move.identifier] in ("before", "after"):
             port.back(move)
@@ -244,7 +245,7 @@ def _undo(
 
 
 def dump(journal: PublishJournal) -> str:
-    """What is to be moved as text, for the ledger."""
+    """Return the moves of a journal as text, for the ledger."""
     plain: Any = [_plain(move) for move in journal.moves]
     if journal.undone or journal.manifest_hash:
         undone = [asdict(one) for one in journal.undone]
@@ -253,7 +254,7 @@ def dump(journal: PublishJournal) -> str:
 
 
 def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...], str | None]:
-    """The moves from the ledger, the publishes that are undone with force, the manifest's hash."""
+    """Return the moves, the publishes that a forced rollback undoes, and the manifest's hash."""
     plain = json.loads(text)
     if isinstance(plain, list):
         plain = {"moves": plain, "undone": []}

@@ -13,10 +13,10 @@ _FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
 
 
 class SharedSqlCatalog(SqlCatalog):
-    """A `SqlCatalog` that uses an engine which is there already.
+    """A `SqlCatalog` on an existing engine.
 
-    PyIceberg's own engine waits five seconds for SQLite's lock, not the minute that ours does, and
-    it would be a second pool of connections.
+    PyIceberg's own engine would be a second pool of connections. It waits five seconds for
+    SQLite's lock, and sparkwap's engine one minute.
     """
 
     def __init__(self, name: str, engine: Engine, properties: Mapping[str, str]) -> None:

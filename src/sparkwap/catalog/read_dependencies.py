@@ -1,4 +1,4 @@
-"""Tables that a run reads and does not build: what they were, and whether they still are."""
+"""Tables that a run reads but does not build: their states, and whether these have changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TABLE, _VIEW = "table", "view"
 
 
 def token(row: Pointer | None, load: Load) -> str:
-    """What a name means to a reader, as one text.
+    """Return the state that a reader of a name sees, as one text.
 
     ``table <uuid> <snapshot of main, or none>``, ``view <metadata file>``, or ``nothing``.
     """
@@ -27,20 +27,20 @@ def token(row: Pointer | None, load: Load) -> str:
 
 
 def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
-    """How a table or view differs from what was read; None if a reader sees the same rows.
+    """Return how a table or view has changed since it was read; None if the rows are the same.
 
-    A compaction makes no difference where the metadata proves that it changed no row.
+    A compaction is no change if the metadata proves that it changed no row.
 
     Args:
-        read: What was read.
-        row: What stands there now.
+        read: The table or view, and its state when it was read.
+        row: The present row.
         load: Reads a metadata document.
     """
     now = token(row, load)
     if now == read.token or (row is not None and _only_compacted(read.token, now, row, load)):
         return None
     found = row_words(row) if row is None or row.kind == "view" else _words(now)
-    return Mismatch(read.identifier, "what was read", _words(read.token), found, "read")
+    return Mismatch(read.identifier, "state that was read", _words(read.token), found, "read")
 
 
 def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:

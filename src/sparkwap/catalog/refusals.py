@@ -1,4 +1,4 @@
-"""Errors of a publish or rollback: what differs, what state things are in, what to do next."""
+"""Errors of a publish or rollback: what differs, the present state, and the next command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def _listed(head: str, mismatches: Sequence[Mismatch], way_on: str) -> str:
 
 
 class PublishRefused(PublishError):
-    """The tables are not what was audited; nothing was published, nothing has changed.
+    """The catalog differs from what was audited; nothing was published, nothing has changed.
 
     Attributes:
-        mismatches: Each thing that differs, with what was expected and found.
+        mismatches: The differences.
     """
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
@@ -25,9 +25,9 @@ class PublishRefused(PublishError):
         way_on = "build and audit it again, on main as it is now."
         if any(mismatch.kind == "alike" for mismatch in mismatches):
             way_on = (
-                "a reader could take one of these names for the other. Give one of them another "
-                "`alias` or schema, and build the branch again; or drop in Spark what nobody reads "
-                "any more, and publish the branch again: dbt run-operation wap_publish."
+                "readers could confuse these names. Give one of them another `alias` or schema, "
+                "and build the branch again; or drop a table that nobody reads any more in Spark, "
+                "and publish the branch again: dbt run-operation wap_publish."
             )
         super().__init__(
             _listed(
@@ -39,10 +39,10 @@ class PublishRefused(PublishError):
 
 
 class RollbackRefused(PublishError):
-    """Tables moved on since the publish; nothing was rolled back, nothing has changed.
+    """Tables have changed since the publish; nothing was rolled back, nothing has changed.
 
     Attributes:
-        mismatches: Each thing that differs, with what was expected and found.
+        mismatches: The differences.
     """
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
@@ -51,24 +51,24 @@ class RollbackRefused(PublishError):
             _listed(
                 "Nothing was rolled back: the catalog no longer holds what was published.",
                 self.mismatches,
-                "All tables stand as they were. Roll back the later publish first with "
+                "All tables are as they were. Roll back the later publish first with "
                 "`dbt run-operation wap_rollback`, or repair the tables by a new run.",
             )
         )
 
     def told(self, text: str) -> RollbackRefused:
-        """The same refusal in the words of somebody who knows more."""
+        """Return the same refusal with a more detailed message."""
         better = RollbackRefused(self.mismatches)
         better.args = (text,)
         return better
 
 
 class PublishTorn(PublishError):
-    """A publish on a catalog without transactions could neither be completed nor wholly undone.
+    """A sequential publish could neither be completed nor wholly undone.
 
     Attributes:
-        mismatches: What could not be moved, with what was expected and found.
-        stayed: The tables that are published, as others have moved them on already.
+        mismatches: The differences of the tables that could not be published.
+        stayed: The tables that stay published, because other writers have changed them since.
     """
 
     def __init__(
@@ -79,23 +79,24 @@ class PublishTorn(PublishError):
         kept = ", ".join(".".join(name) for name in stayed)
         super().__init__(
             _listed(
-                f"The publish {publish_id} was undone in part: others moved main of one table "
-                f"while another was on its way, and wrote on what was published of: {kept}. All "
-                "rows that readers see were audited, but not all of this run. Not published:",
+                f"The publish {publish_id} was undone in part: other writers moved main of a table "
+                f"before its turn, and changed these tables after their turn: {kept}. All rows "
+                "that readers see were audited, but the run is published in part only. Not "
+                "published:",
                 self.mismatches,
-                "Build again with `dbt build`: it starts from main as it is now, and publishes "
-                f"all tables together. In {kept} the rows of this run are there already: a model "
-                "that appends without a unique key would add them once more, so leave it out by "
-                "`--exclude`.",
+                "Build again with `dbt build`: it starts from the present main, and publishes all "
+                f"tables together. {kept} already has the rows of this run: a model that appends "
+                "without a unique key would add them again, so leave it out with `--exclude`.",
             )
         )
 
 
 class RollbackTorn(PublishError):
-    """A rollback on a catalog without transactions left tables that others moved on meanwhile.
+    """A sequential rollback left tables that other writers changed meanwhile.
 
     Attributes:
-        mismatches: What was not moved back, with what was expected and found.
+        publish_id: The publish.
+        mismatches: The differences of the tables that were not rolled back.
         back: The tables and views that readers see as before the publish.
     """
 
@@ -109,24 +110,25 @@ class RollbackTorn(PublishError):
         super().__init__(
             _listed(
                 f"The publish {publish_id} was rolled back in part: {moved} are as before it. "
-                "Others moved these on meanwhile, and they still have what was published:",
+                "Other writers changed these tables meanwhile, which still have the published "
+                "rows:",
                 self.mismatches,
-                "See what came since and the ways on with `dbt run-operation wap_rollback --args "
-                f"'{{run: {publish_id}}}'`: it takes what is left, and changes nothing while "
-                "others' rows are on it.",
+                "To see the later changes and the next commands, run `dbt run-operation "
+                f"wap_rollback --args '{{run: {publish_id}}}'`. It rolls back the remaining "
+                "tables, but changes nothing while they have rows of other writers.",
             )
         )
 
     def told(self, text: str) -> RollbackTorn:
-        """The same in the words of somebody who knows more."""
+        """Return the same error with a more detailed message."""
         better = RollbackTorn(self.publish_id, self.mismatches, self.back)
         better.args = (text,)
         return better
 
 
 class CommitUnknown(CatalogError):
-    """The database did not say whether the transaction was committed."""
+    """It is unknown whether the database has committed the transaction."""
 
 
 class PublishUnverified(CatalogError):
-    """A publish was committed, and what was read after it is not what was published."""
+    """A publish was committed, but the catalog shows another state."""

@@ -1,8 +1,8 @@
 """REST catalogs: changes are posted as requirements and updates.
 
-The server writes all metadata, so what is posted is the change itself (`change`).
-Several tables change in one request where the server offers that; even then the caller has to
-look afterwards, as a server may offer it and not be atomic (Iceberg's own test server is one).
+The server writes all metadata, so that the change itself is posted (`change`). Several tables
+change in one request if the server offers that. The caller has to check the result even then,
+because such a server need not be atomic (Iceberg's own test server is not).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparkwap.core.checkpoints import Part
 
 MULTI_TABLE = "wap.multi-table-commit"
-"""Catalog property: ``false`` to leave a server's multi-table commit alone."""
+"""Catalog property: ``false`` to not use a server's multi-table commit."""
 
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
@@ -50,11 +50,11 @@ class RestBackend(RestClient):
 
     Args:
         name: The catalog's name, the same for Spark and PyIceberg.
-        properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, those of the
+        properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, the properties of the
             authentication and of the file access, and `MULTI_TABLE`.
 
     Raises:
-        CatalogError: The server does not answer, or refuses.
+        CatalogError: The server does not answer, or refuses the request.
     """
 
     takes_files = False
@@ -72,16 +72,16 @@ class RestBackend(RestClient):
     # Reading
 
     def get(self, identifier: Identifier) -> Pointer | None:
-        """The row of one table or view."""
+        """Return the row of one table or view; None if it does not exist."""
         return self._table(identifier) or self._view(identifier)
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """The rows of those that exist, a request or two for each."""
+        """Return the rows of the tables and views that exist, with one or two requests each."""
         rows = self._map(self.get, set(identifiers))
         return {row.identifier: row for row in rows if row is not None}
 
     def members(self, schema: str) -> list[Pointer]:
-        """The rows of one schema."""
+        """Return the rows of one schema."""
         found = self._map(
             lambda item: (
                 self._view((schema, item[0]))
@@ -93,39 +93,39 @@ class RestBackend(RestClient):
         return [row for row in found if row is not None]
 
     def kinds(self, schema: str) -> dict[str, Kind]:
-        """Name -> kind of the members of one schema."""
+        """Return name -> kind of the members of one schema."""
         path = f"namespaces/{_part(schema)}"
         tables = self._pages(f"{path}/tables", "identifiers")
-        # Some catalogs list views among the tables, too.
+        # Some catalogs also list views among the tables.
         views = self._pages(f"{path}/views", "identifiers") if self._has_views else []
         found: dict[str, Kind] = {one["name"]: "table" for one in tables}
         return found | {one["name"]: "view" for one in views}
 
     def all(self) -> list[Pointer]:
-        """All rows of the catalog."""
+        """Return all rows of the catalog."""
         return [row for schema in sorted(self.schemas()) for row in self.members(schema)]
 
     def others(self) -> list[Pointer]:
-        """None: a server tells of its own catalog only."""
+        """Return no rows: a server lists only its own catalog."""
         return []
 
     def schemas(self) -> set[str]:
-        """All schemas of one level; deeper ones are none that a dbt project can name."""
+        """Return all schemas of one level; a dbt project cannot name deeper ones."""
         found = self._pages("namespaces", "namespaces")
         return {one[0] for one in found if len(one) == 1}
 
     def side_schemas(self) -> dict[str, str]:
-        """The side schemas and the audit branch of each."""
-        # Only these names can be side schemas, so that the others need not be asked for.
+        """Return side schema -> audit branch."""
+        # Only these names can be side schemas; each needs a request.
         named = sorted(schema for schema in self.schemas() if "__" in schema)
         owners = self._map(lambda schema: self._schema_properties(schema).get(_SIDE_OF), named)
         return {schema: owner for schema, owner in zip(named, owners, strict=True) if owner}
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there, as the side schema of ``branch`` if one is given.
+        """Create a schema if it does not exist; a side schema if ``branch`` is given.
 
         Raises:
-            ConfigError: It is there, and is no side schema of that branch.
+            ConfigError: The schema exists, and is not a side schema of this branch.
         """
         properties = {_SIDE_OF: branch} if branch else {}
         body = {"namespace": [schema], "properties": properties}
@@ -134,7 +134,7 @@ class RestBackend(RestClient):
             answer = self._send("POST", "namespaces", json=body)
             return self._must(answer) if answer.status_code >= 500 else answer
 
-        # A server whose database was busy; to ask twice does no harm, as there is none or one.
+        # The server's database may be busy; a second request does no harm.
         answer = retry.retrying(lambda error: isinstance(error, CatalogError))(create)
         if answer.status_code == 409:
             if branch is not None:
@@ -143,12 +143,12 @@ class RestBackend(RestClient):
         self._must(answer)
 
     def document(self, location: str) -> md.Document | None:
-        """The document that the server gave along with a row."""
+        """Return the document that the server returned with a row."""
         with self._lock:
             return self._documents.get(location)
 
     def pyiceberg(self) -> RestCatalog:
-        """PyIceberg's catalog, which this is built on."""
+        """Return PyIceberg's catalog, which this class uses."""
         return self._catalog
 
     # Writing
@@ -164,15 +164,15 @@ class RestBackend(RestClient):
         at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
     ) -> None:
-        """Make the changes one after the other; those of metadata together where offered.
+        """Make the changes one after the other; metadata changes together if the server can.
 
-        What makes room comes last, so that a series that breaks off has lost nothing, and the
-        caller, who looks again after a conflict, finds the rest still to be done.
+        Drops come last, so that an interrupted series loses nothing. After a conflict, the caller
+        checks again and finds the remaining changes.
 
         Raises:
-            Conflict: Something was not as expected; earlier changes of the series may be made.
+            Conflict: A row was not as expected; earlier changes may be made.
             Unanswered: The server failed; see `fate`.
-            CatalogError: The change cannot be said in updates, or the server refuses it.
+            CatalogError: Updates cannot express the change, or the server refuses it.
         """
         changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
         others = [swap for swap in swaps if not swap.change]
@@ -198,14 +198,14 @@ class RestBackend(RestClient):
                 raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """What became of a series that did not end cleanly: all of it, nothing, or some."""
+        """Return whether all, none or an unknown part of interrupted changes was made."""
         done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
         return "unknown" if any(done) else "not made"
 
     def register(self, row: Pointer) -> None:
-        """Put a table under a free name, at a metadata file that is there.
+        """Create a table under a free name from an existing metadata file.
 
         Raises:
             Conflict: The name is taken.
@@ -218,7 +218,7 @@ class RestBackend(RestClient):
         """Move a table or view to a free name.
 
         Raises:
-            Conflict: The name is taken, or nothing is there to be moved.
+            Conflict: The new name is taken, or the table or view does not exist.
         """
         body = {"source": _named(before), "destination": _named(after)}
         answer = self._send("POST", f"{kind}s/rename", json=body)
@@ -229,15 +229,16 @@ class RestBackend(RestClient):
         changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
-        """MetadataChange the metadata of tables.
+        """Change the metadata of tables, in one request if the server offers that.
 
-        In one request where the server offers it; ``changed`` is called for each table as soon as
-        the server has said yes.
+        Args:
+            changes: The rows and their changes.
+            changed: Called for each table after the server has made its change.
 
         Raises:
             Conflict: A requirement does not hold.
             Unanswered: The server failed.
-            CatalogError: The change cannot be said in updates, or the server refuses it.
+            CatalogError: Updates cannot express the change, or the server refuses it.
         """
         for row, change in changes:
             _require_expressible(row, change)
@@ -303,7 +304,7 @@ class RestBackend(RestClient):
         answer = self._send(
             "DELETE",
             f"namespaces/{schema}/{row.kind}s/{name}",
-            # A clone's files are the live table's, and Spark's default is the server's to choose.
+            # The files of a clone belong to the live table; the default depends on the server.
             params={"purgeRequested": "false"} if row.kind == "table" else None,
         )
         if answer.status_code != 404:
@@ -341,7 +342,7 @@ class RestBackend(RestClient):
     def _load(self, identifier: Identifier, kind: Kind) -> Pointer | None:
         schema, name = map(_part, identifier)
         answer = self._send("GET", f"namespaces/{schema}/{kind}s/{name}")
-        # A catalog that keeps views among its tables says so by refusing to load one as a table.
+        # 406: some catalogs keep views among their tables, and refuse to load a view as a table.
         if answer.status_code in (404, 406):
             return None
         body = self._must(answer).json()
@@ -366,8 +367,9 @@ class RestBackend(RestClient):
 def _require_expressible(row: Pointer, change: MetadataChange) -> None:
     if change.refusal is not None:
         raise CatalogError(
-            f"{'.'.join(row.identifier)} cannot be changed so on a REST catalog: {change.refusal}. "
-            "It stands as it was. Build it again on main as it is now with `dbt build`."
+            f"A REST catalog cannot make this change of {'.'.join(row.identifier)}: "
+            f"{change.refusal}. The table is as it was. Build it again on the present main with "
+            "`dbt build`."
         )
 
 

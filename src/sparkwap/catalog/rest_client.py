@@ -34,7 +34,7 @@ class RestClient:
         properties: PyIceberg's catalog properties.
 
     Raises:
-        CatalogError: The server does not answer, or refuses.
+        CatalogError: The server does not answer, or refuses the request.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -55,7 +55,7 @@ class RestClient:
         self._catalog._session.close()
 
     def _pages(self, path: str, key: str) -> list[Any]:
-        """All pages of a list; empty if what is listed is not there."""
+        """Return all pages of a list; empty if the server has no such list."""
         found: list[Any] = []
         token: str | None = None
         while True:
@@ -87,10 +87,10 @@ class RestClient:
             ) from error
 
     def _must(self, answer: Response) -> Response:
-        """The answer, if the server did what was asked.
+        """Return the answer if it is a success.
 
         Raises:
-            CatalogError: It refused or failed.
+            CatalogError: The server refused the request, or failed.
         """
         if answer.ok:
             return answer
@@ -104,7 +104,7 @@ class RestClient:
         if answer.status_code in (404, 409):
             raise Conflict(None, f"{names}: {_said(answer)}")
         if answer.status_code >= 500:
-            # By the protocol the state is then unknown, whatever the text says.
+            # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)
 
@@ -141,7 +141,7 @@ def _said(answer: Response) -> str:
 
 
 def _shown(uri: str) -> str:
-    """The address without what may be secret in it."""
+    """Return the address without passwords and query parameters."""
     from sqlalchemy.engine import make_url
 
     try:

@@ -1,4 +1,4 @@
-"""Columns and layout of a metadata document in the words of Spark SQL."""
+"""Columns and layout of a metadata document in terms of Spark SQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
-    """The Spark SQL type of an Iceberg type, as ``describe`` prints it."""
+    """Return the Spark SQL type of an Iceberg type, as ``describe`` prints it."""
     if isinstance(iceberg_type, str):
         return _primitive(iceberg_type)
     kind = iceberg_type["type"]
@@ -42,7 +42,7 @@ def _primitive(name: str) -> str:
 
 
 def columns(schema: Mapping[str, Any]) -> tuple[ColumnState, ...]:
-    """The columns of a schema, in order."""
+    """Return the columns of a schema, in order."""
     return tuple(
         ColumnState(
             field["name"],
@@ -55,7 +55,7 @@ def columns(schema: Mapping[str, Any]) -> tuple[ColumnState, ...]:
 
 
 def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema that a table or view has now."""
+    """Return the present schema of a table or view."""
     wanted = document.get("current-schema-id")
     if "view-uuid" in document:
         version = document["current-version-id"]
@@ -64,7 +64,7 @@ def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def partitioning(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The partition terms of a table, as in ``partitioned by``; dropped ones are left out."""
+    """Return the partition terms of a table, as in ``partitioned by``, without dropped ones."""
     spec = _by_id(document.get("partition-specs"), "spec-id", document.get("default-spec-id"))
     fields = spec.get("fields", ()) if spec else document.get("partition-spec") or ()
     names = _names(current_schema(document))
@@ -73,7 +73,7 @@ def partitioning(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def sort_order(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sort terms of a table, as in ``write ordered by``."""
+    """Return the sort terms of a table, as in ``write ordered by``."""
     order = _by_id(document.get("sort-orders"), "order-id", document.get("default-sort-order-id"))
     names = _names(current_schema(document))
     terms = []

@@ -53,11 +53,11 @@ class SqlBackend(SqlDatabase):
     atomic = True
 
     def get(self, identifier: Identifier) -> Pointer | None:
-        """The row of one table or view."""
+        """Return the row of one table or view; None if it does not exist."""
         return self.find([identifier]).get(identifier)
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """The rows of those that exist, in one statement."""
+        """Return the rows of the tables and views that exist, by one statement."""
         wanted = set(identifiers)
         if not wanted:
             return {}
@@ -73,33 +73,33 @@ class SqlBackend(SqlDatabase):
         return {row.identifier: row for row in rows if row.identifier in wanted}
 
     def members(self, schema: str) -> list[Pointer]:
-        """The rows of one schema."""
+        """Return the rows of one schema."""
         return self._select(TABLES.c.table_namespace == schema)
 
     def kinds(self, schema: str) -> dict[str, Kind]:
-        """Name -> kind of the members of one schema."""
+        """Return name -> kind of the members of one schema."""
         return {row.identifier[1]: row.kind for row in self.members(schema)}
 
     def document(self, location: str) -> Document | None:
-        """None: rows are but pointers to files."""
+        """Return None: rows only point to files."""
         return None
 
     def pyiceberg(self) -> Catalog:
-        """PyIceberg's catalog on the same engine."""
+        """Return PyIceberg's catalog on the same engine."""
         from sparkwap.catalog.pyiceberg_catalog import SharedSqlCatalog
 
         return SharedSqlCatalog(self.name, self.engine, self.properties)
 
     def all(self) -> list[Pointer]:
-        """All rows of the catalog."""
+        """Return all rows of the catalog."""
         return self._select()
 
     def others(self) -> list[Pointer]:
-        """The rows of the other catalogs in the same database."""
+        """Return the rows of the other catalogs in the same database."""
         return self._select(TABLES.c.catalog_name != self.name, own=False)
 
     def schemas(self) -> set[str]:
-        """All schemas, those without members too."""
+        """Return all schemas, including those without members."""
         statement = union(
             select(TABLES.c.table_namespace).where(TABLES.c.catalog_name == self.name),
             select(NAMESPACES.c.namespace).where(NAMESPACES.c.catalog_name == self.name),
@@ -108,7 +108,7 @@ class SqlBackend(SqlDatabase):
             return set(connection.execute(statement).scalars())
 
     def side_schemas(self) -> dict[str, str]:
-        """The side schemas and the audit branch of each."""
+        """Return side schema -> audit branch."""
         statement = select(NAMESPACES.c.namespace, NAMESPACES.c.property_value).where(
             NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.property_key == _SIDE_OF
         )
@@ -116,10 +116,10 @@ class SqlBackend(SqlDatabase):
             return pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there, as the side schema of ``branch`` if one is given.
+        """Create a schema if it does not exist; a side schema if ``branch`` is given.
 
         Raises:
-            ConfigError: It is there, and is no side schema of that branch.
+            ConfigError: The schema exists, and is not a side schema of this branch.
         """
         wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
         for _ in range(2):
@@ -128,8 +128,8 @@ class SqlBackend(SqlDatabase):
                 require_side_schema(schema, branch, present.get(_SIDE_OF))
                 return
             checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
-            # Another process may create it at the same time; then look again. The mark comes with
-            # the schema or not at all: without it no discard would find the schema.
+            # Another process may create it at the same time; then check again. Schema and mark are
+            # one transaction: without the mark, no discard would find the schema.
             try:
                 with self.transaction() as connection:
                     connection.execute(
@@ -160,17 +160,17 @@ class SqlBackend(SqlDatabase):
         """Make all changes in one transaction, or none.
 
         Args:
-            swaps: The changes; no two of them on one row.
-            requires: What must stand under these names until the transaction is committed.
-            documents: Not needed here, as swaps point to files.
+            swaps: The changes; at most one for each row.
+            requires: The required rows of other names until the commit.
+            documents: Not needed here, because swaps point to files.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
-            at: Is told how far the transaction has come.
-            guard: Looks at the database in the transaction, and raises to stop it.
+            at: Called at each part of the transaction.
+            guard: Called in the transaction; raises to stop it.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
-            DBAPIError: The database failed; see `fate` for what became of the transaction.
+            DBAPIError: The database failed; see `fate` for the state of the transaction.
         """
         try:
             with self.transaction() as connection:
@@ -191,21 +191,21 @@ class SqlBackend(SqlDatabase):
             raise
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """What became of a transaction of these swaps that did not end cleanly.
+        """Return whether an interrupted transaction of these swaps was committed.
 
-        The rows are locked first: a server whose client is gone may still be committing, and has
-        ended once it gives them up.
+        The rows are locked first, because a server without its client may still be committing; it
+        has ended when it releases the locks.
 
         Returns:
             ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
-            other writers have been there since.
+            other writers have changed rows since.
         """
         with self.transaction() as connection:
             self._lock(connection, [swap.before for swap in swaps if swap.before])
             return self._fate(swaps)
 
     def _lock(self, connection: Connection, rows: Sequence[Pointer]) -> None:
-        # On SQLite the transaction holds the one lock already.
+        # On SQLite the transaction already holds the only lock.
         if self.engine.dialect.name != "sqlite":
             connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
         for row in sorted(rows, key=_row_key):
@@ -235,7 +235,7 @@ class SqlBackend(SqlDatabase):
         ).where(*([TABLES.c.catalog_name == self.name] if own else []), *conditions)
         with self.reading() as connection:
             found: Any = connection.execute(statement).all()
-        # A V0 writer leaves the type null, and knows nothing but tables.
+        # A writer of schema version V0 leaves the type null, and writes only tables.
         return [
             Pointer((schema, name), "view" if kind == "VIEW" else "table", location or "")
             for schema, name, kind, location in found
@@ -272,7 +272,7 @@ class SqlBackend(SqlDatabase):
         self, connection: Connection, requires: Mapping[Identifier, Pointer | None]
     ) -> None:
         for name, row in sorted(requires.items(), key=lambda item: item[0]):
-            # The lock is for PostgreSQL; the transaction has all of SQLite anyway.
+            # The lock is for PostgreSQL; on SQLite the transaction locks the whole database.
             statement = (
                 select(TABLES.c.metadata_location)
                 .where(
@@ -321,7 +321,7 @@ def _values(row: Pointer) -> Mapping[str, str]:
 
 
 def _order(swap: PointerUpdate) -> tuple[int, Identifier]:
-    """Removals first, as they make room; then by name, so that two writers cannot deadlock."""
+    """Return the sort key: removals first, to free names; then by name, to avoid deadlocks."""
     before, after = swap.before, swap.after
     if after is None:
         return 0, before.identifier if before else ("", "")

@@ -78,11 +78,11 @@ class SqlDatabase:
     def schema_properties(
         self, schema: str, connection: Connection | None = None
     ) -> dict[str, str]:
-        """The properties of a schema; empty for one that does not exist.
+        """Return the properties of a schema; empty if it does not exist.
 
         Args:
-            schema: Its name.
-            connection: A transaction to read in; a connection of its own if there is none.
+            schema: The name of the schema.
+            connection: A transaction to read in; a new connection if None.
         """
         statement = select(NAMESPACES.c.property_key, NAMESPACES.c.property_value).where(
             NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == schema
@@ -105,18 +105,18 @@ class SqlDatabase:
             )
 
     def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
-        """MetadataChange a property of a schema, in a transaction; False if it does not have it."""
+        """Change a property of a schema, in a transaction; False if the schema lacks it."""
         statement = (
             update(NAMESPACES).where(self._property(schema, key)).values(property_value=value)
         )
         return connection.execute(statement).rowcount == 1
 
     def drop_property(self, connection: Connection, schema: str, key: str) -> None:
-        """Remove a property of a schema, in a transaction; nothing happens if it is not there."""
+        """Remove a property of a schema, if it exists, in a transaction."""
         connection.execute(delete(NAMESPACES).where(self._property(schema, key)))
 
     def clock(self, connection: Connection) -> float:
-        """Seconds since the epoch, by the database's clock."""
+        """Return seconds since the epoch, by the database's clock."""
         sqlite = self.engine.dialect.name == "sqlite"
         now = "(julianday('now') - 2440587.5) * 86400.0" if sqlite else _POSTGRES_CLOCK
         return float(connection.execute(text(f"select {now}")).scalar_one())
@@ -130,10 +130,10 @@ class SqlDatabase:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that holds SQLite's write lock from its start.
+        """Open a transaction that holds SQLite's write lock from its start.
 
-        A transaction that began as a reader and wants to write cannot wait for another such one:
-        SQLite would end it with "database is locked" at once, whatever the timeout.
+        If a transaction begins as a reader and writes later, while another one does the same,
+        SQLite fails at once with "database is locked", whatever the timeout.
         """
         with self.engine.connect() as plain:
             connection = plain.execution_options(**{_WRITES: True})
@@ -142,6 +142,11 @@ class SqlDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
+        """Open a connection to read with.
+
+        Raises:
+            CatalogError: The database cannot be read.
+        """
         try:
             with self.engine.connect() as connection:
                 yield connection
@@ -152,10 +157,9 @@ class SqlDatabase:
             ) from error
 
     def _prepare(self) -> None:
-        """Create the tables, and the column that schema version V1 adds, where they lack.
+        """Create the tables, and the column of schema version V1, where they are missing.
 
-        Spark with ``jdbc.schema-version=V1`` does the same at its start, so the order in which the
-        two come does not matter; each one that finds the other's work leaves it alone.
+        Spark with ``jdbc.schema-version=V1`` does the same when it starts; either may come first.
         """
         for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
             if not self._works(statement):
@@ -192,6 +196,7 @@ class SqlDatabase:
 
 
 def pairs(rows: Iterable[Any]) -> dict[str, str]:
+    """Return the first column of rows -> the second column."""
     return {row[0]: row[1] for row in rows}
 
 

@@ -35,22 +35,22 @@ _LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 class _Again(Exception):
-    """Another writer was faster, which is the cause: the commit has to be staged anew."""
+    """Another writer was faster (the cause), so the commit has to be staged again."""
 
 
 @dataclass(frozen=True)
 class Staged(Generic[R]):
-    """A commit that is ready: its files are written, its row changes are not.
+    """A prepared commit: its files are written, its row changes are not yet made.
 
     Attributes:
-        result: What `Store.commit` returns once it is committed.
+        result: The return value of `Store.commit`.
         swaps: The row changes.
-        files: The files that were written for it, deleted if it does not come to a commit.
+        files: The files written for the commit, which are deleted if it fails.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
-        requires: What must stand under names that the transaction leaves alone.
-        obsolete: WarehouseFiles that nothing needs once it is committed.
-        guard: Looks at the catalog, in the transaction where there is one, and raises to stop it.
+        requires: The required rows of names that the transaction does not change.
+        obsolete: Files that are no longer needed after the commit.
+        guard: Called in the transaction, if there is one; raises to stop it.
     """
 
     result: R
@@ -85,7 +85,7 @@ class Store:
         self._threads: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """Let go of connections and threads."""
+        """Close connections and threads."""
         with self._lock:
             threads, self._threads = self._threads, None
         if threads is not None:
@@ -93,10 +93,10 @@ class Store:
         self.backend.close()
 
     def load(self, location: str) -> md.Document:
-        """The metadata document in a file; from memory if it was read before, as none changes.
+        """Return the metadata document in a file; cached, because metadata files never change.
 
         Raises:
-            CatalogError: The file is not there, or is no metadata file.
+            CatalogError: The file does not exist, or is no metadata file.
         """
         given = self.backend.document(location)
         if given is not None:
@@ -114,23 +114,22 @@ class Store:
         return document
 
     def reload(self, location: str) -> md.Document:
-        """As `load`, always from the file."""
+        """Like `load`, but always read the file."""
         try:
             return md.parse(self.files.read(location))
         except FileNotFoundError as error:
             raise CatalogError(
-                f"The metadata file {location} does not exist, though the catalog or a table's "
-                "history names it. Nothing was changed. Restore the file, or drop the table that "
-                "it belongs to."
+                f"The metadata file {location} does not exist, but the catalog or the history of a "
+                "table refers to it. Nothing was changed. Restore the file, or drop its table."
             ) from error
         except ValueError as error:
             raise CatalogError(
                 f"The metadata file {location} cannot be read: {error}. Nothing was changed. "
-                "Restore the file, or drop the table that it belongs to."
+                "Restore the file, or drop its table."
             ) from error
 
     def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-        """``function`` of each value, in order, by several threads where it pays."""
+        """Return ``function`` of each value, in order; runs in several threads."""
         listed = list(values)
         if len(listed) < 2:
             return [function(value) for value in listed]
@@ -138,18 +137,17 @@ class Store:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
         tasks = [self._threads.submit(function, value) for value in listed]
-        # All come to their end before an error is told: what cleans up after it must not race
-        # with those that still write.
+        # Wait for all before an error is raised: a cleanup must not race with tasks that write.
         wait(tasks)
         return [task.result() for task in tasks]
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
-        """Write metadata files; if one fails, none is left.
+        """Write metadata files, all or none.
 
-        Where the catalog writes metadata itself, they are kept in memory for `commit`.
+        If the catalog writes metadata itself, the documents stay in memory until `commit`.
 
         Returns:
-            Their locations.
+            The locations of the files.
         """
         if not self.backend.takes_files:
             with self._lock:
@@ -165,7 +163,7 @@ class Store:
     def grow(
         self, changes: Iterable[tuple[Pointer, MetadataChange]]
     ) -> tuple[list[PointerUpdate], list[str]]:
-        """Write the metadata files that changes of tables lead to.
+        """Write the new metadata files of changed tables.
 
         Returns:
             The row changes, and the files.
@@ -182,7 +180,7 @@ class Store:
         return swaps, files
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Delete files if they are there."""
+        """Delete files if they exist."""
         with self._lock:
             written = [one for one in locations if self._unwritten.pop(one, None) is None]
         self.map(self.files.delete, written)
@@ -194,18 +192,18 @@ class Store:
         tries: int = _TRIES,
         **facts: Any,
     ) -> R:
-        """Stage and commit, again from fresh metadata whenever another writer was faster.
+        """Stage and commit; repeats both if another writer was faster.
 
         Args:
             stage: Reads the catalog, decides, writes files. Called again after each conflict.
-            operation: What the commit is for, which names its steps.
-            tries: How often at most.
-            facts: What its steps are about; see `sparkwap.core.checkpoints.checkpoint`.
+            operation: The operation, which determines the checkpoints.
+            tries: The maximum number of attempts.
+            facts: The facts for the checkpoints; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:
-            CatalogError: Another writer was faster each time, or the database failed; nothing has
-                changed.
-            CommitUnknown: The database did not say whether it has committed.
+            CatalogError: Another writer was faster at each attempt, or the database failed;
+                nothing has changed.
+            CommitUnknown: It is unknown whether the database has committed.
         """
         steps = COMMIT_STEPS[operation]
 
@@ -217,7 +215,7 @@ class Store:
             try:
                 staged = stage()
             except DBAPIError as error:
-                # Staging commits nothing, so whatever passes may be tried again.
+                # Staging commits nothing, so a temporary error may be retried.
                 if rule_of(error) not in ("retry", "look"):
                     raise
                 raise _Again from error
@@ -272,22 +270,22 @@ class Store:
                 self._unwritten.pop(location, None)
 
     def _settle(self, staged: Staged[Any], failure: Unanswered, cause: Exception) -> None:
-        """Return if a transaction was made that ended with an error of the catalog.
+        """Return if a commit was made although it ended with an error; raise otherwise.
 
-        Its files stay unless it is certain that it was not: a server whose connection broke may
-        still be committing.
+        The files are deleted only if the commit was certainly not made: a server may still be
+        committing after its connection broke.
         """
         fate = self._fate(staged)
         if fate == "made":
             return
-        # Rows that only come with the commit cannot be locked, and a server may still be at work on
-        # a request that broke off: both may be on their way.
+        # New rows cannot be locked, and a server may still execute an interrupted request: both
+        # commits may still be made.
         locked = self.backend.takes_files and any(swap.before for swap in staged.swaps)
         if fate == "unknown" or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
-                f"{self._extent} Once the {self._what} is back, `dbt run-operation wap_status` "
-                "shows which; `dbt retry` looks, and does nothing twice."
+                f"{self._extent} When the {self._what} is back, `dbt run-operation wap_status` "
+                "shows the state; `dbt retry` checks it, and does nothing twice."
             ) from cause
         self.delete(staged.files)
         raise CatalogError(
@@ -311,9 +309,9 @@ class Store:
         )(look)
 
     def _fate_by_history(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """As `SqlBackend.fate` where other writers have been since: a table's log has what it was.
+        """Like `SqlBackend.fate`, from the metadata logs of tables that others changed since.
 
-        One table is enough, as all of the transaction was made or nothing.
+        One table is enough, because the transaction is atomic.
         """
         changed = [s for s in swaps if s.before and s.after and s.after.kind == "table"]
         found = self.backend.find({s.after.identifier for s in changed if s.after})

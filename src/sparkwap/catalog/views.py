@@ -1,4 +1,4 @@
-"""Views: from the side schema to the name that readers use."""
+"""Converts views between a side schema and the schema that readers use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sparkwap.core.sqltext import quote
 
 
 def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
-    """SQL in which each reference into a side schema goes to the schema that it stands beside.
+    """Return SQL with each reference to a side schema replaced by its live schema.
 
-    A name, that is, and the name as it stands in a literal, whose reader is to see what he would
-    see had the run built on the live tables. What a comment says is left alone.
+    Literals are replaced, too, so that the view returns the same rows as if it were built on the
+    live tables. Comments are not.
 
     Args:
         sql: The text of a view.
-        schemas: Side schema -> schema. Names compare without regard to case, as Spark's do.
+        schemas: Side schema -> schema. The case of names does not matter, as in Spark.
     """
     if not schemas:
         return sql
@@ -43,13 +43,13 @@ def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
 
 
 def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
-    """SQL in which references to some tables go to where they stand beside their schema.
+    """Return SQL with references to some tables replaced by references to their side schema.
 
-    The reverse of `rewrite_sql`, table by table, as the others of the schema stay where they are.
+    The reverse of `rewrite_sql`, for these tables only.
 
     Args:
         sql: The text of a view.
-        sides: ``(schema, name)`` -> side schema. Names compare without regard to case.
+        sides: ``(schema, name)`` -> side schema. The case of names does not matter.
     """
     by_name = {folded(identifier): side for identifier, side in sides.items()}
     pairs = [pair for name in dotted_names(sql) for pair in pairwise(name)]
@@ -69,18 +69,18 @@ def _replaced(sql: str, changes: Iterable[tuple[Token, str]]) -> str:
 def reads_unaudited(
     document: Document, sides: Collection[str], branches: Collection[str]
 ) -> str | None:
-    """How a view's text leads its readers past the gate; None if it is proven not to.
+    """Return how a view could read unaudited rows; None if it provably cannot.
 
-    Whatever way a side schema may be written, only a text in which its name is nowhere is safe: in
-    no name, in no literal, and put together from parts nowhere.
+    A text is safe only if the name of a side schema is nowhere in it: not in a name, not in a
+    literal, and not composed of parts.
 
     Args:
-        document: Metadata of a view as it is to be published.
+        document: The metadata of a view as it would be published.
         sides: All side schemas of the lake.
-        branches: The audit branches that there are: its own, and those of what it reads.
+        branches: The run's audit branch, and the audit branches of tables that the view reads.
 
     Returns:
-        What the text has, in words.
+        The problem, as a predicate of "the text".
     """
     current = document["current-version-id"]
     version = next(one for one in document["versions"] if one["version-id"] == current)
@@ -89,11 +89,11 @@ def reads_unaudited(
     texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
     pattern = _whole(sides) if sides else None
     lower = frozenset(branch.lower() for branch in branches)
-    return next((told for sql in texts if (told := _unaudited(sql, pattern, lower))), None)
+    return next((problem for sql in texts if (problem := _unaudited(sql, pattern, lower))), None)
 
 
 def reads(document: Document, *, present: bool = False) -> frozenset[Identifier]:
-    """Schema and name, in lower case, of all that a view may read; see `relation_names`."""
+    """Return schema and name, in lower case, of all relations that a view may read."""
     current = document["current-version-id"]
     version = next(one for one in document["versions"] if one["version-id"] == current)
     schema = ".".join(version.get("default-namespace", ())) or "default"
@@ -113,36 +113,38 @@ def _unaudited(sql: str, sides: re.Pattern[str] | None, branches: frozenset[str]
         value = token.value.lower()
         side = sides.search(value) if sides else None
         if side is not None or token.kind == "unclosed":
-            return f"names the side schema {side[0]}" if side else "does not come to its end"
+            return (
+                f"names the side schema {side[0]}" if side else "has an unclosed quote or comment"
+            )
         before = found[max(at - 1, 0) : at]
-        # `with (` begins options of a read; no query begins so.
+        # `with (` begins the options of a read; no query begins like this.
         in_options = token.text != ")" and (
             in_options or (token.text == "(" and any(one.is_word("with") for one in before))
         )
-        of_name = value.removeprefix("branch_")
-        named = value != of_name and token.is_name and any(one.text == "." for one in before)
+        suffix = value.removeprefix("branch_")
+        named = value != suffix and token.is_name and any(one.text == "." for one in before)
         as_of = token.kind == "string" and any(one.is_word("of") for one in before)
-        branch = of_name if named else value
+        branch = suffix if named else value
         if branch in branches and (named or as_of or in_options):
             return f"reads the audit branch {branch}"
     for literal in identifier_clauses(found):
         if literal is None:
-            return "puts a name together in identifier(...)"
-        if told := _unaudited(literal.value, sides, branches):
-            return told
+            return "composes a name in identifier(...)"
+        if problem := _unaudited(literal.value, sides, branches):
+            return problem
     return None
 
 
 def reopened(
     published: Document, location: str, sides: Mapping[tuple[str, str], str], identity: str
 ) -> Document:
-    """The metadata of a published view as it stands in a side schema again.
+    """Return the metadata of a published view for a side schema.
 
     Args:
         published: The published view's metadata.
-        location: Its folder there.
-        sides: ``(schema, name)`` -> side schema, of all that stands in one.
-        identity: An identity of its own.
+        location: The folder in the side schema.
+        sides: ``(schema, name)`` -> side schema, of all side objects.
+        identity: The new UUID.
     """
     versions = [
         {
@@ -158,7 +160,7 @@ def reopened(
 
 
 def content(document: Document) -> str:
-    """What the text of a view is, and nothing of when or where it was made: SHA-256, hex."""
+    """Return a hash (SHA-256, hex) of the text of a view, without times and locations."""
     current = document["current-version-id"]
     (version,) = [one for one in document["versions"] if one["version-id"] == current]
     text = json.dumps(version["representations"], sort_keys=True)
@@ -166,16 +168,16 @@ def content(document: Document) -> str:
 
 
 def publishable(side: Document, live: Document | None, schemas: Mapping[str, str]) -> Document:
-    """The metadata of a side view as it is published.
+    """Return the metadata of a side view for its publish.
 
     Args:
         side: The side view's metadata.
-        live: The metadata of the live view that it takes the place of, None if there is none.
+        live: The metadata of the live view that it replaces; None if there is none.
         schemas: Side schema -> schema, for all side schemas of the audit branch.
 
     Returns:
-        Its current version alone, as earlier ones were never published, with the identity and the
-        location of the live view where there is one.
+        Only the current version, because earlier versions were never published, with the UUID and
+        the location of the live view, if there is one.
     """
     current = side["current-version-id"]
     versions = [

@@ -1,12 +1,12 @@
-"""States of tables with partial events: each column has the value of the last event that states it.
+"""Computes states with partial events: each column has the value of the last event that has it.
 
-An event that does not name a column leaves it as it was. A delete states all columns, as NULL. So
-each column has a place in the order of events of its own, and the one with the greatest place
-counts, whatever the order in which events arrive. Two columns of the state are for that:
+An event without a column does not change it. A delete sets all columns to NULL. So each column has
+its own place in the order of events, and the event with the greatest place counts, for any order of
+arrival. Two columns of the state support this:
 
-- ``_stated`` map<string, struct>: for the columns that the last event does not state, the place of
-  the event that does, NULL where none does; NULL if the last event states all
-- ``_message`` string: what the last event said, to tell a copy of it from another event
+- ``_stated`` map<string, struct>: for each column that the last event does not have, the place of
+  the last event that has it, or NULL; NULL if the last event has all columns
+- ``_message`` string: the content of the last event, to distinguish a copy from another event
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkwap.cdc.resets import Place, before
-from sparkwap.cdc.sql import (
+from sparkwap.cdc.event_sql import (
     EVENT,
     PLACE_TYPE,
     copy_number,
+    event_content,
     own_columns,
     place,
     quote,
     quoted,
     row_hash,
-    said,
     text,
 )
+from sparkwap.cdc.resets import Place, before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,7 @@ _IS_COPY = (
 
 
 def state(log: DataFrame, reset: Place | None, key: Sequence[str]) -> DataFrame:
-    """The state of all that a log holds."""
+    """Return the state of a whole log."""
     own = own_columns(log.columns)
     return _finished(_best(_first_copies(_events(log), key), reset, key, own), reset, key, own)
 
@@ -46,16 +46,16 @@ def state(log: DataFrame, reset: Place | None, key: Sequence[str]) -> DataFrame:
 def increment(
     log: DataFrame, new: DataFrame, present: DataFrame, reset: Place | None, key: Sequence[str]
 ) -> DataFrame:
-    """The rows of the state that new rows of the log change; see `whole.increment`.
+    """Return the rows of the state that new rows of the log change; see `whole.increment`.
 
-    All of ``present`` is given back, as it is after the new rows.
+    The result has all rows of ``present``, also unchanged rows.
     """
     own = own_columns(log.columns)
     held = present.selectExpr(
         *(quote(c) for c in own), *EVENT, "_message", "true as _held", "_stated"
     )
     by_key = f"over (partition by {quoted(key)})"
-    # Computed once: for the question whether there are ties, and for whoever merges the rows.
+    # Computed once, and read twice: by the query for ties, and by the merge.
     all_rows = (
         _events(new)
         .unionByName(held)
@@ -93,7 +93,7 @@ def _events(log: DataFrame) -> DataFrame:
         .selectExpr(
             *(quote(c) for c in own),
             *EVENT,
-            f"{said(message)} as _message",
+            f"{event_content(message)} as _message",
             "false as _held",
             f"map_from_entries({absent}) as _stated",
         )
@@ -101,7 +101,7 @@ def _events(log: DataFrame) -> DataFrame:
 
 
 def _first_copies(events: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Events without their copies in later files."""
+    """Return the events without their copies in later files."""
     number = copy_number(f"{quoted(key)}, _sequence, _op, _message")
     return events.selectExpr("*", f"{number} as _copy").where("_copy = 1")
 
@@ -109,22 +109,22 @@ def _first_copies(events: DataFrame, key: Sequence[str]) -> DataFrame:
 def _best(
     events: DataFrame, reset: Place | None, key: Sequence[str], own: Sequence[str]
 ) -> DataFrame:
-    """The last event of each key, with the place and value that count of each column.
+    """Return the last event of each key, with the latest place and value of each column.
 
-    They are in ``_best``: an array of structs, in the order of the columns beside the key.
+    These are in ``_best``: an array of structs, in the order of the columns besides the key.
     """
     by_key = f"over (partition by {quoted(key)})"
     payload = [c for c in own if c not in key]
-    counts = ", ".join(f"max({_said_of(c, reset)}) {by_key}" for c in payload)
+    latest = ", ".join(f"max({_value_of(c, reset)}) {by_key}" for c in payload)
     return (
         events.selectExpr("*", f"{place()} as _place")
-        .selectExpr("*", f"max(_place) {by_key} as _last", f"array({counts}) as _best")
+        .selectExpr("*", f"max(_place) {by_key} as _last", f"array({latest}) as _best")
         .where("_place = _last")
     )
 
 
-def _said_of(column: str, reset: Place | None) -> str:
-    """What an event says of a column: its place, then its value; NULL if nothing (any more)."""
+def _value_of(column: str, reset: Place | None) -> str:
+    """Return SQL for an event's place and value of a column; NULL without one after the reset."""
     name = text(column)
     place = f"if(coalesce(map_contains_key(_stated, {name}), false), _stated[{name}], _place)"
     return (
@@ -136,7 +136,7 @@ def _said_of(column: str, reset: Place | None) -> str:
 def _finished(
     rows: DataFrame, reset: Place | None, key: Sequence[str], own: Sequence[str]
 ) -> DataFrame:
-    """Last events as rows of a state: a deleted one says nothing but its key."""
+    """Return the last events as rows of a state; deleted rows have only their key."""
     payload = [c for c in own if c not in key]
     values = {c: f"if(_is_deleted, null, _best[{n}]._value)" for n, c in enumerate(payload)}
     places = ", ".join(f"struct({text(c)}, _best[{n}]._at as _at)" for n, c in enumerate(payload))

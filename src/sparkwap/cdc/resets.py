@@ -1,8 +1,8 @@
-"""Resets: what clears a whole table at once, a full load or a truncate.
+"""Resets: full loads and truncates, which clear a whole table at once.
 
-A full load begins before its least sequence; all files of one load date are one load. Truncates of
-one sequence are copies: it counts where it stands in the first of their files. A state needs the
-newest reset, a history all of them.
+A full load begins before its lowest sequence; all files of one load date are one load. Truncates
+with the same sequence are copies: the copy in the first file counts. A state needs the newest
+reset, a history all resets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkwap.cdc.sql import at_grain, copy_number, place, text
+from sparkwap.cdc.event_sql import at_grain, copy_number, place, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,27 +24,27 @@ _FULL_LOADS = "_kind = 'file' and _load = 'full' and _sequence is not null and _
 _TRUNCATES = "_kind = 'row' and _op = 'truncate'"
 IS_RESET = "_op in ('truncate', 'full_load')"
 IS_EVENT = "_op not in ('truncate', 'full_load')"
-"""Which rows of a history's query are resets, and which are of one key."""
+"""Conditions for the rows of a history's query that are resets, and that are events of a key."""
 
 _COLUMNS = ("_kind", "_load_date", "_sequence", "_file_path", "_row", "_part", "_batch")
 
 
 def collect(log: DataFrame, truncates: bool) -> list[Mapping[str, Any]]:
-    """The rows of a log that make resets: one for each file of a full load, and the truncates.
+    """Return the rows of a log that are resets: one for each file of a full load, and truncates.
 
-    Without ``truncates`` only the full loads, which are in the partition of the file rows; to find
-    a truncate, Spark has to open all files of the log.
+    Without ``truncates``, only full loads are returned. Their search reads only the partition of
+    the file rows; the search for truncates opens all files of the log.
     """
     which = f"({_FULL_LOADS}) or ({_TRUNCATES})" if truncates else _FULL_LOADS
     return [row.asDict() for row in log.where(which).select(*_COLUMNS).collect()]
 
 
 def newest(rows: Iterable[Mapping[str, Any]], up_to: int | None = None) -> Place | None:
-    """The place of the newest reset; keys whose last event is before it are gone.
+    """Return the place of the newest reset; keys whose last event is before it are deleted.
 
     Args:
         rows: see `collect`.
-        up_to: look only at rows of loads (``_batch``) up to this one.
+        up_to: the last load (``_batch``) whose rows are used; None for all loads.
     """
     begins: dict[date, str] = {}
     truncates: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
@@ -65,7 +65,7 @@ def newest(rows: Iterable[Mapping[str, Any]], up_to: int | None = None) -> Place
 
 
 def before(reset: Place | None, at: str | None = None) -> str:
-    """SQL: whether an event's place is before a reset."""
+    """Return SQL for whether an event's place is before a reset."""
     if reset is None:
         return "false"
     sequence, file, row, part = reset
@@ -73,12 +73,12 @@ def before(reset: Place | None, at: str | None = None) -> str:
 
 
 def in_order(source: str, grain: str, loads: bool) -> str:
-    """SQL of one row with all resets: ``resets``, an array of (at, time, load_date).
+    """Return SQL of one row with all resets: ``resets``, an array of (at, time, load_date).
 
     Args:
-        source: SQL of rows as a history's model selects them.
-        grain: of the history.
-        loads: whether there can be full loads.
+        source: SQL with the columns of a history's query.
+        grain: the grain of the history.
+        loads: whether full loads are possible.
     """
     found = f"""
         select

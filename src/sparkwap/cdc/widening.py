@@ -1,17 +1,17 @@
-"""Wider types for columns whose values, texts of a log or of a state, need one."""
+"""Finds wider types for columns, if the texts of a log or a state need them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history import Run, marks
-from sparkwap.cdc.sql import quote
 from sparkwap.core.spark_types import wider
 
 
 class Cast(NamedTuple):
-    """A text that becomes a column of some type.
+    """A cast of a text to a column's type.
 
     Attributes:
         text: SQL of the text.
@@ -28,13 +28,13 @@ class Widening:
     """Wider types for the columns of one table.
 
     Args:
-        standing: The types of the table's columns; one that is wider stays so.
+        present: The present types of the table's columns; a wider type stays.
         run: Sends a statement and returns the first row of its result.
-        tell: Is called with what there is to tell of a type that is new.
+        tell: Is called with a message about each new type.
     """
 
-    def __init__(self, standing: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
-        self._standing, self._run, self._tell = standing, run, tell
+    def __init__(self, present: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
+        self._present, self._run, self._tell = present, run, tell
 
     def events(
         self,
@@ -43,13 +43,13 @@ class Widening:
         log: str,
         table: str | None,
     ) -> dict[str, str]:
-        """SQL by column of events, see the macro `change_events`.
+        """Return SQL by column of events, see the macro `change_events`.
 
         Args:
-            columns: SQL by name.
-            casts: Of those that are nothing but a cast, its text and type.
+            columns: Column name to SQL.
+            casts: Column name to text and type, for the columns whose SQL is only a cast.
             log: The log.
-            table: The history, whose rows' values are not asked again; None for all of the log.
+            table: The history, whose batches are not checked again; None to check the whole log.
         """
 
         def rows() -> str:
@@ -60,11 +60,11 @@ class Widening:
         return {**columns, **{n: f"cast({casts[n][0]} as {kind})" for n, kind in wide.items()}}
 
     def typed(self, column: str, kind: str, name: str, state: str) -> str:
-        """The type of a column, see the macro `exact_cast`.
+        """Return the type of a column, see the macro `exact_cast`.
 
         Args:
             column: The state's column.
-            kind: The type that it is to have.
+            kind: The declared type.
             name: The column that the cast makes.
             state: The table with the values.
         """
@@ -72,9 +72,9 @@ class Widening:
         return self._types(cast, lambda: f"{state} where not _is_deleted").get(column, kind)
 
     def _types(self, casts: Mapping[str, Cast], rows: Callable[[], str]) -> dict[str, str]:
-        """The wider types, by name of the cast, of those that need one."""
+        """Return the wider type of each cast that needs one, by name."""
         types = {name: wide for name, cast in casts.items() if (wide := wider(cast.kind))}
-        open_ = {n: casts[n] for n in types if self._standing.get(casts[n].column) != types[n]}
+        open_ = {n: casts[n] for n in types if self._present.get(casts[n].column) != types[n]}
         misfits = ", ".join(
             f"count_if({text} is not null and try_cast({text} as {kind}) is null)"
             for text, kind, _ in open_.values()
@@ -82,8 +82,8 @@ class Widening:
         counts = self._run(f"select {misfits} from {rows()}") if open_ else ()
         for (name, cast), count in zip(open_.items(), counts, strict=True):
             if count:
-                told = f"{count} values are no {cast.kind}; its type is now {types[name]}"
-                self._tell(f"column {name}: {told}")
+                self._tell(f"column {name}: {count} values do not fit {cast.kind}; its type is now "
+                           f"{types[name]}")  # fmt: skip
             else:
                 del types[name]
         return types

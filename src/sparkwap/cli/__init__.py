@@ -1,8 +1,8 @@
 """The command ``sparkwap``: a thin layer over the services.
 
-Each command has a function that registers it: it adds a parser to ``commands`` and sets its
-``handler``, which takes the parsed arguments and returns the exit code. To add one, write such a
-function and append it to ``COMMANDS``.
+A function registers each command: it adds a parser to ``commands`` and sets its ``handler``, which
+takes the parsed arguments and returns the exit code. For a new command, add such a function to
+``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 EXIT_ERROR = 1
-EXIT_NOT_RUNNING = 3  # as service scripts answer to `status`
+EXIT_NOT_RUNNING = 3  # the exit code of service scripts for `status`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, or non-zero with the reason on standard error."""
+    """Run a command and return its exit code; an error is printed on standard error."""
     parsed = _parser().parse_args(arguments)
     try:
         return int(parsed.handler(parsed))
@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def register_server(commands: Commands) -> None:
-    """``sparkwap server start|stop|status|logs``."""
-    what = "the embedded server of a lake"
-    server = commands.add_parser("server", help=what, description=what)
+    """Register ``sparkwap server start|stop|status|logs``."""
+    help_ = "the embedded server of a lake"
+    server = commands.add_parser("server", help=help_, description=help_)
     actions = server.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
@@ -80,22 +80,23 @@ def register_server(commands: Commands) -> None:
     start.add_argument("--memory", default="2g", help="heap of the driver (default: 2g)")
     start.add_argument("--cores", type=int, help="task threads (default: all cores)")
     start.add_argument(
-        "--idle-minutes", type=float, default=60, help="stop after so long; 0: never (default: 60)"
-    )
+        "--idle-minutes", type=float, default=60,
+        help="minutes without a client before the server stops; 0: never (default: 60)",
+    )  # fmt: skip
     start.add_argument(
         "--catalog-uri",
-        help="another catalog: the URI of a database, or the address of an Iceberg REST catalog "
-        "(default: SQLite in the lake)",
+        help="URI of a database, or address of an Iceberg REST catalog (default: SQLite in the "
+        "lake)",
     )
     action("stop", _stop, "stop the server")
     action("status", _status, "show the running server")
     logs = action("logs", _logs, "print the server's log")
-    logs.add_argument("--follow", "-f", action="store_true", help="go on with what is added to it")
+    logs.add_argument("--follow", "-f", action="store_true", help="print new lines as they arrive")
 
 
 def register_doctor(commands: Commands) -> None:
-    """``sparkwap doctor``."""
-    text = "look whether the gate's promises hold with a target's server and catalog"
+    """Register ``sparkwap doctor``."""
+    text = "check whether the gate's promises hold on a target's server and catalog"
     parser = commands.add_parser("doctor", help=text, description=text)
     add_dbt_options(parser)
     parser.set_defaults(handler=_doctor)
@@ -177,12 +178,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _logs(arguments: argparse.Namespace) -> int:
     from sparkwap.server import logs, status
 
-    status(arguments.lake)  # a running server's token is known from here on
+    status(arguments.lake)  # registers a running server's token for `redact`
     path = logs(arguments.lake)
     if not path.exists():
         raise SparkwapError(
             f"There is no log at {path}: the server of this lake was never started. "
-            "Name another lake with --lake, or start it: sparkwap server start"
+            "Set another lake with --lake, or start the server: sparkwap server start"
         )
     with path.open(errors="replace") as log:
         for text in _follow(log, path) if arguments.follow else log:
@@ -191,7 +192,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 
 def _follow(log: TextIO, path: Path) -> Iterator[str]:
-    """Yield what is in the log and then, for ever, what is added to it (or to its successor)."""
+    """Yield the log and then, without an end, all new text in it or in its successor."""
     while True:
         text = log.read()
         if text:

@@ -1,15 +1,15 @@
-"""``sparkwap build``: bring the lake up to the landing folder, one gated build per drop.
+"""``sparkwap build``: load the landing folder into the lake, with one gated build per drop.
 
 A drop is all landing files of one load date. Each drop is read, built, audited and published
-before the next one, so that a history has every state, and a bad drop stops only the drops after
-it. The raw tables say which files were read (see `sparkwap.landing`); they are read from the
-catalog, without Spark.
+before the next drop, so a history has every state, and a bad drop stops only the drops after it.
+The list of the read files comes from the raw tables (see `sparkwap.landing`), through the catalog,
+without Spark.
 
-If no file is unread and a build would publish what is there already, nothing is built.
-`reason_to_build` decides that; if it is not sure, there is a build.
+Nothing is built if no file is unread and a build would publish the existing state again.
+`reason_to_build` decides this; in doubt, there is a build.
 
 dbt runs as a program: once to list the raw models, and once for each drop. The landing folder is
-listed once; the builds of the drops go by that listing.
+listed once; all builds use this listing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DATES_SHOWN = 3
 AGAIN = "--again"
 _BUILT = frozenset({"model", "seed", "snapshot"})
 _USES_VARIABLES = re.compile(r"\b(?:env_)?var\s*[.(]")
-# The macros of dbt and of the adapter use variables, too: those of the gate, in dbt_project.yml.
+# The macros of dbt and of the adapter use variables too, but only the gate's, in dbt_project.yml.
 _OWN_MACROS = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _DBT_OPTIONS = re.compile(
     r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
@@ -55,7 +55,7 @@ _DBT_OPTIONS = re.compile(
 
 @dataclass(frozen=True)
 class Drop:
-    """The unread files of one load date; None for those whose date only their events tell."""
+    """The unread files of one load date; None for files whose date comes from their events."""
 
     load_date: date | None
     files: tuple[LandingFile, ...]
@@ -68,9 +68,9 @@ class Drop:
 
 
 def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop]:
-    """Unread files by load date, oldest first, up to ``until``.
+    """Return the unread files by load date, oldest first, up to ``until``.
 
-    Files without a date are read by whatever run comes next, so they go with the first drop.
+    Files without a date belong to the first drop, because the next run reads them.
     """
     by_date: dict[date, list[LandingFile]] = {}
     dateless = []
@@ -89,18 +89,18 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
 def unread_files(
     models: Sequence[RawModel], known: Mapping[str, str], target_folder: Path, listing_id: str
 ) -> tuple[list[LandingFile], list[str]]:
-    """All landing files that are not among the known ones, and what is wrong with other files.
+    """Return the unread landing files, and the faults of other files.
 
-    A model whose files have a fault is left to its own build, which fails with the same message.
+    If the files of a model have a fault, the model's own build fails with the same message.
 
     Args:
         models: the raw models.
-        known: name to SHA-256 of the files that are known.
-        target_folder: where the indexes of the landing files are.
-        listing_id: what the builds of the drops know this listing by.
+        known: name to SHA-256 of the files that were read.
+        target_folder: the folder with the indexes of the landing files.
+        listing_id: the id of this listing, for the builds of the drops.
 
     Raises:
-        LandingError: the files of each model have a fault; the first of these faults.
+        LandingError: the files of every model have a fault; this is the first fault.
     """
     unread, faults = [], []
     for model in models:
@@ -116,20 +116,19 @@ def unread_files(
 
 
 def _left(drop: Drop, published: Collection[str]) -> bool:
-    """Whether files of a drop are still there, and not published."""
+    """Return whether files of a drop still exist and are not published."""
     return any(file.name not in published and file.path.exists() for file in drop.files)
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
-    """What to say when a drop was not published."""
-    how = f"dbt ended with code {code}" if code else "dbt ended well, but the gate held it"
+    """Return the message for a drop that was not published."""
+    how = f"dbt ended with code {code}" if code else "dbt succeeded, but the gate held it"
     files = "\n".join(f"    {file.path}" for file in drop.files)
     waiting = _dates(later)
     return (
         f"The drop {drop} was not published ({how}); readers of main see the state "
-        f"before it.{f' Waiting behind it: {waiting}.' if waiting else ''} Its files:\n{files}\n"
-        "When it is published (dbt's summary says how), or its files are moved away, go on by: "
-        "sparkwap build"
+        f"before it.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n{files}\n"
+        "Publish it (see dbt's summary), or move its files away; then: sparkwap build"
     )
 
 
@@ -151,33 +150,33 @@ def reason_to_build(
     files: Mapping[str, datetime],
     now: datetime,
 ) -> str | None:
-    """Why a build may publish something else than what is there; None if it cannot.
+    """Return the reason why a build may publish another state; None if it cannot.
 
-    It cannot if the last publish of the project's tables has published all of them, by the same
-    code, today, and nothing has been undone, written or rejected since. So what a model has taken
-    from the clock is at most a day old.
+    It cannot if the last publish of the project's tables has published all of them, with the same
+    code, today, and nothing was undone, written or rejected since. So values that models take from
+    the clock are at most a day old.
 
     Args:
-        manifest: The project as it is now, parsed.
+        manifest: The parsed project.
         publishes: All publishes of the lake, newest first.
-        last_run: The newest row of the ledger's ``runs`` of this project and target.
-        states: What the tables and views are now.
-        files: When each file was changed that dbt's manifest does not tell of: what has variables,
-            flags, and settings of the gate.
-        now: The time.
+        last_run: The newest row of the ledger's ``runs`` for this project and target.
+        states: The present states of the tables and views.
+        files: Change times of the files that are not in dbt's manifest: variables, flags, and
+            settings of the gate.
+        now: The present time.
     """
     if why := _unknown_inputs(manifest):
         return why
     tables = built_tables(manifest)
     last = next((p for p in publishes if tables & {e.identifier for e in p.entries}), None)
     if last is None or not tables <= {entry.identifier for entry in last.entries}:
-        return "the last publish has not all tables of the project"
+        return "the last publish does not have all tables of the project"
     if len(last.left) < len(last.entries):
         return "the last publish was rolled back"
     if last.manifest_hash != pack(manifest).hash:
-        return "the code is not that of the last publish"
+        return "the code has changed since the last publish"
     if last_run is None or last_run["publish_id"] != last.publish_id:
-        return "a run has ended otherwise since the last publish"
+        return "a later run has not published"
     for entry in last.entries:
         state = states.get(entry.identifier)
         now_there = state and (state.main or state.metadata_location)
@@ -192,20 +191,20 @@ def reason_to_build(
 
 
 def built_tables(manifest: Mapping[str, Any]) -> set[Identifier]:
-    """Schema and name of all tables and views that a project builds."""
+    """Return schema and name of all tables and views that a project builds."""
     return {(node["schema"], node["alias"]) for node in _enabled(manifest)
             if node["resource_type"] in _BUILT
             and node["config"].get("materialized") != "ephemeral"}  # fmt: skip
 
 
 def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
-    """An input that is neither code nor a landing file; None if there is none."""
+    """Return an input that is neither code nor a landing file; None if there is none."""
     for node in _enabled(manifest):
         parents = (node.get("depends_on") or {}).get("nodes") or ()
         if any(parent.startswith("source.") for parent in parents):
-            return f"{node['name']} reads a source that others fill"
+            return f"{node['name']} reads a source that other programs fill"
         if (node.get("checksum") or {}).get("name") == "path":
-            return f"{node['name']} is too large for dbt to tell whether it has changed"
+            return f"{node['name']} is too large for dbt to detect changes"
         hooks = [node["config"].get(f"{when}-hook") for when in ("pre", "post")]
         if _USES_VARIABLES.search(f"{node.get('raw_code') or ''} {hooks}"):
             return f"{node['name']} uses variables"
@@ -225,7 +224,7 @@ def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
-    """Whether a call says by arguments, variables or the environment what and how to build."""
+    """Return whether arguments, variables or the environment change what or how to build."""
     return bool(
         call.build
         or call.variables.keys() - {"landing_until"}
@@ -238,8 +237,8 @@ def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
 
 
 def _why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> str | None:
-    """`reason_to_build`, of the lake as it is."""
-    # Here, as it brings PyIceberg along, which `--help` does not need.
+    """Return `reason_to_build` for the present lake."""
+    # Imported here, because it imports PyIceberg, which `--help` does not need.
     from sparkwap.publish.lake import Lake
 
     if not place.exists:
@@ -264,18 +263,18 @@ def _why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> 
 
 
 def register_build(commands: Commands) -> None:
-    """``sparkwap build``."""
-    text = "build the landing folder into the lake, one gated dbt build per drop, oldest first"
+    """Register ``sparkwap build``."""
+    text = "load the landing folder into the lake, with one gated dbt build per drop, oldest first"
     parser = commands.add_parser(
         "build",
         help=text,
         description=text,
         usage="sparkwap build [--again] [argument of dbt build ...]",
         epilog="It stops at the first drop that is not published. The variable landing_until "
-        "(--vars) is the last load date to build. Where no file is unread and today's last publish "
-        "was by the same code, nothing is built; with --again, or with an argument for dbt, all is "
-        "built once more.",
-        # All arguments are dbt's: without a prefix that marks options, none is looked at here.
+        "(--vars) is the last load date to build. If no file is unread and today's last publish "
+        "has the same code, nothing is built; with --again, or with an argument for dbt, "
+        "everything is built again.",
+        # All arguments are dbt's: without a prefix for options, argparse parses none of them.
         prefix_chars="\0",
         add_help=False,
     )
@@ -291,23 +290,23 @@ def register_build(commands: Commands) -> None:
 
 
 def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> int:
-    """Build all unread drops; returns dbt's exit code, of the first drop that was not published.
+    """Build all unread drops; return dbt's exit code of the first drop that was not published.
 
     Args:
-        arguments: what ``dbt build`` is to get, and ``--again`` for a build in any case.
-        tell: takes lines of progress; standard error if absent.
+        arguments: the arguments of ``dbt build``, and ``--again`` to build in any case.
+        tell: prints a line of progress; the default is standard error.
 
     Raises:
         SparkwapError: the landing folder or the project cannot be used.
     """
     tell = tell or say
-    call = parse_call([one for one in arguments if one != AGAIN])
+    call = parse_call([argument for argument in arguments if argument != AGAIN])
     manifest = call.manifest()
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
         raise ConfigError(
-            "No raw model is enabled, so there is nothing to read and nothing was built. Switched "
-            f"off (`enabled`) are the models of: {', '.join(off)}."
+            "No raw model is enabled, so there is nothing to read. Nothing was built. Enable a "
+            f"model (`enabled`) of: {', '.join(off)}."
         )
     until = landing.parse_until(call.variables.get("landing_until"))
     listing = {LISTING: uuid4().hex}
@@ -319,18 +318,18 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     found = drops(unread, until)
     if not found:
         if faults:
-            why: str | None = "it says what is wrong with the files"
+            why: str | None = "its errors show the faults of the files"
         elif AGAIN in arguments or asks_for_more(call, os.environ):
-            why = "as asked"
+            why = "as requested"
         else:
             why = _why_build(call, lake, manifest)
         if why is None:
             tell(
-                "no unread landing files, and the last publish is of today and of this code: "
-                f"nothing to build (all the same: sparkwap build {AGAIN})"
+                "no unread landing files, and the last publish is of today and has this code: "
+                f"nothing to build (to build anyway: sparkwap build {AGAIN})"
             )
             return 0
-        tell(f"no unread landing files; one build of what is there: {why}")
+        tell(f"no unread landing files; one build of the present data: {why}")
         return call.run("build", *call.build, **listing)
     for number, drop in enumerate(found, start=1):
         tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")

@@ -1,9 +1,9 @@
-"""``sparkwap quarantine``: see what could not be used, and try it again.
+"""``sparkwap quarantine``: list bad rows, and read them again.
 
-The raw tables keep bad rows with their text. A replay reads these texts again by the present
+The raw tables keep bad rows with their text. A replay reads these texts again with the current
 landing entry and adds the rows that are good now to the log, in a gated dbt build of the raw model
-and all models downstream. It removes nothing: the log shows when a row was bad, and when it came
-back.
+and all models downstream. It removes nothing: the log shows when a row was bad, and when a replay
+accepted it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _TEXT_SHOWN = 120
 
 
 def register_quarantine(commands: Commands) -> None:
-    """``sparkwap quarantine list|replay``."""
-    text = "rows that could not be used: see them, try them again"
+    """Register ``sparkwap quarantine list|replay``."""
+    text = "bad rows of landing files: list them, read them again"
     quarantine = commands.add_parser("quarantine", help=text, description=text)
     actions = quarantine.add_subparsers(title="actions", metavar="action", required=True)
-    what = {
+    handlers = {
         "list": (_list, "list the rows in quarantine"),
-        "replay": (_replay, "read them again by the present landing entry, in a gated dbt build"),
+        "replay": (_replay, "read them again with the current landing entry, in a gated dbt build"),
     }
-    for name, (handler, help_) in what.items():
+    for name, (handler, help_) in handlers.items():
         parser = actions.add_parser(name, help=help_, description=help_)
         parser.add_argument(
-            "model", nargs="*", help="raw model, or its entity (default: all that have such rows)"
+            "model", nargs="*", help="raw model, or its entity (default: all with such rows)"
         )
         add_dbt_options(parser)
         parser.set_defaults(handler=handler)
@@ -46,10 +46,10 @@ def register_quarantine(commands: Commands) -> None:
 
 
 def chosen(models: Sequence[RawModel], names: Sequence[str]) -> list[RawModel]:
-    """The models with these names, or names of their entities or quarantine models; all for none.
+    """Return the raw models with these names, entities or quarantine models; all without names.
 
     Raises:
-        ConfigError: a name is none of them.
+        ConfigError: no raw model has a name.
     """
     known: dict[str, RawModel] = {}
     for model in models:
@@ -58,14 +58,14 @@ def chosen(models: Sequence[RawModel], names: Sequence[str]) -> list[RawModel]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
-            f"No raw model is called {', '.join(unknown)}. Nothing was done. "
-            f"There are: {', '.join(m.name for m in models) or 'none'}."
+            f"There is no raw model {', '.join(unknown)}. Nothing was done. "
+            f"The raw models are: {', '.join(m.name for m in models) or 'none'}."
         )
     return [known[name] for name in names] if names else list(models)
 
 
 def listing(found: Sequence[tuple[RawModel, Sequence[BadRow]]]) -> list[str]:
-    """What to print of the rows in quarantine."""
+    """Return the lines that list the rows in quarantine."""
     lines = []
     for model, rows in found:
         lines.append(f"{model.name}: {_rows(len(rows))} in quarantine")
@@ -78,15 +78,14 @@ def listing(found: Sequence[tuple[RawModel, Sequence[BadRow]]]) -> list[str]:
 
 
 def replay_summary(before: int, after: int, code: int) -> str:
-    """What to say of a replay."""
+    """Return the message after a replay."""
     if code:
         return (
-            f"Nothing was brought back (dbt ended with code {code}); readers of main see the state "
-            "before it. See why: dbt run-operation wap_status"
+            f"No row was accepted (dbt ended with code {code}); readers of main see the state "
+            "before the replay. For the reason: dbt run-operation wap_status"
         )
-    back = before - after
     stay = f"; {_rows(after)} stay in quarantine: sparkwap quarantine list" if after else ""
-    return f"{_rows(back)} of {before:,} brought back{stay}"
+    return f"{_rows(before - after)} of {before:,} accepted{stay}"
 
 
 def _rows(count: int) -> str:
@@ -94,8 +93,8 @@ def _rows(count: int) -> str:
 
 
 def _short(text: str) -> str:
-    one = " ".join(text.split())
-    return one if len(one) <= _TEXT_SHOWN else one[: _TEXT_SHOWN - 3] + "..."
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_SHOWN else line[: _TEXT_SHOWN - 3] + "..."
 
 
 # ---------------------------------------------------------------- the commands
@@ -117,7 +116,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> int:
-    """Read the quarantined rows of some models again; returns dbt's exit code."""
+    """Read the quarantined rows of some models again; return dbt's exit code."""
     lake = call.lake()
     waiting = {model.name: len(bad_rows(lake, model)) for model in models}
     names = [name for name, count in waiting.items() if count]

@@ -1,8 +1,8 @@
-"""``sparkwap source add``: from a source's files to the models of a new source table.
+"""``sparkwap source add``: generate the models of a new source table from its files.
 
-Writes the landing entry and the raw model, the quarantine model, the latest state (`cdc_`) and a
-first staging model, each with its YAML; with ``--history`` a history as well. Nothing that is there
-is overwritten.
+The command writes the landing entry, the raw model, the quarantine model, the latest state
+(`cdc_`) and a first staging model, each with its YAML, and with ``--history`` a history. It
+overwrites no file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sparkwap.cli.source_models import files
 from sparkwap.core.dbt_cli import find_project
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import KINDS
-from sparkwap.landing.files import DROP_PREFIX
 from sparkwap.landing.guessing import SourceAnswers, guess
+from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.samples import read_samples
 
 if TYPE_CHECKING:
@@ -50,73 +50,73 @@ models:
 
 
 def register_source(commands: Commands) -> None:
-    """``sparkwap source add``."""
+    """Register ``sparkwap source add``."""
     text = "source tables of the project"
     source = commands.add_parser("source", help=text, description=text)
     actions = source.add_subparsers(title="actions", metavar="action", required=True)
-    what = "write the landing entry and the models of a new source table, from its files"
-    add = actions.add_parser("add", help=what, description=what)
+    text = "write the landing entry and the models of a new source table, from its files"
+    add = actions.add_parser("add", help=text, description=text)
     add.add_argument(
         "sample", type=Path, nargs="+",
-        help="files as the source delivers them, or their folder; of one file the others of its "
-        "table are looked at, too",
+        help="files from the source, or their folder; for a single file, the other files of its "
+        "table are read too",
     )  # fmt: skip
     add.add_argument("--source", required=True, help="name of the source, such as crm")
     add.add_argument("--entity", required=True, help="name of the table, such as customers")
-    add.add_argument("--key", default="", help="key columns, by comma (default: a guess)")
-    add.add_argument("--kind", choices=KINDS, help="what a file is (default: a guess)")
+    add.add_argument("--key", default="", help="key columns, separated by commas (default: guess)")
+    add.add_argument("--kind", choices=KINDS, help="content of the drops (default: a guess)")
     add.add_argument("--operation", help="column with the operation codes (default: a guess)")
     add.add_argument("--full", metavar="PATTERN", help="names of full loads (default: a guess)")
     add.add_argument(
         "--history", action="store_true",
-        help="write a history, too: a snapshot of extracts, an scd2 model of changes",
+        help="also write a history: a snapshot of extracts, or an scd2 model of changes",
     )  # fmt: skip
     add.add_argument("--project-dir", type=Path, help="as for dbt")
     add.set_defaults(handler=_add)
 
 
-# ---------------------------------------------------------------- what the project has
+# ---------------------------------------------------------------- the project
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the files of a table land: the landing folder as written, and a folder below it."""
+    """The place of a table's files: the landing folder as configured, and a folder below it."""
 
     root: str
     path: str
 
 
 def _place(project: Path, source: str, entity: str, samples: Sequence[Path]) -> _Place:
-    """Where a build will look for the files.
+    """Return the place from which a build will read the files.
 
-    That is where the samples are, if they are in the landing folder; else a folder of the entity's
-    name, below one of the source's if another raw model reads that.
+    This is the samples' folder if it is in the landing folder; else a folder with the entity's
+    name, below the source's folder if another raw model already reads this name.
 
     Raises:
-        ConfigError: the project names no landing folder; another raw model reads the files.
+        ConfigError: the project has no landing folder, or another raw model reads the files.
     """
     described = yaml.safe_load((project / "dbt_project.yml").read_text()) or {}
     name = str(described.get("name"))
     written = _root(described.get("models") or {}, [name, "raw", source])
     if written is None:
         raise ConfigError(
-            f"{project / 'dbt_project.yml'} names no landing folder for models/raw, which a build "
-            "will need. Nothing was written. Add it, with the defaults of the layers (docs/"
-            f"landing.md), then call this again:\n{_DEFAULTS.format(project=name)}"
+            f"{project / 'dbt_project.yml'} has no landing folder for models/raw, which a build "
+            "needs. Nothing was written. Add it, with the defaults of the layers (docs/"
+            f"landing.md), then run this command again:\n{_DEFAULTS.format(project=name)}"
         )
     taken = dict(_taken(project))
     landed = _below((project / _rendered(written)).resolve(), samples)
     if landed is not None and landed in taken:
         raise ConfigError(
-            f"{taken[landed]} reads the folder '{landed}' of the landing folder. Nothing was "
-            "written. Two raw models of one folder would read each file twice."
+            f"{taken[landed]} already reads the folder '{landed}' of the landing folder. Nothing "
+            "was written. Two raw models of one folder would read each file twice."
         )
     free = entity if entity not in taken else f"{source}/{entity}"
     return _Place(written, landed or free)
 
 
 def _root(level: Any, steps: Sequence[str]) -> str | None:
-    """``drop.root`` of the most specific folder of models that has one."""
+    """Return ``drop.root`` of the most specific folder of models that has it."""
     if not isinstance(level, Mapping):
         return None
     inner = _root(level.get(steps[0]), steps[1:]) if steps else None
@@ -127,7 +127,7 @@ def _root(level: Any, steps: Sequence[str]) -> str | None:
 
 
 def _rendered(text: str) -> str:
-    """The folder that a setting names, as far as only the environment tells."""
+    """Return a setting with its ``env_var`` calls rendered; unchanged if it needs more of dbt."""
     import jinja2
 
     def env_var(name: str, default: str = "") -> str:
@@ -140,15 +140,15 @@ def _rendered(text: str) -> str:
 
 
 def _below(root: Path, samples: Sequence[Path]) -> str | None:
-    """The folder of the samples below the landing folder; None if they are elsewhere."""
+    """Return the samples' folder below the landing folder; None if they are elsewhere."""
     folders = {(p if p.is_dir() else p.parent).resolve() for p in samples}
     found = {f.parent if f.name.startswith(DROP_PREFIX) else f for f in folders}
-    (one, *others) = found
-    return None if others or root not in one.parents else one.relative_to(root).as_posix()
+    (folder, *others) = found
+    return None if others or root not in folder.parents else folder.relative_to(root).as_posix()
 
 
 def _taken(project: Path) -> Iterable[tuple[str, str]]:
-    """The folders that raw models of the project read, and which model reads each."""
+    """Yield the folders that raw models of the project read, each with its model."""
     for path in sorted((project / "models").rglob("*.y*ml")):
         try:
             models = (yaml.safe_load(path.read_text()) or {}).get("models") or []
@@ -158,7 +158,7 @@ def _taken(project: Path) -> Iterable[tuple[str, str]]:
                 if folder:
                     yield folder, str(model.get("name"))
         except (yaml.YAMLError, OSError, AttributeError, TypeError):
-            continue  # dbt will say what is wrong with it
+            continue  # dbt reports the fault
 
 
 # ---------------------------------------------------------------- the command
@@ -172,27 +172,27 @@ def add(
     project: Path,
     history: bool = False,
 ) -> list[str]:
-    """Write the files of a new source table; returns what to tell.
+    """Write the files of a new source table; return the lines to print.
 
     Raises:
-        ConfigError: one of the files is there already, the folder is no project or lacks what a
-            build will need, a name is bad.
-        LandingError: the samples cannot be used, or allow two readings.
+        ConfigError: a file exists already, the folder is not a dbt project or has no landing
+            folder, or a name is illegal.
+        LandingError: the samples cannot be used, or are ambiguous.
     """
     if not (project / "dbt_project.yml").is_file():
         raise ConfigError(
-            f"{project.resolve()} is no dbt project. Nothing was written. Say --project-dir."
+            f"{project.resolve()} is not a dbt project. Nothing was written. Set --project-dir."
         )
     place = _place(project, source, entity, samples)
     found = guess(read_samples(samples), entity, answers)
     if place.path != entity:
         found.entry["path"] = place.path
     wanted = files(source, entity, found, history)
-    there = [path for path in wanted if (project / path).exists()]
-    if there:
+    existing = [path for path in wanted if (project / path).exists()]
+    if existing:
         raise ConfigError(
-            f"{', '.join(there)}: there already. Nothing was written. Delete them to begin anew, "
-            "or choose another --entity."
+            f"{', '.join(existing)}: exists already. Nothing was written. Delete it to start "
+            "again, or choose another --entity."
         )
     for path, text in wanted.items():
         target = project / path
@@ -200,16 +200,16 @@ def add(
         target.write_text(text)
     name = f"{source}__{entity}"
     ends = [f"stg_{name}", f"quarantine_{name}"]
-    ends += [one for path in wanted if (one := Path(path).stem).startswith(("snp_", "hst_"))]
+    ends += [stem for path in wanted if (stem := Path(path).stem).startswith(("snp_", "hst_"))]
     return [
         "Wrote",
         *(f"  {path}" for path in wanted),
         "Assumed",
         *(f"  {line}" for line in found.assumed),
         "Next",
-        f"  look at the entry    models/raw/{source}/_{name}__models.yml",
+        f"  check the entry      models/raw/{source}/_{name}__models.yml",
         f"  deliver files        {place.root}/{place.path}/load_date=YYYY-MM-DD/",
-        f"  build it             dbt build --select {' '.join(f'+{one}' for one in ends)}",
+        f"  build the models     dbt build --select {' '.join(f'+{end}' for end in ends)}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The files of a new source table: its models, snapshot and YAML, as texts."""
+"""Generates the text of a new source table's files: models, snapshot and YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sparkwap.cdc.sql import quote
+from sparkwap.cdc.event_sql import quote
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.spark_types import decimal_digits, wider
 from sparkwap.landing import parse_entry
@@ -68,15 +68,15 @@ _MAX_DROP = {"arguments": {"max_drop": 0.2}}
 
 
 def files(source: str, entity: str, found: Guess, history: bool = False) -> dict[str, str]:
-    """The files of a new source table, by their paths in the project.
+    """Return the files of a new source table: path in the project to text.
 
     Raises:
-        ConfigError: a name is not one that a table can have.
+        ConfigError: the source or the entity is not a legal name.
     """
-    for what, given in (("source", source), ("entity", entity)):
+    for option, given in (("source", source), ("entity", entity)):
         if not _NAME.fullmatch(given):
             raise ConfigError(
-                f"--{what} is '{given}'. Nothing was written. It is a lower-case letter, then "
+                f"--{option} is '{given}'. Nothing was written. Legal: a lower-case letter, then "
                 "lower-case letters, digits and underscores."
             )
     parse_entry(found.entry)
@@ -125,7 +125,7 @@ def _typed(name: str, columns: Mapping[str, str]) -> str:
 
 
 def _cast(name: str, column: str, kind: str) -> str:
-    """A column of the `cdc_` table as staging has it: without a cast, as text."""
+    """Return the SQL of a staging column from the `cdc_` table; texts need no cast."""
     plain, quoted = _plain(column), column if _PLAIN.fullmatch(column) else quote(column)
     if kind == "string":
         return quoted if quoted == plain else f"{quoted} as {plain}"
@@ -137,7 +137,7 @@ def _cast(name: str, column: str, kind: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A column's name as staging has it: ``GICS Sector`` -> ``gics_sector``."""
+    """Return a column's name in staging: ``GICS Sector`` -> ``gics_sector``."""
     if _PLAIN.fullmatch(name):
         return name
     plain = re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_")
@@ -147,8 +147,8 @@ def _plain(name: str) -> str:
 def _raw_yaml(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": f"raw_{name}",
-        "description": f"Change log of {name.replace('__', ' ')}, append-only; and the list of the "
-        "landing files read.",
+        "description": f"Append-only change log of {name.replace('__', ' ')}, and the list of its "
+        "landing files.",
         "config": {"meta": {"landing": dict(entry)}},
         "data_tests": ["quarantine_below", "files_add_up", {"full_load_drop": _MAX_DROP}],
     }
@@ -158,7 +158,7 @@ def _quarantine_yaml(name: str) -> dict[str, Any]:
     refs = {"raw": f"ref('raw_{name}')", "state": f"ref('cdc_{name}')"}
     return {
         "name": f"quarantine_{name}",
-        "description": "Rows of the landing files that cannot be used, with the reason.",
+        "description": "Bad rows of the landing files, with the reason.",
         "data_tests": [{"rows_add_up": {"arguments": refs}}],
     }
 
@@ -166,7 +166,7 @@ def _quarantine_yaml(name: str) -> dict[str, Any]:
 def _state_yaml(name: str, key: list[str]) -> dict[str, Any]:
     return {
         "name": f"cdc_{name}",
-        "description": "The latest state of each key, as text, deleted keys included.",
+        "description": "The latest state of each key, as text, including deleted keys.",
         "config": {"unique_key": key},
     }
 
@@ -176,7 +176,7 @@ def _staging_yaml(name: str, key: list[str], extract: bool) -> dict[str, Any]:
     tests = ["not_null", "unique"] if len(key) == 1 else ["not_null"]
     return {
         "name": f"stg_{name}",
-        "description": f"One row for each {' and '.join(map(_plain, key))}, typed.",
+        "description": f"Typed rows, one for each {' and '.join(map(_plain, key))}.",
         "data_tests": ["not_empty", *drop],
         "columns": [{"name": _plain(k), "data_tests": tests} for k in key],
     }
@@ -205,13 +205,13 @@ def _snapshot_yaml(name: str, key: list[str]) -> dict[str, Any]:
 
 def _history_yaml(name: str, key: list[str]) -> dict[str, Any]:
     times = {"valid_from": "valid_from", "valid_to": "valid_to"}
-    one = {"key": key, "valid_to": "valid_to"}
+    current = {"key": key, "valid_to": "valid_to"}
     return {
         "name": f"hst_{name}",
         "description": f"Every version of each {' and '.join(key)}.",
         "data_tests": [
             "not_empty",
-            {"scd2_one_current": {"arguments": one}},
+            {"scd2_one_current": {"arguments": current}},
             {"scd2_no_overlap": {"arguments": {"key": key, **times}}},
             {"scd2_in_order": {"arguments": times}},
         ],
@@ -219,7 +219,7 @@ def _history_yaml(name: str, key: list[str]) -> dict[str, Any]:
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors, lists indented as dbt's documentation has them."""
+    """YAML without anchors, with lists indented like in dbt's documentation."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

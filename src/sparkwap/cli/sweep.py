@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def register_sweep(commands: Commands) -> None:
-    """``sparkwap sweep``."""
+    """Register ``sparkwap sweep``."""
     _register(commands, "sweep", Sweep)
 
 
 def _register(commands: Commands, command: str, operation: type[Arguments]) -> None:
-    """A command that calls a run-operation; its options are the arguments of the operation."""
+    """Register a command for a run-operation, with the operation's arguments as options."""
     parser = commands.add_parser(command, help=operation.__doc__, description=operation.__doc__)
     hints = get_type_hints(operation)
     for name, what in operation.legal():
@@ -38,8 +38,8 @@ def _register(commands: Commands, command: str, operation: type[Arguments]) -> N
 
 
 def _call(parsed: argparse.Namespace, operation: type[Arguments]) -> int:
-    """Call the run-operation; returns dbt's exit code."""
-    found = {one.name: getattr(parsed, one.name) for one in fields(operation)}
+    """Call the run-operation; return dbt's exit code."""
+    found = {field.name: getattr(parsed, field.name) for field in fields(operation)}
     arguments = {key: value for key, value in found.items() if value is not None}
     more = ("--args", json.dumps(arguments)) if arguments else ()
     return call_of(parsed).run("run-operation", operation.name, *more)

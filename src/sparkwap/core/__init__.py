@@ -1,1 +1,1 @@
-"""What all else stands on: names, errors, SQL text, retries, the steps of a run, calls of dbt."""
+"""The basis of all packages: names, errors, SQL text, retries, checkpoints of a run, dbt calls."""

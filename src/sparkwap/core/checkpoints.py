@@ -1,12 +1,12 @@
-"""The checkpoints of the gate: every place between two changes of state, by name.
+"""The checkpoints of the gate: all named places between two changes of state.
 
-A run is a chain of changes: a branch is opened, rows are written, a transaction commits, a record
-is written. Code calls `checkpoint` between them. Listeners learn where a run is: the fault injector
-of the tests, which kills the process there, and the log of steps.
+A run is a sequence of changes: a branch is opened, rows are written, a transaction commits, a
+record is written. Code calls `checkpoint` between them. Listeners are the log of steps, and the
+fault injector of the tests, which kills the process at a checkpoint.
 
-A new change of state gets a checkpoint here. The kill matrix (``tests/helpers/crashes/cells.py``)
-and the table in ``docs/crashes.md`` are made from this list: a checkpoint at which no test kills
-the process fails the suite.
+Each new change of state needs a checkpoint here. The kill matrix
+(``tests/helpers/crashes/cells.py``) and the table in ``docs/crashes.md`` are generated from this
+list: the suite fails if no test kills the process at a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Side = Literal["before", "between", "gap", "after"]
-"""What readers of ``main`` see at a checkpoint: the state before the publish or rollback, or after
-it. On catalogs without transactions also ``between``: each table is as before or as after; and
-``gap``: besides, one of the tables is missing."""
+"""The state that readers of ``main`` see at a checkpoint: before or after the publish or rollback.
+On catalogs without transactions, also ``between``: each table is in its old or its new state; and
+``gap``: like ``between``, but one of the tables is missing."""
 
 Where = Literal["catalog", "series", "run", "dbt"]
-"""Which code runs there: the catalog, the sequential publish on catalogs without transactions, the
-run, or the adapter inside dbt."""
+"""The code with the checkpoint: the catalog, the sequential publish on catalogs without
+transactions, the run, or the adapter inside dbt."""
 
 Listener = Callable[["Checkpoint", Mapping[str, Any]], None]
 
@@ -32,62 +32,62 @@ class Checkpoint:
     """A named place between two changes of state.
 
     Attributes:
-        name: ``<what>.<where in it>``.
-        where: Which code calls it.
-        done: What has happened before it, in one line.
-        readers: What readers of ``main`` see if the process dies here.
-        goes_on: The next command if the process dies here.
+        name: ``<change>.<step>``.
+        where: The code that calls it.
+        done: The state at the checkpoint, in one line.
+        readers: The state that readers of ``main`` see if the process dies here.
+        next_command: The command that continues if the process dies here.
     """
 
     name: str
     where: Where
     done: str
     readers: Side = "before"
-    goes_on: str = "dbt retry"
+    next_command: str = "dbt retry"
 
 
 Operation = Literal[
     "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
     "drop_schema", "erase", "reopen", "sweep", "sweep_table", "leftovers",
 ]  # fmt: skip
-"""What a commit to the catalog is for."""
+"""The purpose of a commit to the catalog."""
 
 Part = Literal[
     "begins", "files_written", "begun", "rows_changed", "committed", "cleaned", "purging", "purged"
 ]  # fmt: skip
 
 _OPERATIONS: Mapping[Operation, str] = {
-    "open_branch": "the audit branch of a table, with the tag of its base",
-    "clone": "the clone of a table in the side schema",
-    "copy": "a table that shares another one's files",
-    "forget": "dropping what the branch had of a table",
+    "open_branch": "creating the audit branch of a table, with its base tag",
+    "clone": "creating the clone of a table in the side schema",
+    "copy": "creating a table that shares the files of another table",
+    "forget": "dropping a table's candidate on the branch",
     "publish": "the publish of all tables of a run",
     "rollback": "the rollback of a publish",
     "discard": "dropping an audit branch",
-    "ledger": "rows of the ledger",
+    "ledger": "writing rows of the ledger",
     "drop_schema": "dropping a schema",
-    "erase": "a table without its history, for an erasure",
-    "reopen": "the candidates of a publish that was rolled back, on their branch again",
-    "sweep": "taking away an audit branch that is past its age",
-    "sweep_table": "taking tags and snapshots away from a table that are past their age",
-    "leftovers": "dropping what a publish by a series has left in side schemas",
+    "erase": "removing the history of a table, for an erasure",
+    "reopen": "restoring the candidates of a publish that was rolled back",
+    "sweep": "removing an expired audit branch",
+    "sweep_table": "removing expired tags and snapshots of a table",
+    "leftovers": "dropping the remains of a sequential publish in side schemas",
 }
 _PARTS: Mapping[Part, str] = {
-    "begins": "nothing yet of {}",
-    "files_written": "the metadata files are written that the catalog will name for {}",
+    "begins": "not begun: {}",
+    "files_written": "the new metadata files are written, and not in the catalog yet: {}",
     "begun": "the catalog's transaction has begun: {}",
     "rows_changed": "all rows are changed in the open transaction: {}",
     "committed": "the transaction is committed: {}",
-    "cleaned": "former metadata files of the ledger that nothing names are deleted, after {}",
-    "purging": "folders that only dropped tables and views used are still there, after {}",
-    "purged": "folders that only dropped tables and views used are deleted, after {}",
+    "cleaned": "unreferenced old metadata files of the ledger are deleted, after {}",
+    "purging": "folders used only by dropped tables and views still exist, after {}",
+    "purged": "folders used only by dropped tables and views are deleted, after {}",
 }
 _PURGES: frozenset[Operation] = frozenset(
     {"forget", "publish", "discard", "drop_schema", "leftovers"}
 )
-_NOTHING = "none: all is done"
-_NEXT = "the next command"
-_GOES_ON: Mapping[Operation, str] = {
+_NOTHING = "none: everything is done"
+_NEXT = "any command"
+_NEXT_COMMAND: Mapping[Operation, str] = {
     "rollback": "wap_rollback",
     "reopen": "wap_rollback",
     "sweep": "wap_sweep",
@@ -97,7 +97,7 @@ _GOES_ON: Mapping[Operation, str] = {
     "erase": "wap_erase",
     "leftovers": _NEXT,
 }
-_GOES_ON_BY_SIDE: Mapping[Side, str] = {
+_NEXT_COMMAND_BY_SIDE: Mapping[Side, str] = {
     "before": "dbt retry",
     "between": _NEXT,
     "gap": _NEXT,
@@ -108,14 +108,15 @@ _MOVES_MAIN: frozenset[Operation] = frozenset({"publish", "rollback", "drop_sche
 _AFTER: frozenset[Part] = frozenset({"committed", "cleaned", "purging", "purged"})
 
 CHECKPOINTS: dict[str, Checkpoint] = {}
-"""All checkpoints by name, roughly in the order in which a run passes them."""
+"""All checkpoints by name, roughly in the order of a run."""
 
 
 def _step(
-    name: str, where: Where, done: str, readers: Side = "before", goes_on: str | None = None
+    name: str, where: Where, done: str, readers: Side = "before", next_command: str | None = None
 ) -> Checkpoint:
-    """Add a checkpoint; by default the next command follows from what readers see."""
-    step = Checkpoint(name, where, done, readers, goes_on or _GOES_ON_BY_SIDE[readers])
+    """Add a checkpoint; the default of the next command depends on the readers' state."""
+    command = next_command or _NEXT_COMMAND_BY_SIDE[readers]
+    step = Checkpoint(name, where, done, readers, command)
     CHECKPOINTS[name] = step
     return step
 
@@ -129,83 +130,82 @@ def _commit_steps(operation: Operation) -> dict[Part, Checkpoint]:
         moved = in_series or (operation in _MOVES_MAIN and part in _AFTER)
         text = done.format(_OPERATIONS[operation])
         readers: Side = "after" if moved else "before"
-        # Where readers see all of it, nothing but an open journal waits for a command.
-        done_with = moved and not (in_series and part not in ("purging", "purged"))
-        goes_on = None if done_with else _GOES_ON.get(operation)
+        # If readers see the whole publish, only an open journal still needs a command.
+        complete = moved and not (in_series and part not in ("purging", "purged"))
+        next_command = None if complete else _NEXT_COMMAND.get(operation)
         where: Where = "series" if in_series else "catalog"
-        made[part] = _step(f"{operation}.{part}", where, text, readers, goes_on)
+        made[part] = _step(f"{operation}.{part}", where, text, readers, next_command)
     return made
 
 
 # fmt: off
-RUN_OPENING = _step("run.opening", "dbt", "nothing: the run has its branch's name, no more",
-                    goes_on="the same command")
-RUN_OPENED = _step("run.opened", "dbt", "the run is on record in dbt's target folder, as open")
+RUN_OPENING = _step("run.opening", "dbt", "the run has the name of its branch; nothing is written",
+                    next_command="the same command")
+RUN_OPENED = _step("run.opened", "dbt", "dbt's target folder has a record of the open run")
 SCHEMA_CREATING = _step("schema.creating", "catalog", "a schema is about to be created")
-SCHEMA_CREATED = _step("schema.created", "catalog", "a schema is created, a side schema with its "
+SCHEMA_CREATED = _step("schema.created", "catalog", "a schema is created; a side schema has its "
                        "mark")
-LEDGER_CREATING = _step("ledger_table.creating", "catalog", "a table of the ledger lacks")
+LEDGER_CREATING = _step("ledger_table.creating", "catalog", "a table of the ledger is missing")
 LEDGER_CREATED = _step("ledger_table.created", "catalog", "a table of the ledger is created")
-NODE_BEGINS = _step("node.begins", "run", "a node's turn has come; what the branch had of it is "
-                    "still there")
-NODE_BEGUN = _step("node.begun", "run", "what the branch had of the node's table is forgotten")
+NODE_BEGINS = _step("node.begins", "run", "a node begins; its old candidate is still on the branch")
+NODE_BEGUN = _step("node.begun", "run", "the node's old candidate is dropped")
 NODE_PLACING = _step("node.placing", "run", "the node's table has no place on the branch yet")
-NODE_PLACED = _step("node.placed", "run", "the branch, clone or side schema is there to be written")
+NODE_PLACED = _step("node.placed", "run", "the branch, clone or side schema exists")
 STATEMENT_SENDING = _step("statement.sending", "dbt", "a statement is about to be sent to Spark")
 STATEMENT_DONE = _step("statement.done", "dbt", "Spark has answered a statement")
 NODE_CHECKING = _step("node.checking", "run", "the node's rows are written")
-NODE_RECORDED = _step("node.recorded", "run", "the candidate is recorded, in the run's memory")
+NODE_RECORDED = _step("node.recorded", "run", "the candidate is recorded in the run's memory")
 AUDIT_BEGINS = _step("audit.begins", "dbt", "a test is about to read the branch")
 CLOSING = _step("run.closing", "run", "all nodes are built and audited")
 DECIDED = _step("run.decided", "run", "the gate has its verdicts")
 METADATA_WRITING = _step("metadata.writing", "catalog", "a metadata file is about to be written")
-METADATA_HALF = _step("metadata.half_written", "catalog", "half of a metadata file is written; "
-                      "nothing names it")
-METADATA_WRITTEN = _step("metadata.written", "catalog", "a metadata file is on the disk for good; "
-                         "nothing names it")
+METADATA_HALF = _step("metadata.half_written", "catalog", "half of a metadata file is written, and "
+                      "not referenced")
+METADATA_WRITTEN = _step("metadata.written", "catalog", "a metadata file is flushed to disk, and "
+                         "not referenced")
 # fmt: on
 COMMIT_STEPS: Mapping[Operation, Mapping[Part, Checkpoint]] = {
     operation: _commit_steps(operation) for operation in _OPERATIONS
 }
 # fmt: off
-FILES_DELETING = _step("files.deleting", "catalog", "files to which nothing refers are found in a "
-                       "folder")
-FILES_DELETED = _step("files.deleted", "catalog", "files to which nothing refers are deleted from "
-                      "a folder; the ledger does not know yet")
-JOURNAL_WRITING = _step("journal.writing", "series", "a publish or rollback by a series is "
-                        "checked, and not written down yet", goes_on="dbt retry, wap_rollback")
-JOURNAL_WRITTEN = _step("journal.written", "series", "the journal says what is to be moved; "
-                        "nothing is moved", goes_on=_NEXT)
-SERIES_CHANGED = _step("series.changed", "series", "a table that changes in its place is moved; "
-                       "others wait", "between")
-SERIES_FREED = _step("series.freed", "series", "a table that is replaced is gone, and its "
-                     "successor not there yet", "gap")
+FILES_DELETING = _step("files.deleting", "catalog", "a folder has unreferenced files")
+FILES_DELETED = _step("files.deleted", "catalog", "the unreferenced files of a folder are deleted; "
+                      "this is not in the ledger yet")
+JOURNAL_WRITING = _step("journal.writing", "series", "a sequential publish or rollback is checked, "
+                        "and not in the journal yet", next_command="dbt retry, wap_rollback")
+JOURNAL_WRITTEN = _step("journal.written", "series", "the journal lists the tables to move; "
+                        "no table is moved", next_command=_NEXT)
+SERIES_CHANGED = _step("series.changed", "series", "a table is moved in place; other tables are "
+                       "not moved yet", "between")
+SERIES_FREED = _step("series.freed", "series", "a table to replace is dropped, and its successor "
+                     "does not exist yet", "gap")
 SERIES_RENAMED = _step("series.renamed", "series", "a new table has its live name, and no tag yet",
                        "between")
-SERIES_MOVED = _step("series.moved", "series", "a new table or a view is in its place; others may "
-                     "wait", "between")
-JOURNAL_DECIDED = _step("journal.decided", "series", "the journal says whether the publish is "
-                        "completed or undone, for all who carry it on", "between", _NEXT)
-JOURNAL_MOVED = _step("journal.moved", "series", "all tables were read again, and are moved",
+SERIES_MOVED = _step("series.moved", "series", "a new table or view is in its place; others may "
+                     "not be moved yet", "between")
+JOURNAL_DECIDED = _step("journal.decided", "series", "the journal records whether to complete or "
+                        "undo the publish", "between", _NEXT)
+JOURNAL_MOVED = _step("journal.moved", "series", "all tables are moved and read again",
                       "after", _NEXT)
-JOURNAL_CLOSING = _step("journal.closing", "series", "all is moved; the ledger does not know yet",
-                        "after", _NEXT)
+JOURNAL_CLOSING = _step("journal.closing", "series", "all tables are moved; this is not in the "
+                        "ledger yet", "after", _NEXT)
 JOURNAL_CLOSED = _step("journal.closed", "series", "the ledger has the publish or rollback, and "
                        "the journal is closed", "after")
-SERIES_MOVED_BACK = _step("series.moved_back", "series", "a table is back where it was, as "
-                          "others have moved one that still waited", "between")
-JOURNAL_GIVING_UP = _step("journal.giving_up", "series", "all tables that were moved are back; "
-                          "the journal is open still", goes_on=_NEXT)
-JOURNAL_GIVEN_UP = _step("journal.given_up", "series", "the journal says that the publish was "
+SERIES_MOVED_BACK = _step("series.moved_back", "series", "a table is moved back, because another "
+                          "writer changed a table that was not moved yet", "between")
+JOURNAL_GIVING_UP = _step("journal.giving_up", "series", "all moved tables are moved back; the "
+                          "journal is still open", next_command=_NEXT)
+JOURNAL_GIVEN_UP = _step("journal.given_up", "series", "the journal records that the publish was "
                          "undone")
-PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and keeps "
-                         "what it was told", "after")
-CLOSED = _step("run.closed", "run", "published, held or rejected, and in the ledger", "after")
-RECORDING = _step("record.writing", "dbt", "as run.closed; the record in the target folder still "
-                  "says open", "after")
-RECORDED = _step("record.written", "dbt", "the record in the target folder says held or closed",
+PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and has the "
+                         "committed state", "after")
+CLOSED = _step("run.closed", "run", "the ledger has the verdicts: published, held or rejected",
+               "after")
+RECORDING = _step("record.writing", "dbt", "as run.closed; the record in the target folder is "
+                  "still open", "after")
+RECORDED = _step("record.written", "dbt", "the record in the target folder is held or closed",
                  "after")
-MARKED = _step("results.marked", "dbt", "dbt's results say which tables were rejected; nothing is "
+MARKED = _step("results.marked", "dbt", "dbt's results mark the rejected tables; nothing is "
                "printed yet", "after")
 # fmt: on
 
@@ -217,8 +217,8 @@ def checkpoint(step: Checkpoint, **facts: Any) -> None:
 
     Args:
         step: The checkpoint.
-        facts: What it is about, as far as the caller knows: ``run_id``, ``branch``, ``table``
-            (``schema.name``), ``node_id``, ``file``.
+        facts: The facts that the caller has: ``run_id``, ``branch``, ``table`` (``schema.name``),
+            ``node_id``, ``file``.
     """
     if _listeners is not None:
         for listener in _listeners:
@@ -226,7 +226,7 @@ def checkpoint(step: Checkpoint, **facts: Any) -> None:
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Call ``listener`` at every checkpoint, in the thread that reaches it.
+    """Call ``listener`` at every checkpoint, in the thread of the caller.
 
     Returns:
         A function that removes the listener.
@@ -236,6 +236,6 @@ def listen(listener: Listener) -> Callable[[], None]:
 
     def end() -> None:
         global _listeners
-        _listeners = tuple(one for one in _listeners or () if one is not listener) or None
+        _listeners = tuple(other for other in _listeners or () if other is not listener) or None
 
     return end

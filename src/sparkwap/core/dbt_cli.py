@@ -1,4 +1,4 @@
-"""dbt as a program: which project, profile and variables a command of ours calls it with."""
+"""Calls dbt as a program, with a project, a profile and variables."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path
 _PATIENCE_SECONDS = 45.0
 
 
-# The dbt of this Python, whatever PATH says.
+# dbt of this Python environment, independent of PATH.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 
 @dataclass(frozen=True)
 class LakePlace:
-    """A lake's catalog: its name, and PyIceberg's properties; and dbt's target that names it."""
+    """A lake's catalog: its name, its PyIceberg properties, and the dbt target that uses it."""
 
     name: str
     properties: Mapping[str, str]
@@ -41,13 +41,13 @@ class LakePlace:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a catalog yet; opening one would make it."""
+        """Whether the catalog exists; to open a missing catalog would create it."""
         uri = self.properties["uri"]
         file = uri.removeprefix("sqlite:///").split("?")[0]
         return not uri.startswith("sqlite:") or Path(file).exists()
 
     def open(self) -> Catalog | None:
-        """The catalog; None if there is none yet."""
+        """Return the catalog; None if it does not exist yet."""
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(self.name, **self.properties) if self.exists else None
@@ -55,10 +55,10 @@ class LakePlace:
 
 @dataclass(frozen=True)
 class DbtCall:
-    """How dbt is called: which project and profile, which variables.
+    """The options of dbt calls: project, profile and variables.
 
-    ``build`` holds the arguments that are for ``dbt build`` alone, ``environment`` the settings of
-    these calls: with other ``--vars`` than the last time dbt parses the whole project anew.
+    ``build`` has the arguments of ``dbt build`` only. ``environment`` has the settings of these
+    calls: changed ``--vars`` would make dbt parse the whole project again.
     """
 
     project_dir: Path
@@ -71,12 +71,12 @@ class DbtCall:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *command: str, **environment: str) -> int:
-        """Run dbt on this terminal, with more environment variables; returns its exit code."""
-        given = {**os.environ, **self.environment, **environment}
-        return _patiently([*_DBT, *self.arguments(*command)], given)
+        """Run dbt on this terminal, with more environment variables; return its exit code."""
+        variables = {**os.environ, **self.environment, **environment}
+        return _run_interruptible([*_DBT, *self.arguments(*command)], variables)
 
     def arguments(self, *command: str) -> list[str]:
-        """What comes behind `dbt` on the command line."""
+        """Return the arguments after `dbt` on the command line."""
         variables = json.dumps(dict(self.variables), default=str)
         given = ["--vars", variables] if self.variables else []
         return [*command, *self._common(), *given]
@@ -92,12 +92,15 @@ class DbtCall:
         return [text for k, v in options.items() if v is not None for text in (k, str(v))]
 
     def manifest(self, again: str = "sparkwap build") -> Mapping[str, Any]:
-        """Parse the project; ``again`` is the command that goes on when it cannot be parsed.
+        """Parse the project and return the manifest.
 
-        In this process: importing dbt takes seconds, and `lake` needs it, too.
+        dbt runs in this process: its import takes seconds, and `lake` needs it too.
+
+        Args:
+            again: The command to run after a correction of the project, for the message.
 
         Raises:
-            SparkwapError: dbt cannot parse it.
+            SparkwapError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
 
@@ -116,12 +119,12 @@ class DbtCall:
         return found
 
     def read_profile(self) -> Any:
-        """The profile (dbt's object), rendered by dbt, with credentials of this adapter.
+        """Return dbt's profile object, rendered, with credentials of this adapter.
 
         Raises:
             ConfigError: the profile cannot be read, or is for another adapter.
         """
-        # Only dbt knows how to render a profile; nothing else here needs dbt.
+        # Imported here, because only this method needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
         from dbt_common.context import set_invocation_context
@@ -136,19 +139,19 @@ class DbtCall:
         except Exception as error:
             raise ConfigError(
                 f"The profile cannot be read: {redact(str(error)).strip()}. Nothing was read or "
-                f"built. The project is {self.project_dir}, and profiles.yml was looked for in "
-                f"{self.profiles_dir}; name others with --project-dir and --profiles-dir."
+                f"built. The project folder is {self.project_dir}, the profiles folder "
+                f"{self.profiles_dir}; set others with --project-dir and --profiles-dir."
             ) from error
         if profile.credentials.type != "sparkwap":
             raise ConfigError(
                 f"The profile's target '{profile.target_name}' has type "
-                f"'{profile.credentials.type}'; this command needs type 'sparkwap'. Name another "
-                "one with --target."
+                f"'{profile.credentials.type}'; this command needs type 'sparkwap'. Set another "
+                "target with --target."
             )
         return profile
 
     def lake(self) -> LakePlace:
-        """The lake that the profile names.
+        """Return the lake of the profile.
 
         Raises:
             ConfigError: the profile cannot be read, or is for another adapter.
@@ -161,7 +164,7 @@ class DbtCall:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """More environment variables, for a while."""
+    """Set more environment variables while the block runs."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -171,10 +174,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _patiently(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command; an interrupt is its own to heed, and is passed on when it has ended.
+def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command; after an interrupt, wait for its end before raising.
 
-    dbt cancels its statements and gives its lease back, which takes a moment.
+    dbt gets the interrupt too, and needs seconds to cancel its statements and release its lease.
     """
     with subprocess.Popen(command, env=environment) as child:
         try:
@@ -187,7 +190,7 @@ def _patiently(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def parse_call(arguments: Sequence[str]) -> DbtCall:
-    """Take from the arguments of ``dbt build`` those that every call of dbt needs.
+    """Split the arguments of ``dbt build`` into the options of all dbt calls, and the rest.
 
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
@@ -205,7 +208,10 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
     except yaml.YAMLError as error:
         raise ConfigError(f"--vars is not YAML: {error}. Nothing was built.") from error
     if not isinstance(variables, dict):
-        raise ConfigError(f"--vars is '{own.vars}'; it is a YAML mapping such as '{{key: value}}'.")
+        raise ConfigError(
+            f"--vars is '{own.vars}', which is not a YAML mapping such as '{{key: value}}'. "
+            "Nothing was built."
+        )
     project_dir = find_project(own.project_dir)
     return DbtCall(
         project_dir=project_dir,
@@ -219,11 +225,11 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
 
 
 def find_project(given: Path | None = None) -> Path:
-    """The project's folder, as dbt finds it.
+    """Return the project's folder, by dbt's rules.
 
     Args:
-        given: ``--project-dir``; else ``DBT_PROJECT_DIR``, else the nearest folder from here upward
-            with a ``dbt_project.yml``, else the working folder.
+        given: ``--project-dir``. The default is ``DBT_PROJECT_DIR``, else the working folder or its
+            nearest parent with a ``dbt_project.yml``, else the working folder.
     """
     named = given or _env_path("DBT_PROJECT_DIR")
     if named is not None:
@@ -233,11 +239,11 @@ def find_project(given: Path | None = None) -> Path:
 
 
 def find_profiles(given: Path | None, project_dir: Path) -> Path:
-    """The folder of ``profiles.yml``: wherever dbt finds one, else the project's own folder.
+    """Return the folder of ``profiles.yml``, by dbt's rules and in the project's folder.
 
     Args:
-        given: ``--profiles-dir``; else ``DBT_PROFILES_DIR``, else the working folder, else
-            ``~/.dbt``, else, where dbt would find none, the project's folder.
+        given: ``--profiles-dir``. The default is ``DBT_PROFILES_DIR``, else the first of the
+            working folder, ``~/.dbt`` and the project's folder that has a ``profiles.yml``.
         project_dir: the project's folder.
     """
     named = given or _env_path("DBT_PROFILES_DIR")
@@ -249,20 +255,20 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
 
 
 def add_dbt_options(parser: argparse.ArgumentParser) -> None:
-    """Give a command the options that say which project and profile dbt is called with."""
+    """Add dbt's options for project and profile to a command."""
     for option in _DBT_OPTIONS:
         short = ["-t"] if option == "target" else []
         parser.add_argument(f"--{option}", *short, help="as for dbt")
 
 
 def given_options(parsed: argparse.Namespace) -> list[str]:
-    """Those options of `add_dbt_options` that were given, as they were."""
+    """Return the given options of `add_dbt_options` as arguments."""
     given = {option: getattr(parsed, option.replace("-", "_")) for option in _DBT_OPTIONS}
     return [a for k, v in given.items() if v is not None for a in (f"--{k}", str(v))]
 
 
 def call_of(parsed: argparse.Namespace) -> DbtCall:
-    """How dbt is called, by the options of `add_dbt_options`.
+    """Return the dbt call for the options of `add_dbt_options`.
 
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
@@ -271,7 +277,7 @@ def call_of(parsed: argparse.Namespace) -> DbtCall:
 
 
 def say(line: str) -> None:
-    """Say on standard error what a command is about to do, or has come to."""
+    """Print a progress message of a command on standard error."""
     print(f"sparkwap: {line}", file=sys.stderr, flush=True)
 
 

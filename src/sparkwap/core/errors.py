@@ -1,15 +1,15 @@
 """The exceptions of sparkwap.
 
-Every message says what happened, what state things are in, and which command goes on.
+Every message has what happened, the state, and the command that continues.
 """
 
 from sparkwap.core.redaction import redact
 
 
 class SparkwapError(Exception):
-    """Base of all errors that sparkwap raises on purpose; its text is meant for the user.
+    """Base of all errors that sparkwap raises on purpose; its text is for the user.
 
-    Secrets are taken out of it, as what others say of an error becomes part of it.
+    Secrets are removed from the text, because it may quote messages of other programs.
     """
 
     def __init__(self, message: str = "") -> None:

@@ -1,22 +1,22 @@
-"""The commands that messages advise, as they are typed.
+"""The commands that messages recommend.
 
-What is for one call goes by environment variables (`sparkwap.gate.settings.from_environment`): with
-other ``--vars`` than the last time dbt parses the whole project anew.
+Settings of one command are environment variables (`sparkwap.gate.settings.from_environment`):
+changed ``--vars`` would make dbt parse the whole project again.
 """
 
 from __future__ import annotations
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
-"""The environment variable, and its value, by which a command tells dbt's summary that it will say
-itself what comes next.
+"""The environment variable and value that turn off the next command in dbt's summary, because the
+caller prints it.
 """
 
 
 def dbt(command: str, *, branch: str = "", **settings: str) -> str:
-    """A dbt command on an audit branch: ``SPARKWAP_BRANCH=march dbt test``.
+    """Return a dbt command on an audit branch: ``SPARKWAP_BRANCH=march dbt test``.
 
     Args:
-        command: What comes behind `dbt`.
+        command: The arguments after `dbt`.
         branch: The branch; empty for none.
         settings: More settings of the gate, without the prefix ``wap_``.
     """
@@ -26,10 +26,10 @@ def dbt(command: str, *, branch: str = "", **settings: str) -> str:
 
 
 def operation(name: str, branch: str, **settings: str) -> str:
-    """A run-operation on an audit branch: ``dbt run-operation wap_discard --args ...``."""
+    """Return a run-operation on a branch: ``dbt run-operation wap_discard --args ...``."""
     return dbt(f"run-operation {name} --args '{{branch: {branch}}}'", **settings)
 
 
 def selected(node_id: str) -> str:
-    """The name by which dbt selects a node: ``model.shop.orders.v2`` -> ``orders.v2``."""
+    """Return a node's name for dbt's selection: ``model.shop.orders.v2`` -> ``orders.v2``."""
     return node_id.split(".", 2)[-1]

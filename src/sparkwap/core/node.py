@@ -1,7 +1,7 @@
-"""What a Python model may know of the node that it is, besides the object that dbt hands to it.
+"""The node of the Python model that is being built, besides the ``dbt`` object.
 
-dbt tells a Python model only those settings that its code names. The adapter puts the whole node
-here while the model runs, so that ``return landing.model(dbt, session)`` is all a model has to say.
+The ``dbt`` object has only the settings that the model's code names. The adapter stores the whole
+node here while the model runs, so ``return landing.model(dbt, session)`` is a complete model.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Node:
 
     Attributes:
         node_id: dbt's unique id.
-        meta: its ``config.meta``.
+        meta: the node's ``config.meta``.
         parents: unique ids of the nodes that it reads.
         run_id: dbt's invocation id.
-        meta_of: gives the ``config.meta`` of any node by its unique id; empty if unknown.
-        published: gives SQL for a from clause, the published state of the node's own table: in a
-            replay as of then; None where there is none.
-        replay: whether the run is a replay, see `sparkwap.runs.time_travel`.
+        meta_of: returns the ``config.meta`` of a node by its unique id; empty if unknown.
+        tell: adds a notice, one line, to the summary at the end of the run.
+        published: returns SQL for a from clause: the published state of the node's own table, in a
+            run with ``as_of`` at that time; None if there is none.
+        replay: whether the run has ``as_of``, see `sparkwap.runs.time_travel`.
+        settings: the settings of this command, as environment variables.
         project: the project's folder.
-        target_folder: dbt's target folder; None where nothing is kept.
-        tell: takes a notice, one line, for the summary at the end of the run.
-        settings: environment variables that are settings of this call.
+        target_folder: dbt's target folder; None if nothing is kept.
     """
 
     node_id: str
@@ -60,32 +60,32 @@ class Node:
     target_folder: Path | None = None
 
     def parent_meta(self, name: str) -> Mapping[str, Any] | None:
-        """The setting ``name`` in the meta of the first node it reads that has one."""
+        """Return the setting ``name`` in the meta of the first parent that has it."""
         found = (self.meta_of(parent).get(name) for parent in self.parents)
-        return next((one for one in found if one), None)
+        return next((setting for setting in found if setting), None)
 
 
 _CURRENT: ContextVar[Node] = ContextVar("sparkwap_node")
 
 
 def current() -> Node:
-    """The node that is being built in this thread.
+    """Return the node that is being built in this thread.
 
     Raises:
-        SparkwapError: there is none.
+        SparkwapError: no node is being built.
     """
     try:
         return _CURRENT.get()
     except LookupError:
         raise SparkwapError(
-            "No Python model is being built here. Nothing was read. Call this from a model's "
-            "`def model(dbt, session)`, and build it by dbt: dbt build"
+            "No Python model is being built. Nothing was read. Call this function in a model's "
+            "`def model(dbt, session)`, and build the model: dbt build"
         ) from None
 
 
 @contextmanager
 def building(node: Node) -> Iterator[None]:
-    """Make ``node`` the current one while the block runs."""
+    """Set ``node`` as the current node while the block runs."""
     token = _CURRENT.set(node)
     try:
         yield

@@ -1,9 +1,9 @@
-"""Which values are personal: one list of marks, for all that shows values or finds them.
+"""Defines which values are personal, for all features that show or find values.
 
-A column is personal if its ``meta`` has one of `MARKS`; a table is as a whole if its own ``meta``
-has one of `OF_TABLES`. Alerts, data diffs, comments on pull requests, the page and the report show
-none of their values; an erasure (``docs/erasure.md``) goes by the first three, which name the
-subject.
+A column is personal if its ``meta`` has one of `MARKS`; a whole table is personal if its own
+``meta`` has one of `OF_TABLES`. Alerts, data diffs, comments on pull requests, the page and the
+report hide these values. An erasure (``docs/erasure.md``) uses the first three marks, which
+identify the subject.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ OF_TABLES = ("sensitive", "pii")
 MARKS = (SUBJECT, PERSONAL, SUBJECT_TEXT, *OF_TABLES)
 RAW_ROW, QUARANTINED_ROW = "_raw", "raw_text"
 RAW_TEXT = frozenset({RAW_ROW, QUARANTINED_ROW})
-"""Columns with whole rows of landing files as text: nobody knows what is in it."""
+"""Columns with whole rows of landing files as text, with unknown content."""
 
 WHOLE = "*"
-"""In the place of columns: all of the table."""
+"""Stands for all columns of a table."""
 
 CITING = re.compile(
     r"(build failed|build ended with the unknown status '[^']*'"
     r"|ended in an error|ended with the unknown status '[^']*')(?:: | \()"
 )
-"""Where the gate's reasons go on with what Spark or dbt said."""
+"""The start of a gate's reason that quotes an error of Spark or dbt."""
 
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
-# dbt's own tests, and the columns of their rows that come from the tested column or are counts.
-_TELLING: Mapping[str, frozenset[str]] = {
+# dbt's own tests, and their result columns that are counts or come from the tested column.
+_SAFE_COLUMNS: Mapping[str, frozenset[str]] = {
     "not_null": frozenset(),
     "unique": frozenset({"unique_field", "n_records"}),
     "accepted_values": frozenset({"value_field", "n_records"}),
@@ -42,7 +42,7 @@ _TELLING: Mapping[str, frozenset[str]] = {
 
 Identifier = tuple[str, str]
 Lookup = Callable[[str], Mapping[str, Any] | None]
-"""A node, source or test of the manifest by its unique id, in the shape of ``manifest.json``."""
+"""Returns a node, source or test by its unique id, in the format of ``manifest.json``."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PersonalMarks:
     """The marks of a project.
 
     Attributes:
-        lookup: Finds a node of the manifest.
+        lookup: Returns a node of the manifest.
     """
 
     lookup: Lookup
@@ -60,24 +60,24 @@ class PersonalMarks:
         return {}
 
     def personal(self, node_id: str) -> frozenset[str]:
-        """The personal columns, lower case, of a node and of all that it is made from.
+        """Return the personal columns, lower case, of a node and of all its ancestors.
 
-        Its own table may have them under the same name without a mark. `WHOLE` is a table that is
-        personal as a whole.
+        The node's own table may have such columns without a mark. `WHOLE` stands for a table that
+        is personal as a whole.
         """
         known = self._personal.get(node_id)
         if known is None:
-            self._personal[node_id] = frozenset()  # a circle ends here; dbt has none
+            self._personal[node_id] = frozenset()  # ends a cycle, which dbt does not allow
             node = self.lookup(node_id) or {}
             above = (self.personal(parent) for parent in _parents(node))
             known = self._personal[node_id] = _marked(node).union(*above)
         return known
 
     def harmless(self, reason: str, node_id: str) -> str:
-        """A reason without what may be a value of a personal column.
+        """Return a reason without possible values of personal columns.
 
-        Spark cites values in its errors: of a node with personal columns only the error's class
-        stays, such as ``[CAST_INVALID_INPUT]``.
+        Spark's errors quote values. For a node with personal columns, only the error class is
+        kept, such as ``[CAST_INVALID_INPUT]``.
         """
         found = CITING.search(reason) if self.personal(node_id) else None
         if found is None:
@@ -85,35 +85,35 @@ class PersonalMarks:
         return f"{reason[: found.end(1)]}: {self.error_class(reason[found.end() :], node_id)}"
 
     def error_class(self, error: str, node_id: str) -> str:
-        """An error of a node or test, of which only the class stays where it may cite a value."""
+        """Return an error of a node or test; only its class if it may quote a personal value."""
         if not self.personal(node_id):
             return error
         found = _ERROR_CLASS.search(error)
         return f"{found[0] + ' ' if found else ''}(its text is withheld: personal columns)"
 
     def shown(self, test_id: str, columns: Sequence[str]) -> list[int]:
-        """Which columns of the rows that failed a test may be shown, by their places."""
+        """Return the indexes of the columns of a test's failed rows that may be shown."""
         test, personal = self.lookup(test_id) or {}, self.personal(test_id)
         if _tested_column(test) in RAW_TEXT:
-            return []  # dbt's tests give its values under names of their own
+            return []  # dbt's tests return its values under other names
         return [
             index
             for index, column in enumerate(columns)
             if column.lower() not in RAW_TEXT
-            and (not personal or column.lower() in _telling(test, personal))
+            and (not personal or column.lower() in _safe_columns(test, personal))
         ]
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """The columns whose values are not shown, of tables by their names.
+    """The columns whose values are hidden.
 
     Attributes:
-        marked: Names of marked columns, in lower case. A column of this name is hidden in every
-            table: what is copied downstream is as personal as where it came from.
+        marked: Names of marked columns, in lower case. A column with this name is hidden in every
+            table, because downstream tables copy personal values.
         tables: Tables that are hidden as a whole, in lower case.
-        patterns: Those of the setting ``wap_diff_hide``: ``column``, ``table.column`` or
-            ``schema.table.column``, in which ``*`` stands for anything.
+        patterns: The setting ``wap_diff_hide``: ``column``, ``table.column`` or
+            ``schema.table.column``, with ``*`` as a wildcard.
     """
 
     marked: frozenset[str] = RAW_TEXT
@@ -124,10 +124,10 @@ class Hidden:
     def of_project(
         cls, marks: PersonalMarks, tables: Mapping[str, Identifier], patterns: Iterable[str] = ()
     ) -> Hidden:
-        """What a project hides.
+        """Return the hidden columns of a project.
 
         Args:
-            marks: Its marks.
+            marks: The project's marks.
             tables: The tables of its nodes and sources, by unique id.
             patterns: See the attribute.
         """
@@ -143,42 +143,42 @@ class Hidden:
         )
 
     def hides(self, identifier: Identifier, column: str) -> bool:
-        """Whether the values of a column of a table are hidden."""
+        """Return whether the values of a column of a table are hidden."""
         name = column.lower()
         schema, table = (part.lower() for part in identifier)
         if name in self.marked or (schema, table) in self.tables:
             return True
         names = (name, f"{table}.{name}", f"{schema}.{table}.{name}")
-        return any(fnmatchcase(one, p.lower()) for p in self.patterns for one in names)
+        return any(fnmatchcase(name, p.lower()) for p in self.patterns for name in names)
 
     def of(self, identifier: Identifier, columns: Collection[str]) -> tuple[str, ...]:
-        """Those of the columns that are hidden."""
+        """Return the hidden columns among ``columns``."""
         return tuple(name for name in columns if self.hides(identifier, name))
 
 
 def is_marked(meta: Mapping[str, Any]) -> bool:
-    """Whether the ``meta`` of a column says that it is personal."""
+    """Return whether the ``meta`` of a column marks it as personal."""
     return any(meta.get(mark) for mark in MARKS)
 
 
 def meta_of(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The ``meta`` of a node or column: of its config, or in the older place beside it."""
+    """Return the ``meta`` of a node or column, from its config or from the older top level."""
     return {**(node.get("meta") or {}), **((node.get("config") or {}).get("meta") or {})}
 
 
-def _telling(test: Mapping[str, Any], personal: frozenset[str]) -> frozenset[str]:
-    """The columns of a test's rows of which it is known that they hold nothing personal.
+def _safe_columns(test: Mapping[str, Any], personal: frozenset[str]) -> frozenset[str]:
+    """Return the columns of a test's rows that are certainly not personal.
 
-    A test of the project's own may bring any column under any name.
+    A project's own test may return any column under any name.
     """
-    of_dbt = test.get("test_metadata") or {}
+    metadata = test.get("test_metadata") or {}
     column = _tested_column(test)
-    known = _TELLING.get(str(of_dbt.get("name"))) if not of_dbt.get("namespace") else None
+    known = _SAFE_COLUMNS.get(str(metadata.get("name"))) if not metadata.get("namespace") else None
     if known is None or not column.isidentifier() or WHOLE in personal or column in personal:
         return frozenset()
-    # A macro of the project may have the name of one of dbt's.
+    # A macro of the project may have the same name as a macro of dbt.
     macros = (test.get("depends_on") or {}).get("macros") or ()
-    if f"macro.dbt.test_{of_dbt['name']}" not in macros:
+    if f"macro.dbt.test_{metadata['name']}" not in macros:
         return frozenset()
     return known | {column}
 

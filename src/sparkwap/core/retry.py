@@ -1,7 +1,7 @@
-"""Errors that pass: what may be done after each class of them.
+"""Rules for transient errors: retry, refresh, rebuild, or fail.
 
-Pure. An error is known by the names of its classes, Java's or Python's, by its SQLSTATE, and by
-what Iceberg and the databases write; what is not known is not transient.
+The functions are pure. They recognise an error by its class names in Java or Python, its SQLSTATE,
+and the messages of Iceberg and the databases. An unknown error is not transient.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from tenacity import Retrying
 
 Rule = Literal["retry", "refresh", "rebuild", "look", "fail"]
-"""What an error calls for.
+"""The action after an error.
 
-- ``retry``: the catalog was busy and has done nothing. The same can be sent again, after a pause.
-- ``refresh``: another writer was faster, and nothing was committed. Read the metadata anew, then
-  send it again.
-- ``rebuild``: what the statement has read was changed by somebody else. The same rows would be
-  wrong: the table has to be built again.
-- ``look``: it may have been committed. Nothing is sent again; the table says what happened.
-- ``fail``: an error like any other.
+- ``retry``: the catalog was busy and nothing was committed. Send the same again, after a pause.
+- ``refresh``: another writer was faster, and nothing was committed. Read the metadata again, then
+  send the same again.
+- ``rebuild``: another writer changed the statement's inputs. The same rows would be wrong, so the
+  table must be built again.
+- ``look``: the change may be committed. Do not send it again; check the table.
+- ``fail``: a permanent error.
 """
 
 Fate = Literal["made", "not made", "unknown", "no table"]
-"""What became of a statement: its snapshot is there, is not there, somebody else's is, or it does
-not write rows to a table."""
+"""The result of a statement: its snapshot exists, does not exist, another writer's snapshot exists,
+or the statement does not write rows to a table."""
 
 Step = Literal["raise", "done", "send"]
 
 TRIES = 5
 FIRST_WAIT_SECONDS = 0.2
 
-# The first that matches counts: an unknown end hides behind any other error.
+# The first match counts: an unknown result may be hidden behind any other error.
 _CLASSES: tuple[tuple[Rule, re.Pattern[str]], ...] = (
     (
         "look",
@@ -72,17 +72,17 @@ _CLASSES: tuple[tuple[Rule, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# Class 40: the transaction was rolled back; 55P03: a lock was not to be had.
+# Class 40: the transaction was rolled back; 55P03: a lock was not available.
 _RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03"})
 
 
 def classify(message: str, classes: Iterable[str] = (), sqlstate: str | None = None) -> Rule:
-    """The rule for an error.
+    """Return the rule for an error.
 
     Args:
-        message: All that is known of it, the Java stack trace included: the cause stands there.
+        message: The message, including the Java stack trace with the cause.
         classes: Names of its Python classes.
-        sqlstate: The SQLSTATE, where a database gave one.
+        sqlstate: The SQLSTATE of a database; None if there is none.
     """
     if sqlstate in _RETRYABLE_STATES:
         return "retry"
@@ -91,18 +91,18 @@ def classify(message: str, classes: Iterable[str] = (), sqlstate: str | None = N
 
 
 def rule_of(error: BaseException) -> Rule:
-    """The rule for a Python error, its cause and the driver's error in it included."""
+    """Return the rule for a Python error, including its cause and the driver's error."""
     chain: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, BaseException) and one not in chain:
-            chain.append(one)
-            waiting += [getattr(one, "orig", None), one.__cause__]
-    states = (getattr(one, "pgcode", None) for one in chain)
+        link = waiting.pop(0)
+        if isinstance(link, BaseException) and link not in chain:
+            chain.append(link)
+            waiting += [getattr(link, "orig", None), link.__cause__]
+    states = (getattr(link, "pgcode", None) for link in chain)
     return classify(
         "\n".join(map(str, chain)),
-        (base.__name__ for one in chain for base in type(one).__mro__),
+        (base.__name__ for link in chain for base in type(link).__mro__),
         next((state for state in states if state), None),
     )
 
@@ -110,13 +110,13 @@ def rule_of(error: BaseException) -> Rule:
 def fate(
     before: int | None, after: int | None, parent: int | None, writer: str | None, run_id: str
 ) -> Fate:
-    """What became of a write that ended with an error.
+    """Return the result of a write that ended with an error.
 
     Args:
-        before: The head of the table's branch before it was sent; None where there was none.
-        after: The head now.
-        parent: The parent of that.
-        writer: The run in the summary of that.
+        before: The head of the table's branch before the write; None without a head.
+        after: The head after the write.
+        parent: The parent snapshot of the head after the write.
+        writer: The run id in the summary of the head after the write.
         run_id: The run that sent the write.
     """
     if after == before:
@@ -125,19 +125,19 @@ def fate(
 
 
 def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
-    """What to do after an error: raise it, go on as the statement is done, or send it again.
+    """Return the next step: raise the error, continue because the write is done, or send it again.
 
     Args:
-        rule: That of the error.
-        found: What became of the statement.
-        tried: How often it was sent.
-        tries: How often it may be sent.
+        rule: The rule of the error.
+        found: The result of the statement.
+        tried: The number of tries so far.
+        tries: The maximum number of tries.
     """
     if rule in ("fail", "rebuild") or found == "unknown":
         return "raise"
     if found == "made":
         return "done"
-    # It is not there now; where it may still come, it must not be sent twice.
+    # The snapshot does not exist now. If it may appear later, the write must not be sent twice.
     if rule == "look" or tried >= tries:
         return "raise"
     return "send"
@@ -146,18 +146,18 @@ def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
 def retrying(
     again: Callable[[BaseException], bool], tries: int = TRIES, first: float = FIRST_WAIT_SECONDS
 ) -> Retrying:
-    """What calls a function again after errors of some kind, with pauses that double.
+    """Return a retry policy for transient errors, with pauses that double.
 
     Args:
-        again: Whether an error may pass.
-        tries: How often the function is called at most; then its last error is raised.
+        again: Returns whether an error is transient.
+        tries: The maximum number of calls; after the last call, its error is raised.
         first: The first pause, in seconds.
     """
     import tenacity
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(again),
-        # Jitter, as writers that met once would meet again at equal pauses.
+        # Jitter, because writers with equal pauses would collide again.
         wait=tenacity.wait_exponential_jitter(first, first * 1000, jitter=first),
         stop=tenacity.stop_after_attempt(tries),
         reraise=True,
@@ -165,5 +165,5 @@ def retrying(
 
 
 def wait_seconds(tried: int, draw: float, first: float = FIRST_WAIT_SECONDS) -> float:
-    """The pause before the next try, twice as long each time; ``draw`` is from 0 to 1 by chance."""
+    """Return the pause before the next try, which doubles; ``draw`` is random, from 0 to 1."""
     return first * 2.0 ** min(tried - 1, 10) * (0.5 + draw)

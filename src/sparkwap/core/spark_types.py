@@ -1,4 +1,4 @@
-"""Type texts of Spark SQL: how they are spelled, and which type is wider than which."""
+"""Type names of Spark SQL: their spelling, and which types are wider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_PLACE = {("int", "bigint"), ("float", "double")}
 
 
 def normal(text: str) -> str | None:
-    """A type as Spark spells it: ``INTEGER`` -> ``int``; None if it is none that is known."""
+    """Return a type in Spark's spelling: ``INTEGER`` -> ``int``; None for an unknown type."""
     kind = re.sub(r"\s+", "", text.lower())
     kind = _ALIASES.get(kind, kind)
     kind = re.sub(r"^numeric\(", "decimal(", kind)
@@ -35,10 +35,10 @@ def normal(text: str) -> str | None:
 
 
 def wider(kind: str) -> str | None:
-    """The type of the same family that takes more values; None where there is none.
+    """Return the wider type of the same family; None if there is none.
 
-    Integers go to bigint, a decimal to 38 digits. Other types take the texts of their wider ones,
-    and lose a part.
+    Integers widen to bigint, decimals to 38 digits. Other types accept all texts of their wider
+    types with a loss of precision, so they are not widened.
     """
     digits = _DECIMAL.fullmatch(normal(kind) or "")
     if digits is None:
@@ -47,21 +47,21 @@ def wider(kind: str) -> str | None:
 
 
 def family(kind: str) -> str:
-    """A type without size, precision and scale: ``array<decimal(4,2)>`` -> ``array<decimal>``."""
+    """Return a type without precision and scale: ``array<decimal(4,2)>`` -> ``array<decimal>``."""
     return re.sub(r"\s*\(\s*\d+\s*(,\s*\d+\s*)?\)", "", kind)
 
 
 def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal type; None for another type."""
+    """Return precision and scale of a decimal type; None for another type."""
     digits = _DECIMAL.fullmatch(kind)
     return None if digits is None else (int(digits[1]), int(digits[2] or 0))
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether Iceberg can change a column of type ``old`` to ``new`` in place.
+    """Return whether Iceberg can change a column of type ``old`` to ``new`` in place.
 
     Iceberg's rules (table spec, "Schema Evolution"): int to long, float to double, a decimal to
-    one of greater precision and the same scale.
+    a decimal of greater precision and the same scale.
     """
     before, after = (normal(kind) or kind.lower().strip() for kind in (old, new))
     if before == after or (before, after) in _IN_PLACE:

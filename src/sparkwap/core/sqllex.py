@@ -1,8 +1,7 @@
-"""Spark SQL in tokens, as Spark's own lexer cuts it.
+"""Splits Spark SQL into the tokens of Spark's own lexer.
 
-What reads SQL text with patterns of its own is misled by the first thing that Spark reads in
-another way: a raw string ends at its first quote, comments in brackets nest, a hint is no comment,
-and quotes are doubled inside quotes.
+Simple patterns would misread SQL text: a raw string ends at its first quote, bracketed comments
+nest, a hint is not a comment, and quotes are doubled inside quotes.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ TokenKind = Literal["word", "quoted", "string", "symbol", "unclosed"]
 
 @dataclass(frozen=True)
 class Token:
-    """A token that counts: blanks and comments are none.
+    """A token; blanks and comments are not tokens.
 
     Attributes:
         kind: ``word`` for keywords, bare names and the digits of numbers; ``quoted`` for a name in
-            backquotes; ``string`` for a literal in single or double quotes (names, to Spark, where
-            ``spark.sql.ansi.doubleQuotedIdentifiers`` is on); ``symbol`` for one other character,
-            or ``/*+``, ``*/`` around a hint; ``unclosed`` for a string, name or comment that does
-            not end, with all that follows: Spark parses no such text.
-        text: as it is written.
-        start: where it begins.
+            backquotes; ``string`` for a literal in single or double quotes (with double quotes, a
+            name if ``spark.sql.ansi.doubleQuotedIdentifiers`` is on); ``symbol`` for one other
+            character, or ``/*+``, ``*/`` around a hint; ``unclosed`` for a string, name or comment
+            without an end, up to the end of the text, which Spark does not parse.
+        text: the text of the token.
+        start: the position of the token.
     """
 
     kind: TokenKind
@@ -41,22 +40,22 @@ class Token:
 
     @cached_property
     def value(self) -> str:
-        """What it says: a name or string without its quotes and escapes, a word as it is."""
+        """The value: a name or string without its quotes and escapes, a word unchanged."""
         if self.kind == "quoted":
             return self.text[1:-1].replace("``", "`")
         return _unescaped(self.text) if self.kind == "string" else self.text
 
     def is_word(self, *words: str) -> bool:
-        """Whether it is one of these keywords, given in lower case."""
+        """Return whether the token is one of these keywords, given in lower case."""
         return self.kind == "word" and self.text.lower() in words
 
     @property
     def is_name(self) -> bool:
-        """Whether it may be a part of a name."""
+        """Whether the token may be a part of a name."""
         return self.kind in ("word", "quoted")
 
 
-# What else Unicode calls blank is no character of SQL to Spark.
+# Spark does not accept other blanks of Unicode.
 _BLANK = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000]"
 _LETTER = r"[^\W\d_]"
 _PATTERN = re.compile(
@@ -76,11 +75,11 @@ _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
 def tokens(sql: str, start: int = 0) -> Iterator[Token]:
-    """The tokens of a text, one by one: who needs the first alone pays for the first alone.
+    """Yield the tokens of a text lazily.
 
     Args:
-        sql: SQL, of one statement or several, closed or not.
-        start: Where to begin; the beginning of a token, blank or comment.
+        sql: SQL of one or several statements, complete or not.
+        start: The start position, at the beginning of a token, blank or comment.
     """
     at = start
     while (match := _PATTERN.match(sql, at)) is not None:
@@ -101,15 +100,15 @@ def tokens(sql: str, start: int = 0) -> Iterator[Token]:
 
 
 def dotted_names(sql: str) -> Iterator[tuple[Token, ...]]:
-    """The names in a text, each with its parts: whatever stands around dots, and each lone word.
+    """Yield the names in a text, each with its parts: dotted names, and single words.
 
-    Not only tables: columns, functions and keywords too, and the digits of a decimal.
+    The names include tables, columns, functions, keywords, and the digits of decimals.
     """
     return _dotted(tokens(sql))
 
 
 def _dotted(found: Iterable[Token], *, quotes: bool = False) -> Iterator[tuple[Token, ...]]:
-    """The names; ``quotes`` takes what is in double quotes for a part of one, too."""
+    """Yield the names; with ``quotes``, texts in double quotes count as parts of names too."""
     parts: list[Token] = []
     dotted = False
     for token in found:
@@ -128,16 +127,18 @@ def _dotted(found: Iterable[Token], *, quotes: bool = False) -> Iterator[tuple[T
 
 
 def identifier_clauses(found: Sequence[Token]) -> Iterator[Token | None]:
-    """What stands in each `identifier(...)`: its one literal; None for anything else."""
+    """Yield the single literal in each `identifier(...)`; None for any other content."""
     for at, token in enumerate(found):
-        if token.is_word("identifier") and [one.text for one in found[at + 1 : at + 2]] == ["("]:
+        if token.is_word("identifier") and [next_.text for next_ in found[at + 1 : at + 2]] == [
+            "("
+        ]:
             inner, end = [*found[at + 2 : at + 4], None, None][:2]
             literal = inner is not None and inner.kind == "string" and "$" not in inner.value
             yield inner if literal and end is not None and end.text == ")" else None
 
 
 ANY_RELATION = ("*", "*")
-"""Stands for what only Spark knows: the name in an `identifier(...)` that is no literal."""
+"""Stands for an unknown name: an `identifier(...)` without a literal."""
 
 FILES = "/"
 """Stands for the schema where the name is a path of files."""
@@ -146,17 +147,17 @@ FILES = "/"
 def relation_names(
     sql: str, schema: str = "default", *, present: bool = False
 ) -> frozenset[tuple[str, str]]:
-    """Schema and name, in lower case, of all that may be a table or view in a text.
+    """Return schema and name, in lower case, of all possible tables and views in a text.
 
-    Too many rather than one too few: `a.b` may be a column of a table, and any word an alias. Who
-    asks compares them with the tables that there are. A literal that may be a path of files has
-    `FILES` in place of the schema.
+    The result may have too many names, but never too few: `a.b` may be a column of a table, and any
+    word may be an alias. Callers compare the names with the existing tables. A
+    literal that may be a path of files has `FILES` in place of the schema.
 
     Args:
         sql: SQL of any kind.
-        schema: Where names without a schema are looked up.
-        present: Only what is read for its present rows: not as of a time, a snapshot, a branch or
-            a tag, not with options, which may say the same, and not a metadata table of it.
+        schema: The schema of names without a schema.
+        present: Only relations whose present rows are read: not as of a time, a snapshot, a branch
+            or a tag, not with options, which may have the same effect, and no metadata tables.
     """
     found = list(tokens(sql))
     places = {token.start: at for at, token in enumerate(found)} if present else {}
@@ -165,7 +166,7 @@ def relation_names(
         return present and _is_as_of(found[(at := places[end.start] + gap) : at + 4])
 
     names: set[tuple[str, str]] = set()
-    # Double quotes are those of a name where a session says so; alone they are most likely a text.
+    # Double quotes may be a name, by a session setting. A single quoted part is most likely a text.
     for name in _dotted(found, quotes=True):
         if len(name) == 1 and name[0].kind == "string":
             continue
@@ -176,7 +177,7 @@ def relation_names(
     for literal in identifier_clauses(found):
         if literal is None:
             names.add(ANY_RELATION)
-        elif not is_left_out(literal, 2):  # beyond the bracket
+        elif not is_left_out(literal, 2):  # after the bracket
             names |= relation_names(literal.value, schema, present=present)
     is_call = bool(found) and found[0].is_word("call")
     for literal in (token for token in found if token.kind == "string"):
@@ -190,7 +191,7 @@ def relation_names(
 
 
 def _is_as_of(following: Sequence[Token]) -> bool:
-    """Whether what follows a name says that another state of it is read."""
+    """Return whether the tokens after a name select another state of the table."""
     words = [token.text.lower() for token in following]
     words = words[1:] if words[:1] == ["for"] else words
     timed = words[1:3] == ["as", "of"] and words[0] in _VERSIONS
@@ -215,7 +216,7 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _NAMED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-# To LIKE these are escapes of its own, so the backslash stays.
+# LIKE has its own escapes for these, so the backslash stays.
 _KEPT = {"%": r"\%", "_": r"\_"}
 
 
@@ -223,7 +224,7 @@ def _unescaped(literal: str) -> str:
     if literal[0] in "rR":
         return literal[2:-1]
     mark, text = literal[0], literal[1:-1]
-    # Two quotes are one, but an escaped quote and one that comes after it are not two.
+    # A doubled quote is one quote, but an escaped quote and the next quote are not a doubled quote.
     parts = re.split(r"(\\.)", text, flags=re.DOTALL)
     parts[::2] = [part.replace(mark * 2, mark) for part in parts[::2]]
     return _ESCAPE.sub(_escaped, "".join(parts))
@@ -231,9 +232,9 @@ def _unescaped(literal: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     if code := match["u"] or match["U"]:
-        # Spark takes what is beyond Unicode too; nothing is named so.
+        # Spark also accepts codes beyond Unicode; no name has them.
         return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else "\ufffd"
     if match["octal"]:
         return chr(int(match["octal"], 8))
-    one = match["one"]
-    return _NAMED.get(one) or _KEPT.get(one) or one
+    character = match["one"]
+    return _NAMED.get(character) or _KEPT.get(character) or character

@@ -3,8 +3,8 @@
     {"at": "2026-01-31T06:00:01.234Z", "event": "built", "run_id": "1a2b3c4d-...",
      "branch": "wap_1a2b3c4d", "table": "shop.orders", "seconds": 3.21, "node_id": "model.shop.o"}
 
-For machines: what people read is the summary of the run. Nothing of a statement or of a row is in
-it, so that it may be sent on.
+The log is for machines; people read the summary of the run. It has no text of statements or rows,
+so it may be sent to other systems.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ EVENTS: Mapping[str, str] = {
     "discard.committed": "discarded",
     "run.closed": "closed",
 }
-"""Checkpoint -> event. A verdict adds ``published``, ``held``, ``rejected`` or ``refused``, with
-the reason."""
+"""Checkpoint to event. Verdicts add ``published``, ``held``, ``rejected`` or ``refused``, with the
+reason."""
 
 _FACTS = ("table", "node_id", "publish_id", "reason", "tables", "message")
 
@@ -51,9 +51,9 @@ class StepLog:
     """Writes the lines of one dbt invocation; safe for use by several threads.
 
     Args:
-        write: Takes a line, without the line's end.
-        run_id: dbt's invocation id, for steps that do not know it.
-        clock: Seconds, for tests.
+        write: Writes a line, given without its line end.
+        run_id: dbt's invocation id, for steps without a run id.
+        clock: Returns seconds, for tests.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class StepLog:
         self._end: Callable[[], None] | None = None
 
     def start(self) -> StepLog:
-        """Listen to the steps from now on."""
+        """Start to listen to the steps."""
         if self._end is None:
             self._end = listen(self._reached)
         return self
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -82,8 +82,8 @@ class StepLog:
         """Write a line.
 
         Args:
-            event: What has happened.
-            facts: ``run_id``, ``branch``, and those of what it is about; others are left out.
+            event: The name of the event.
+            facts: ``run_id``, ``branch``, ``table`` and the facts of `_FACTS`; others are ignored.
         """
         table = str(facts.get("table") or "")
         line = {
@@ -103,7 +103,7 @@ class StepLog:
             self.tell(event, **facts)
 
     def _since(self, table: str) -> float:
-        """Seconds since the step before: of the same table, or else of the run."""
+        """Return the seconds since the previous step of the same table, or else of the run."""
         now = self._clock()
         with self._lock:
             before = self._last.get(table, self._last[""])
@@ -112,9 +112,9 @@ class StepLog:
 
 
 def make_private(folder: Path, pattern: str) -> None:
-    """Let nobody else read the files of a folder that others write, such as ``dbt.log``.
+    """Make files that other programs write, such as ``dbt.log``, readable by their owner only.
 
-    Files of other owners stay as they are.
+    Files of other owners are not changed.
     """
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
@@ -122,9 +122,9 @@ def make_private(folder: Path, pattern: str) -> None:
 
 
 def to_file(folder: Path) -> Write:
-    """Append lines to ``sparkwap.jsonl`` in dbt's target folder.
+    """Return a function that appends lines to ``sparkwap.jsonl`` in dbt's target folder.
 
-    A log that cannot be written must not end a run, so that failures are passed over.
+    Failures are ignored, because a log that cannot be written must not end a run.
     """
     path = folder / FILE_NAME
     lock = threading.Lock()
@@ -136,7 +136,7 @@ def to_file(folder: Path) -> Write:
                 folder.mkdir(parents=True, exist_ok=True)
                 if path.exists() and path.stat().st_size > ROTATE_BYTES:
                     path.replace(path.with_suffix(".jsonl.1"))
-                # What Spark said of an error is nobody else's.
+                # Only the owner can read the file, because Spark's errors may quote values.
                 owned = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
                 with os.fdopen(owned, "a", encoding="utf-8") as file:
                     file.write(line + "\n")

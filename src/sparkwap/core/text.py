@@ -1,10 +1,10 @@
-"""Short texts that several messages need."""
+"""Short texts for messages."""
 
 from collections.abc import Sequence
 
 
 def some_of(names: Sequence[str], limit: int = 3) -> str:
-    """Return the first names, and how many more there are: `a, b, c and 5 more`."""
+    """Return the first names and the number of the others: `a, b, c and 5 more`."""
     shown = ", ".join(names[:limit])
     more = len(names) - limit
     return f"{shown} and {more:,} more" if more > 0 else shown

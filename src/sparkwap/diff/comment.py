@@ -1,4 +1,4 @@
-"""The comment for a pull request, for whoever is no part of a dbt command."""
+"""The data diff as a comment for a pull request, for callers outside dbt."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def comment(
     limit: int = LIMIT,
     dbt_arguments: Sequence[str] = (),
 ) -> str:
-    """What a branch changes, as Markdown.
+    """Return the data diff of a branch as Markdown.
 
-    Calls ``dbt run-operation wap_diff`` in a process of its own, as dbt keeps one project per
-    process.
+    Calls ``dbt run-operation wap_diff`` in a process of its own, because dbt supports only one
+    project per process.
 
     Args:
         branch: The audit branch.
-        against: What to compare with; see `Differ.compare`.
+        against: The state to compare with; see `Differ.compare`.
         project_dir: The dbt project, which has the keys and the marks of personal columns.
-        sample: Rows of each kind to show of a table. None by default, as a comment leaves the
-            lake; hidden columns are never shown.
-        limit: Characters at most.
-        dbt_arguments: More of dbt's own, such as ``["--target", "pr"]``.
+        sample: Number of sample rows of each kind. The default is 0, because a comment leaves the
+            lake; values of hidden columns are never shown.
+        limit: Greatest number of characters.
+        dbt_arguments: More arguments for dbt, such as ``["--target", "pr"]``.
 
     Raises:
-        SparkwapError: Nothing could be compared. Tables that failed alone are named in the text.
+        SparkwapError: Nothing could be compared. The text names single tables that failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "diff.md"
@@ -62,8 +62,8 @@ def comment(
         )
         if output.exists():
             return output.read_text(encoding="utf-8")
-    said = "\n".join((ended.stdout or ended.stderr).strip().splitlines()[-_SHOWN_LINES:])
+    output_lines = (ended.stdout or ended.stderr).strip().splitlines()[-_SHOWN_LINES:]
     raise SparkwapError(
-        f"The branch {branch} was not compared with {against}; nothing was changed. dbt said:\n"
-        f"{said}"
+        f"The branch {branch} was not compared with {against}; nothing was changed. dbt's last "
+        "lines:\n" + "\n".join(output_lines)
     )

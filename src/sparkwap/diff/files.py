@@ -1,10 +1,8 @@
-"""The files of a state, by Iceberg's manifests, and a private table of some of them.
+"""Reads the files of a state from Iceberg's manifests, and makes a private table of some files.
 
-To read only certain data files, with the deletes that concern them, under the schema that they
-have in the table, no engine needs to be taught anything: a metadata file is written whose one
-snapshot lists these files and no others. No catalog of the lake knows of it. The manifests are
-copied record by record by the schema that they bring along, so that all versions of the format come
-through.
+A private table has a metadata file whose only snapshot lists these data files, with their deletes
+and the table's schema, so any engine can read it. No catalog of the lake has it. The records of the
+manifests are copied with the manifests' own schema, so this works for all format versions.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _DELETE_PATH = 2147483546  # field id of the paths in a position delete file
 
 
 class Unreadable(CatalogError):
-    """The manifests are not such as are read here; the rows have to be read as a whole."""
+    """sparkwap cannot read the manifests; both states have to be read as a whole."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +36,31 @@ class ManifestEntry:
 
     @property
     def path(self) -> str:
-        """Where the manifest is."""
+        """The location of the manifest."""
         return str(self.entry["manifest_path"])
 
     @property
     def has_data(self) -> bool:
-        """Whether it lists data files; else delete files."""
+        """Whether the manifest lists data files; otherwise it lists delete files."""
         return int(self.entry.get("content") or 0) == _DATA
 
     def moved(self, path: str, length: int) -> ManifestEntry:
-        """The entry for another file in its place.
+        """Return the entry with another manifest.
 
-        All that it says of partitions and counts stays true as a bound: the other file lists no
-        more than the manifest did.
+        Partition bounds and counts stay valid as upper bounds, because the other manifest lists
+        only some of the files.
         """
         return ManifestEntry({**self.entry, "manifest_path": path, "manifest_length": length})
 
 
 @dataclass
 class Snapshot:
-    """A snapshot of a table, read as far as it is asked for.
+    """A snapshot of a table; its manifests are read when they are needed.
 
     Args:
         store: Reads and writes files.
         document: The table's metadata.
-        snapshot: The snapshot in it.
+        snapshot: The snapshot in the metadata.
     """
 
     store: Store
@@ -82,15 +80,15 @@ class Snapshot:
         """The entries of its manifest list.
 
         Raises:
-            Unreadable: They cannot be read here.
+            Unreadable: sparkwap cannot read the manifest list.
         """
         return tuple(map(ManifestEntry, self._list.records))
 
     def files(self, without: Collection[str] = ()) -> StateFiles:
-        """The live files of its manifests.
+        """Return the live files of its manifests.
 
         Args:
-            without: Paths of manifests that are not looked at.
+            without: Paths of manifests to leave out.
         """
         data: list[DataFile] = []
         deletes: list[DeleteFile] = []
@@ -106,18 +104,18 @@ class Snapshot:
 
     @property
     def has_deletes(self) -> bool:
-        """Whether there are delete files at all."""
+        """Whether the snapshot has delete files."""
         return any(not manifest.has_data for manifest in self.manifests)
 
-    def count(self, what: str) -> int | None:
-        """A figure of the snapshot's summary; None where it has none."""
-        return count_of(self.snapshot, what)
+    def count(self, name: str) -> int | None:
+        """Return a number of the snapshot's summary; None if it is missing."""
+        return count_of(self.snapshot, name)
 
     def part(self, paths: Collection[str]) -> Part:
-        """Write a table of these data files of the snapshot, with their deletes.
+        """Write a private table of these data files of the snapshot, with their deletes.
 
         Raises:
-            Unreadable: The manifests are not such as are read here.
+            Unreadable: sparkwap cannot read the manifests.
             CatalogError: Files cannot be written.
         """
         part = Part(self.store)
@@ -129,7 +127,7 @@ class Snapshot:
         return part
 
     def kept(self, manifest: ManifestEntry, paths: Collection[str]) -> tuple[bytes | None, int]:
-        """A data manifest with these files only, and their rows; None if it has none of them."""
+        """Return a data manifest with only these files (None if it has none), and their rows."""
         read = self._avro(manifest.path)
         kept = [
             entry
@@ -140,7 +138,7 @@ class Snapshot:
         return (read.with_records(kept) if kept else None), rows
 
     def with_manifests(self, manifests: Collection[ManifestEntry]) -> bytes:
-        """The manifest list with other entries."""
+        """Return the manifest list with other entries."""
         return self._list.with_records(manifest.entry for manifest in manifests)
 
     def _live(self, manifest: ManifestEntry) -> Iterator[tuple[Mapping[str, Any], int]]:
@@ -160,11 +158,11 @@ class Snapshot:
 
 
 class Part:
-    """A table of some files of a snapshot, which no catalog of the lake knows.
+    """A private table of some files of a snapshot; no catalog of the lake has it.
 
     Attributes:
         location: Its metadata file.
-        rows: How many rows its data files have, deleted ones included.
+        rows: Number of rows of its data files, deleted rows included.
     """
 
     def __init__(self, store: Store) -> None:
@@ -191,7 +189,7 @@ class Part:
         self.location = self._put(place("metadata.json"), md.dump(document))
 
     def remove(self) -> None:
-        """Delete what was written; what a dead process leaves, a sweep finds."""
+        """Delete the written files; a sweep deletes those of a process that died."""
         self._store.delete(self._written)
         self._written.clear()
 
@@ -201,25 +199,25 @@ class Part:
         return location
 
 
-def count_of(snapshot: md.Document, what: str) -> int | None:
-    """A figure of a snapshot's summary; None where it has none."""
-    figure = str((snapshot.get("summary") or {}).get(what, ""))
-    return int(figure) if figure.isdecimal() else None
+def count_of(snapshot: md.Document, name: str) -> int | None:
+    """Return a number of a snapshot's summary; None if it is missing."""
+    text = str((snapshot.get("summary") or {}).get(name, ""))
+    return int(text) if text.isdecimal() else None
 
 
 def private_table(
     document: md.Document, snapshot: md.Document, manifest_list: str, files: int, rows: int
 ) -> md.Document:
-    """The metadata of a table with one snapshot, whose columns are those of ``document`` now."""
+    """Return the metadata of a table with one snapshot and the present columns of ``document``."""
     properties = {
         **md.properties_of(document),
         md.WAP_ENABLED: "false",
-        # The files are another table's.
+        # The files belong to another table.
         md.GC_ENABLED: "false",
     }
     head = int(snapshot["snapshot-id"])
-    # Iceberg wants to tell both when it registers a table. Without the rows Spark would take it for
-    # endless, and never broadcast it.
+    # Iceberg needs both numbers to register a table. Without the number of rows, Spark would assume
+    # a very large table and never broadcast it.
     summary = {
         "operation": "overwrite",
         "total-data-files": str(files),
@@ -249,7 +247,10 @@ def _delete(file: Mapping[str, Any], sequence: int) -> DeleteFile:
 
 
 def _only_path(file: Mapping[str, Any]) -> str | None:
-    """The one data file of a position delete file, if its least and greatest paths are the same."""
+    """Return the data file of a position delete file whose lower and upper path bounds are equal.
+
+    None if they differ: it may have several data files.
+    """
     bounds = [_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds")]
     if bounds[0] is None or bounds[0] != bounds[1]:
         return None
@@ -257,14 +258,14 @@ def _only_path(file: Mapping[str, Any]) -> str | None:
 
 
 def _bound(bounds: Any) -> bytes | None:
-    for one in bounds or ():
-        if one["key"] == _DELETE_PATH:
-            return bytes(one["value"])
+    for bound in bounds or ():
+        if bound["key"] == _DELETE_PATH:
+            return bytes(bound["value"])
     return None
 
 
 def _placer(document: md.Document) -> Callable[[str], str]:
-    """Names for new files in the folder of the table's metadata."""
+    """Return a function that makes names of new files in the table's metadata folder."""
     folder = md.next_location(document, None).rsplit("/", 1)[0]
     token = uuid.uuid4()
     count = iter(range(1_000_000))

@@ -1,4 +1,4 @@
-"""What differs between two states of a lake's tables, and its form as JSON. Pure."""
+"""The result of a comparison of two states, also as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, Literal
 from sparkwap.catalog.model import Identifier, Kind
 
 Change = Literal["unchanged", "changed", "new", "dropped", "failed"]
-"""What became of a table. ``failed``: it could not be compared; its notes say why."""
+"""The change of a table. ``failed``: it could not be compared, for the reason in its notes."""
 
 RowChange = Literal["added", "removed", "changed"]
 
 How = Literal["metadata", "files", "whole"]
-"""What a comparison has read: metadata only; the files that differ; both states as a whole."""
+"""The data that a comparison has read: only metadata, the files that differ, or both states."""
 
 JSON_VERSION = 1
 
 Values = Mapping[str, str | None]
-"""A row as texts by column; None is NULL. Hidden columns are not in it."""
+"""A row as texts by column, without hidden columns; None is NULL."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column that only the new state has; how many of its values are NULL, and how many not."""
+    """A column that only the new state has, with the numbers of NULLs and of other values."""
 
     name: str
     type: str
@@ -49,8 +49,8 @@ class RetypedColumn:
     Attributes:
         name: Its name.
         before: Spark's type in the old state.
-        after: That in the new one.
-        compared: Whether its values are compared: as the wider number, or as text.
+        after: Spark's type in the new state.
+        compared: Whether its values are compared: as the wider number type, or as text.
     """
 
     name: str
@@ -61,7 +61,7 @@ class RetypedColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenamedColumn:
-    """A column that Iceberg knows under another name now; its values are compared."""
+    """A column with the same Iceberg field id and another name; its values are compared."""
 
     before: str
     after: str
@@ -69,7 +69,7 @@ class RenamedColumn:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """How the columns differ."""
+    """The differences of the columns."""
 
     added: tuple[AddedColumn, ...] = ()
     removed: tuple[RemovedColumn, ...] = ()
@@ -77,19 +77,19 @@ class SchemaChange:
     renamed: tuple[RenamedColumn, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether they differ at all."""
+        """Return whether any column differs."""
         return bool(self.added or self.removed or self.retyped or self.renamed)
 
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """One row that differs.
+    """A row that differs.
 
     Attributes:
-        change: What became of it.
-        count: How many rows like it; 1 for a changed one.
-        before: The old row; None for an added one.
-        after: The new row; None for a removed one.
+        change: Its change.
+        count: Number of equal rows; 1 for a changed row.
+        before: The old row; None for an added row.
+        after: The new row; None for a removed row.
     """
 
     change: RowChange
@@ -100,25 +100,25 @@ class RowSample:
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
-    """How one table or view differs.
+    """The differences of one table or view.
 
     Attributes:
         identifier: The name that readers use.
-        kind: What it is now; what it was, for a dropped one.
-        change: What became of it.
-        schema: How its columns differ; empty for a new or dropped one.
-        added: Rows that only the new state has, duplicates counted.
-        removed: Rows that only the old state has.
-        changed: Rows of one key that differ in other columns; 0 where there is no key.
-        columns: In how many of the changed rows a column differs, for those where some do.
-        key: By which columns rows were paired; empty for none.
+        kind: ``table`` or ``view`` in the new state; in the old state if it was dropped.
+        change: Its change.
+        schema: The differences of its columns; empty for a new or dropped table.
+        added: Number of rows that only the new state has, duplicates counted.
+        removed: Number of rows that only the old state has.
+        changed: Number of rows with the same key and other values; 0 without a key.
+        columns: Column -> number of changed rows in which it differs, if any.
+        key: The key columns by which rows were paired; empty for none.
         hidden: Columns whose values are not shown.
         samples: Some of the rows that differ.
-        rows_before: Rows of the old state; None where metadata does not tell.
-        rows_after: Those of the new one.
-        how: What was read.
-        notes: What its reader has to know, in words.
-        seconds: How long the comparison took.
+        rows_before: Number of rows of the old state; None if metadata does not have it.
+        rows_after: Number of rows of the new state; None if metadata does not have it.
+        how: The data that was read.
+        notes: Remarks for the reader.
+        seconds: Duration of the comparison.
     """
 
     identifier: Identifier
@@ -145,21 +145,21 @@ class TableDiff:
 
     @property
     def rows(self) -> int:
-        """How many rows differ."""
+        """The number of rows that differ."""
         return self.added + self.removed + self.changed
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "schema": self.identifier[0],
             "name": self.identifier[1],
             "kind": self.kind,
             "change": self.change,
             "columns": {
-                "added": [_plain(one) for one in self.schema.added],
-                "removed": [_plain(one) for one in self.schema.removed],
-                "retyped": [_plain(one) for one in self.schema.retyped],
-                "renamed": [_plain(one) for one in self.schema.renamed],
+                "added": [_plain(column) for column in self.schema.added],
+                "removed": [_plain(column) for column in self.schema.removed],
+                "retyped": [_plain(column) for column in self.schema.retyped],
+                "renamed": [_plain(column) for column in self.schema.renamed],
                 "changed": dict(self.columns),
                 "hidden": list(self.hidden),
             },
@@ -173,12 +173,12 @@ class TableDiff:
             "key": list(self.key),
             "samples": [
                 {
-                    "change": one.change,
-                    "count": one.count,
-                    "before": None if one.before is None else dict(one.before),
-                    "after": None if one.after is None else dict(one.after),
+                    "change": sample.change,
+                    "count": sample.count,
+                    "before": None if sample.before is None else dict(sample.before),
+                    "after": None if sample.after is None else dict(sample.after),
                 }
-                for one in self.samples
+                for sample in self.samples
             ],
             "how": self.how,
             "notes": list(self.notes),
@@ -188,13 +188,13 @@ class TableDiff:
 
 @dataclass(frozen=True, slots=True)
 class RunDiff:
-    """How all tables of a branch differ from what they are compared with.
+    """The differences of all tables of a branch.
 
     Attributes:
         branch: The new state: an audit branch, tag or ``main``.
         against: The old state.
-        at: When they were compared.
-        tables: Each table and view, by name.
+        at: Time of the comparison.
+        tables: All tables and views, by name.
     """
 
     branch: str
@@ -204,38 +204,38 @@ class RunDiff:
 
     @property
     def differing(self) -> tuple[TableDiff, ...]:
-        """Those that differ or could not be compared, the ones with most changes first."""
-        found = [one for one in self.tables if one.change != "unchanged"]
+        """The tables that differ or could not be compared, those with most changes first."""
+        found = [table for table in self.tables if table.change != "unchanged"]
         return tuple(sorted(found, key=_weight))
 
     @property
     def unchanged(self) -> tuple[TableDiff, ...]:
-        """Those that are the same."""
-        return tuple(one for one in self.tables if one.change == "unchanged")
+        """The tables without differences."""
+        return tuple(table for table in self.tables if table.change == "unchanged")
 
     @property
     def failed(self) -> tuple[TableDiff, ...]:
-        """Those that could not be compared."""
-        return tuple(one for one in self.tables if one.change == "failed")
+        """The tables that could not be compared."""
+        return tuple(table for table in self.tables if table.change == "failed")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; ``version`` grows when a field changes its meaning."""
+        """Return plain values, for JSON; ``version`` grows when a field changes its meaning."""
         return {
             "version": JSON_VERSION,
             "branch": self.branch,
             "against": self.against,
             "at": self.at.isoformat(),
-            "tables": [one.as_dict() for one in self.tables],
+            "tables": [table.as_dict() for table in self.tables],
         }
 
     def to_json(self) -> str:
-        """As JSON."""
+        """Return the result as JSON."""
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
 
-def _plain(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+def _plain(column: Any) -> dict[str, Any]:
+    return {name: getattr(column, name) for name in column.__dataclass_fields__}
 
 
-def _weight(one: TableDiff) -> tuple[bool, int, bool, Identifier]:
-    return one.change != "failed", -one.rows, not one.schema, one.identifier
+def _weight(table: TableDiff) -> tuple[bool, int, bool, Identifier]:
+    return table.change != "failed", -table.rows, not table.schema, table.identifier

@@ -1,4 +1,4 @@
-"""The run-operation ``wap_diff``: its arguments, and where its result goes."""
+"""The run-operation ``wap_diff``: its arguments and its output."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOST_SAMPLES = 1000
 
 
 class NotCompared(SparkwapError):
-    """Some tables could not be compared; the message is the result with the others."""
+    """Some tables could not be compared; the message has the result of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diff(Arguments):
-    """What a branch changes against main: columns, rows added, removed and changed, samples."""
+    """Compare a branch with main: columns, added, removed and changed rows, samples."""
 
     name: ClassVar = "wap_diff"
     harmless: ClassVar = "Nothing was compared"
@@ -31,23 +31,25 @@ class Diff(Arguments):
         "the audit branch, or a tag, whose tables are compared; wap_branch if left out"
     )
     against: str = argument(
-        "main (the default), another branch or tag, or base: what the tables were when the branch "
-        "was opened",
+        "main (the default), another branch or tag, or base: the state of the tables when the "
+        "branch was opened",
         default="main",
     )
     tables: tuple[str, ...] = argument(
-        "names of tables, with or without schema, as a list; all of the branch if left out",
+        "names of tables, with or without schema, as a list; all tables of the branch if left out",
         default=(),
     )
     format: Format = argument("text (the default), json, markdown or html", default="text")
-    output: Path | None = argument("a file to write to; printed if left out", default=None)
+    output: Path | None = argument(
+        "a file to write to; the result is printed if left out", default=None
+    )
     sample: int = argument(
-        f"rows of each kind to show of a table, 0 for none; {SAMPLE} if left out",
+        f"sample rows of each kind to show of a table, 0 for none; {SAMPLE} if left out",
         default=SAMPLE,
         most=MOST_SAMPLES,
     )
     limit: int = argument(
-        f"characters of markdown at most; {render.LIMIT} if left out",
+        f"greatest number of characters of markdown; {render.LIMIT} if left out",
         default=render.LIMIT,
         least=2000,
         most=10_000_000,
@@ -55,7 +57,7 @@ class Diff(Arguments):
 
 
 def rendered(diff: RunDiff, form: Format, limit: int = render.LIMIT) -> str:
-    """The result in one of the formats."""
+    """Return the result in one of the formats."""
     if form == "json":
         return diff.to_json() + "\n"
     if form == "markdown":
@@ -69,7 +71,7 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
     """Write the result to its file; returns the lines to print.
 
     Raises:
-        NotCompared: Some tables could not be compared; what was asked for is written all the same.
+        NotCompared: Some tables could not be compared; the result is written nevertheless.
         ConfigError: The file cannot be written.
     """
     content = rendered(diff, request.format, request.limit)
@@ -89,13 +91,13 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
             f"{request.output}"
         ]
     if diff.failed:
-        names = ", ".join(one.name for one in diff.failed)
+        names = ", ".join(table.name for table in diff.failed)
         raise NotCompared(
             "\n".join(
                 [
                     *lines,
-                    f"Not compared: {names}. Nothing was changed. The reasons stand with them; "
-                    "then run the same command again.",
+                    f"Not compared: {names}. Nothing was changed. Fix the reasons in the notes of "
+                    "these tables, then run the same command again.",
                 ]
             )
         )

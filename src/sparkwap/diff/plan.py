@@ -1,9 +1,8 @@
-"""How to compare two states of a table: which columns, and which files need to be read. Pure.
+"""Plans the comparison of two states of a table: which columns, and which files to read. Pure.
 
-The comparison adds up signs: each row of the new state counts +1, each row of the old one -1, and
-what does not add up to 0 differs. A row that both states hold cancels out, so reading more than
-what differs is never wrong, and what both have in common need not be read at all: data files that
-both states hold with the same deletes. That is where the time is saved.
+The comparison adds signs: each row of the new state counts +1, each row of the old state -1. Rows
+whose sum is not 0 differ. A row of both states has the sum 0, so it is never wrong to read too many
+files. Data files that both states have, with the same deletes, need not be read; this saves time.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ IcebergType = str | Mapping[str, Any]
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _MOST_DIGITS = 38
-# Spark cannot hash, cast or compare them.
+# Spark cannot hash, cast or compare these types.
 _OPAQUE = ("variant", "geometry", "geography", "void")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as Iceberg has it: the id stays when its name changes."""
+    """A column of Iceberg; its id stays when its name changes."""
 
     id: int
     name: str
@@ -52,9 +51,9 @@ class ComparedColumn:
 
     Attributes:
         name: Its name in the new state.
-        before: Its name in the old one.
+        before: Its name in the old state.
         type: The type in which values are compared.
-        cast: That type's text, where one of the two states has another type; else None.
+        cast: This type as text, if one of the two states has another type; else None.
         nullable: Whether a value may be NULL in either state.
     """
 
@@ -67,14 +66,14 @@ class ComparedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What becomes of the columns.
+    """The columns of two states.
 
     Attributes:
-        compared: Those that both states have and whose values can be compared.
-        change: How the columns differ.
-        same_files: Whether a data file that both states hold has the same rows in both, as far as
-            the compared columns go: each of them has the same field id in both.
-        notes: What the reader has to know.
+        compared: The columns of both states whose values can be compared.
+        change: The differences of the columns.
+        same_files: Whether a data file of both states has the same values in both: each compared
+            column has the same field id in both states.
+        notes: Remarks for the reader.
     """
 
     compared: tuple[ComparedColumn, ...]
@@ -84,7 +83,7 @@ class Columns:
 
 
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns of a schema in Iceberg's metadata."""
+    """Return the columns of a schema in Iceberg's metadata."""
     return tuple(
         Column(int(f["id"]), f["name"], f["type"], bool(f.get("required")))
         for f in schema.get("fields") or ()
@@ -94,13 +93,15 @@ def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
 def match_columns(
     before: Sequence[Column], after: Sequence[Column], *, same_table: bool
 ) -> Columns:
-    """Pair the columns of two states: by name without regard to case, as Spark does; a column
-    that is gone with one that is new, if both have one field id of one table.
+    """Pair the columns of two states.
+
+    Columns are paired by name, ignoring case as Spark does. A removed and an added column are
+    paired if they have the same field id of the same table.
 
     Args:
         before: Columns of the old state.
-        after: Columns of the new one.
-        same_table: Whether both are states of one table, so that field ids mean the same.
+        after: Columns of the new state.
+        same_table: Whether both are states of the same table, so that field ids are comparable.
     """
     old = {column.name.lower(): column for column in before}
     pairs = {c.name: old[c.name.lower()] for c in after if c.name.lower() in old}
@@ -115,15 +116,15 @@ def match_columns(
         former = pairs.get(column.name)
         if former is None:
             continue
-        one = _compare(former, column)
+        pair = _compare(former, column)
         if former.spark_type != column.spark_type:
             retyped.append(
-                RetypedColumn(column.name, former.spark_type, column.spark_type, one is not None)
+                RetypedColumn(column.name, former.spark_type, column.spark_type, pair is not None)
             )
-        if one is None:
+        if pair is None:
             notes.append(f"values of {column.name} ({column.spark_type}) are not compared")
         else:
-            compared.append(one)
+            compared.append(pair)
     used = {column.id for column in pairs.values()}
     change = SchemaChange(
         tuple(AddedColumn(c.name, c.spark_type) for c in after if c.name not in pairs),
@@ -152,7 +153,7 @@ def _compare(before: Column, after: Column) -> ComparedColumn | None:
 
 
 def _wider(old: str, new: str) -> str | None:
-    """The number type that holds the values of both, exactly; None if there is none."""
+    """Return the number type that holds the values of both types exactly; None if there is none."""
     if {old, new} == {"float", "double"}:
         return "double"
     if old in _WHOLE and new in _WHOLE:
@@ -160,13 +161,13 @@ def _wider(old: str, new: str) -> str | None:
     digits = [_digits(kind) for kind in (old, new)]
     if None in digits:
         return None
-    (left, scale), (other, fraction) = (one for one in digits if one is not None)
+    (left, scale), (other, fraction) = (pair for pair in digits if pair is not None)
     scale, whole = max(scale, fraction), max(left - scale, other - fraction)
     return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else None
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of an exact number type."""
+    """Return precision and scale of an exact number type; None for other types."""
     if kind in _WHOLE:
         return _WHOLE[kind], 0
     found = _DECIMAL.fullmatch(kind)
@@ -181,8 +182,8 @@ class DataFile:
     """A live data file of a state.
 
     Attributes:
-        path: Where it is.
-        sequence: Its data sequence number: only later deletes concern it.
+        path: Its location.
+        sequence: Its data sequence number; only later deletes apply to it.
     """
 
     path: str
@@ -194,10 +195,10 @@ class DeleteFile:
     """A live delete file, or one deletion vector in a file of several.
 
     Attributes:
-        path: Where it is.
-        offset: Where in the file a deletion vector begins; None for a file of its own.
-        target: The one data file whose rows it deletes; None if there may be several.
-        equality: Whether it names rows by their values, not by their positions.
+        path: Its location.
+        offset: The offset of a deletion vector in its file; None for a delete file.
+        target: The only data file whose rows it deletes; None if there may be several.
+        equality: Whether it identifies rows by their values instead of their positions.
         sequence: Its data sequence number.
     """
 
@@ -210,7 +211,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class StateFiles:
-    """Files of a state; those of manifests that both states have may be left out."""
+    """The files of a state; files of common manifests may be left out."""
 
     data: tuple[DataFile, ...] = ()
     deletes: tuple[DeleteFile, ...] = ()
@@ -218,15 +219,15 @@ class StateFiles:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """Which files to read.
+    """The files to read.
 
     Attributes:
-        read: ``nothing``: all rows are the same. ``parts``: what is named below. ``whole``: both
-            states, as deletes differ that may concern any file.
-        removed: Data files that only the old state holds.
-        added: Data files that only the new one holds.
-        touched: Data files of both, with deletes that differ: rows deleted in the new state are
-            gone, rows deleted in the old one are not to be counted as gone.
+        read: ``nothing``: all rows are equal. ``parts``: the files below. ``whole``: both states,
+            because deletes differ that may apply to any file.
+        removed: Data files that only the old state has.
+        added: Data files that only the new state has.
+        touched: Data files of both states whose deletes differ. Rows that only the new state
+            deletes are removed; rows that only the old state deletes are added.
     """
 
     read: Literal["nothing", "parts", "whole"]
@@ -240,20 +241,18 @@ WHOLE = FilePlan("whole")
 
 
 def plan_files(before: StateFiles, after: StateFiles) -> FilePlan:
-    """Which files need to be read to know how the rows of two states differ.
+    """Return the files to read to find the rows that differ between two states.
 
-    A data file is never changed, so the same path means the same rows but for its deletes. Whose
-    rows a delete file deletes is known if it names the one data file; if one that differs may
-    concern several, everything is read.
+    A data file never changes, so the same path has the same rows except for its deletes. If a
+    delete file that differs may apply to several data files, both states are read as a whole.
     """
     old, new = set(before.data), set(after.data)
     differing = set(before.deletes) ^ set(after.deletes)
-    loose = [one for one in differing if one.equality or one.target is None]
-    if loose:
+    if any(delete.equality or delete.target is None for delete in differing):
         return WHOLE
     removed, added = _paths(old - new), _paths(new - old)
-    targets = {one.target for one in differing if one.target is not None}
-    # A delete of a file that only one state holds is read along with that file.
+    targets = {delete.target for delete in differing if delete.target is not None}
+    # The deletes of a file that only one state has are read with this file.
     touched = frozenset(targets - removed - added)
     if not (removed or added or touched):
         return NOTHING
@@ -264,12 +263,9 @@ def _paths(files: Iterable[DataFile]) -> frozenset[str]:
     return frozenset(file.path for file in files)
 
 
-# ---------------------------------------------------------------- keys and hidden columns
-
-
 def key_in(key: Collection[str], columns: Columns) -> tuple[str, ...]:
-    """The key as the new state names it; empty unless it is compared in whole, as it is."""
-    names = {one.name.lower(): one for one in columns.compared}
+    """Return the names of the key in the new state; empty unless all its columns are compared."""
+    names = {column.name.lower(): column for column in columns.compared}
     found = [names.get(name.lower()) for name in key]
-    plain = [one.name for one in found if one is not None and isinstance(one.type, str)]
+    plain = [column.name for column in found if column and isinstance(column.type, str)]
     return tuple(plain) if key and len(plain) == len(key) else ()

@@ -1,7 +1,7 @@
-"""A catalog in the memory of one Spark session, for tables that no one else is to see.
+"""A catalog in the memory of one Spark session, for tables that others must not see.
 
-It is Iceberg's JDBC catalog on a SQLite database that is nowhere but in memory; Iceberg's own
-in-memory catalog reads no files but those that are in memory, too.
+It is Iceberg's JDBC catalog on a SQLite database in memory. Iceberg's in-memory catalog cannot be
+used, because it only reads files that are in memory too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Sql = Callable[[str], Sequence[Sequence[Any]]]
 CATALOG = "wap_diff"
 _CONF = f"spark.sql.catalog.{CATALOG}"
 _NAMESPACE = "t"
-# These say where the lake's own catalog keeps its tables, and what they are like.
-_NOT_FOR_US = (
+# Settings of the lake's catalog that the private catalog must not have.
+_NOT_COPIED = (
     "type",
     "catalog-impl",
     "uri",
     "warehouse",
     "cache-enabled",
     "jdbc.",
-    # Properties of new tables: behind the gate they would be written to a branch.
+    # Properties of new tables: the gate's would direct writes to a branch.
     "table-default.",
     "table-override.",
 )
@@ -35,14 +35,14 @@ _DEFAULT_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
 class PrivateCatalog:
-    """Registers metadata files under names that only this session knows.
+    """Registers metadata files under names that only this session has.
 
-    What it holds is gone with the session; the files are never its own. It is set up by plain SQL,
-    so any Thrift server with Iceberg's runtime and SQLite's driver will do.
+    Its tables end with the session; it never deletes files. It is set up by SQL, so any Thrift
+    server with Iceberg's runtime and SQLite's driver can have it.
 
     Args:
         sql: Runs a statement in the session.
-        lake: The name of the lake's catalog in Spark, whose file access is taken over.
+        lake: The name of the lake's catalog in Spark, whose file access settings are copied.
     """
 
     def __init__(self, sql: Sql, lake: str) -> None:
@@ -53,15 +53,15 @@ class PrivateCatalog:
         self._broken: Exception | None = None
 
     def register(self, location: str) -> str:
-        """The name of the table that a metadata file describes, for a from clause.
+        """Return the name of the table of a metadata file, for a from clause.
 
         Raises:
-            Exception: What the session said when it was asked first; it is not asked again.
+            Exception: The first error of the session; later calls raise it without another try.
         """
         if location not in self._names:
             self.open()
             name = _new_name()
-            with self._watched():
+            with self._remembering_errors():
                 self._sql(
                     f"call {CATALOG}.system.register_table("
                     f"table => '{_NAMESPACE}.{name}', metadata_file => {literal(location)})"
@@ -70,10 +70,10 @@ class PrivateCatalog:
         return self._names[location]
 
     def create(self, folder: str, query: str) -> str:
-        """Write what a query returns to a table in a folder; the name of the table.
+        """Write the result of a query to a table in a folder; returns the name of the table.
 
         Raises:
-            Exception: What the session said; the folder may be there all the same.
+            Exception: An error of the session; the folder may exist nevertheless.
         """
         self.open()
         name = f"{CATALOG}.{_NAMESPACE}.{_new_name()}"
@@ -81,24 +81,24 @@ class PrivateCatalog:
         return name
 
     def open(self) -> None:
-        """Set the catalog up, unless it is.
+        """Set up the catalog, if it is not set up.
 
         Raises:
-            Exception: What the session said when it was asked first; it is not asked again.
+            Exception: The first error of the session; later calls raise it without another try.
         """
         if self._broken is not None:
             raise self._broken
         if self._ready:
             return
-        with self._watched():
+        with self._remembering_errors():
             for key, value in {**self._file_access(), **self._own()}.items():
                 self._sql(f"set {quote(key)}={value}")
             self._sql(f"create namespace if not exists {CATALOG}.{_NAMESPACE}")
         self._ready = True
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Remembers an error: what fails here once fails for every table."""
+    def _remembering_errors(self) -> Iterator[None]:
+        """Keep an error of the block, because it would occur for every table."""
         try:
             yield
         except Exception as error:
@@ -113,25 +113,25 @@ class PrivateCatalog:
             f"{_CONF}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
             f"{_CONF}.uri": f"jdbc:sqlite:file:{database}?mode=memory&cache=shared",
             f"{_CONF}.jdbc.schema-version": "V1",
-            # The database is there as long as its one connection.
+            # The database exists as long as its only connection.
             f"{_CONF}.clients": "1",
             f"{_CONF}.warehouse": "memory",
             f"{_CONF}.cache-enabled": "false",
         }
 
     def _file_access(self) -> dict[str, str]:
-        """The settings of the lake's catalog by which files are read."""
+        """Return the settings for the access to files, copied from the lake's catalog."""
         prefix = f"spark.sql.catalog.{self._lake}."
         found = {f"{_CONF}.io-impl": _DEFAULT_IO}
         for key, value, *_ in self._sql("set"):
             name = str(key).removeprefix(prefix)
-            taken = name != key and not name.startswith(_NOT_FOR_US)
-            if taken and _HIDDEN not in str(value):
+            copied = name != key and not name.startswith(_NOT_COPIED)
+            if copied and _HIDDEN not in str(value):
                 found[f"{_CONF}.{name}"] = str(value)
         return found
 
 
 def _new_name() -> str:
-    # Results are kept by the plan of their query, also for other sessions, and Iceberg takes tables
-    # of one name for the same.
+    # Spark caches results by the plan of the query, also for other sessions, and for Iceberg two
+    # tables with the same name are equal.
     return f"t_{uuid.uuid4().hex}"

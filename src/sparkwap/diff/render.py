@@ -1,7 +1,7 @@
-"""A comparison as text for people: Markdown for a pull request, HTML for a browser. Pure.
+"""Renders a comparison: text, Markdown for a pull request, HTML for a browser. Pure.
 
-Names and values come from tables that others fill, so whatever they hold, they stay text: no
-markup, no mention of a user, no link, no invisible characters.
+Names and values come from tables that others fill, so they are escaped: no markup, no mention of a
+user, no link, no invisible characters.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sparkwap.diff.model import RowSample, RunDiff, TableDiff, Values
 
 LIMIT = 60_000
-"""Characters that a comment may have; GitHub takes 65,536."""
+"""Greatest number of characters of a comment; GitHub's limit is 65,536."""
 
-_ENDS = 600  # kept free for what is said to be left out
+_ENDS = 600  # characters that are reserved for the texts about omitted parts
 _VALUE = 80
-_SHARE = 0.4  # of the limit, for the table of tables
+_SHARE = 0.4  # share of the limit for the overview of tables
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -28,19 +28,19 @@ text-align:left;vertical-align:top}td.n{text-align:right}code{white-space:pre-wr
 
 
 def text(diff: RunDiff) -> list[str]:
-    """The lines that a terminal shows."""
+    """Return the lines for a terminal."""
     lines = [f"{diff.branch} compared with {diff.against}:"]
-    for one in diff.differing:
-        lines.append(f"  {one.name}   {_words(one)}")
-        lines += [f"      {line}" for line in _schema_lines(one)]
-        lines += [f"      {name}: differs in {n:,}" for name, n in _most(one)]
-        lines += [f"      {note}" for note in one.notes]
-        lines += [f"      {_sample_line(sample)}" for sample in one.samples]
+    for table in diff.differing:
+        lines.append(f"  {table.name}   {_words(table)}")
+        lines += [f"      {line}" for line in _schema_lines(table)]
+        lines += [f"      {name}: differs in {n:,}" for name, n in _most(table)]
+        lines += [f"      {note}" for note in table.notes]
+        lines += [f"      {_sample_line(sample)}" for sample in table.samples]
     if diff.unchanged:
-        names = ", ".join(one.name for one in diff.unchanged)
+        names = ", ".join(table.name for table in diff.unchanged)
         lines.append(f"  unchanged: {names}")
     if not diff.tables:
-        lines.append("  there is nothing on it")
+        lines.append("  the branch has no tables")
     return [visible(line) for line in lines]
 
 
@@ -48,10 +48,10 @@ def text(diff: RunDiff) -> list[str]:
 
 
 def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
-    """A comment for a pull request, no longer than ``limit`` characters.
+    """Return a comment for a pull request with at most ``limit`` characters.
 
-    The tables with most changes come first. Where it would get too long, samples are left out
-    first, then the details of tables, then tables; it says what was left out.
+    The tables with most changes come first. A comment that would be too long leaves out samples
+    first, then the details of tables, then tables, and says how many.
     """
     head = [
         f"### Data diff: {_code(diff.branch)} against {_code(diff.against)}",
@@ -64,15 +64,15 @@ def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
     if diff.differing:
         _overview(diff.differing, out, int(room * _SHARE))
     left = 0
-    for one in diff.differing:
-        if not _has_details(one):
+    for table in diff.differing:
+        if not _has_details(table):
             continue
-        if left or not any(out.add(form) for form in _details(one)):
+        if left or not any(out.add(form) for form in _details(table)):
             left += 1
     if left:
-        out.end(f"\nThe details of {left} more table{_s(left)} are left out, as they do not fit.\n")
+        out.end(f"\nThe details of {left} more table{_s(left)} are left out: no space.\n")
     if diff.unchanged:
-        names = [_code(one.name) for one in diff.unchanged]
+        names = [_code(table.name) for table in diff.unchanged]
         line = f"\nUnchanged: {', '.join(names)}\n"
         if not out.add(line):
             out.end(f"\nUnchanged: {len(names)} table{_s(len(names))}\n")
@@ -80,34 +80,32 @@ def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
 
 
 class _Room:
-    """A text that may not grow beyond a size."""
+    """A text with a size limit."""
 
     def __init__(self, start: str, size: int) -> None:
         self.text = start
         self._size = size
 
     def add(self, more: str) -> bool:
-        """Add a text if there is room for it."""
+        """Add a text if it fits; returns whether it does."""
         if len(self.text) + len(more) > self._size:
             return False
         self.text += more
         return True
 
     def end(self, more: str) -> None:
-        """Add a short text, for which room was kept."""
+        """Add a short text, for which space is reserved."""
         self.text += more
-
-    def left(self) -> int:
-        return self._size - len(self.text)
 
 
 def _overview(tables: Sequence[TableDiff], out: _Room, room: int) -> None:
     out.add("| table | rows added | removed | changed | columns |\n|---|--:|--:|--:|---|\n")
     begin = len(out.text)
-    for at, one in enumerate(tables):
+    for at, table in enumerate(tables):
         row = (
-            f"| {_code(one.name)}{_tag(one)} | {_number(one.added)} | {_number(one.removed)} "
-            f"| {_number(one.changed) if one.key else '–'} | {_columns_word(one)} |\n"
+            f"| {_code(table.name)}{_tag(table)} | {_number(table.added)} "
+            f"| {_number(table.removed)} | {_number(table.changed) if table.key else '–'} "
+            f"| {_columns_word(table)} |\n"
         )
         if len(out.text) - begin + len(row) > room or not out.add(row):
             rest = len(tables) - at
@@ -115,16 +113,16 @@ def _overview(tables: Sequence[TableDiff], out: _Room, room: int) -> None:
             return
 
 
-def _details(one: TableDiff) -> Iterator[str]:
-    """The details of a table, in forms that get shorter."""
-    counts = {len(one.samples), len(one.samples) // 2, min(len(one.samples), 3), 0}
+def _details(table: TableDiff) -> Iterator[str]:
+    """Yield the details of a table in ever shorter forms."""
+    counts = {len(table.samples), len(table.samples) // 2, min(len(table.samples), 3), 0}
     for count in sorted(counts, reverse=True):
-        yield _detail(one, _spread(one.samples, count))
-    yield _detail(one, (), columns=10)
+        yield _detail(table, _spread(table.samples, count))
+    yield _detail(table, (), columns=10)
 
 
 def _spread(samples: Sequence[RowSample], count: int) -> Sequence[RowSample]:
-    """So many of the samples, of each kind some."""
+    """Return a number of samples, with some of each kind."""
     kinds: dict[str, list[RowSample]] = {}
     for sample in samples:
         kinds.setdefault(sample.change, []).append(sample)
@@ -135,21 +133,21 @@ def _spread(samples: Sequence[RowSample], count: int) -> Sequence[RowSample]:
     return [sample for sample in samples if id(sample) in chosen]
 
 
-def _detail(one: TableDiff, samples: Sequence[RowSample], columns: int = 100) -> str:
-    lines = [f"<details><summary>{_code(one.name)}: {_words(one)}</summary>", ""]
-    lines += [f"- {line}" for line in _schema_lines(one, _code)[:columns]]
-    most = _most(one)
+def _detail(table: TableDiff, samples: Sequence[RowSample], columns: int = 100) -> str:
+    lines = [f"<details><summary>{_code(table.name)}: {_words(table)}</summary>", ""]
+    lines += [f"- {line}" for line in _schema_lines(table, _code)[:columns]]
+    most = _most(table)
     lines += [f"- {_code(name)} differs in {n:,} row{_s(n)}" for name, n in most[:columns]]
     if len(most) > columns:
         lines.append(f"- and {len(most) - columns} more columns differ")
-    lines += [f"- {_escaped(note)}" for note in one.notes]
-    if one.hidden and samples:
-        lines.append(f"- not shown: {', '.join(map(_code, one.hidden))}")
+    lines += [f"- {_escaped(note)}" for note in table.notes]
+    if table.hidden and samples:
+        lines.append(f"- not shown: {', '.join(map(_code, table.hidden))}")
     if samples:
-        lines += ["", *_markdown_samples(samples, one.key)]
-    if len(samples) < len(one.samples):
-        rest = len(one.samples) - len(samples)
-        lines += ["", f"{rest} sample row{_s(rest)} left out, as they do not fit."]
+        lines += ["", *_markdown_samples(samples, table.key)]
+    if len(samples) < len(table.samples):
+        rest = len(table.samples) - len(samples)
+        lines += ["", f"{rest} sample row{_s(rest)} left out: no space."]
     return "\n".join([*lines, "", "</details>", "", ""])
 
 
@@ -166,7 +164,7 @@ def _markdown_samples(samples: Sequence[RowSample], key: Sequence[str]) -> Itera
 
 
 def page(diff: RunDiff) -> str:
-    """A page that needs nothing else: no script, no style sheet, no address."""
+    """Return a page without scripts, style sheets and links."""
     body = [
         f"<h1>Data diff: {_code(diff.branch)} against {_code(diff.against)}</h1>",
         f"<p>{html.escape(_totals(diff))} {diff.at:%Y-%m-%d %H:%M} UTC.</p>",
@@ -174,12 +172,12 @@ def page(diff: RunDiff) -> str:
     if diff.differing:
         body.append(
             "<table><tr><th>table<th>rows added<th>removed<th>changed<th>columns</tr>"
-            + "".join(_html_row(one) for one in diff.differing)
+            + "".join(_html_row(table) for table in diff.differing)
             + "</table>"
         )
-    body += [_html_detail(one) for one in diff.differing if _has_details(one)]
+    body += [_html_detail(table) for table in diff.differing if _has_details(table)]
     if diff.unchanged:
-        names = ", ".join(_code(one.name) for one in diff.unchanged)
+        names = ", ".join(_code(table.name) for table in diff.unchanged)
         body.append(f"<p>Unchanged: {names}</p>")
     title = html.escape(visible(f"Data diff: {diff.branch}"))
     return (
@@ -192,36 +190,36 @@ def page(diff: RunDiff) -> str:
     )
 
 
-def _html_row(one: TableDiff) -> str:
-    numbers = (one.added, one.removed, one.changed if one.key else None)
+def _html_row(table: TableDiff) -> str:
+    numbers = (table.added, table.removed, table.changed if table.key else None)
     cells = "".join(f'<td class="n">{"–" if n is None else f"{n:,}"}' for n in numbers)
-    mark = ' class="failed"' if one.change == "failed" else ""
-    return f"<tr{mark}><td>{_code(one.name)}{_tag(one)}{cells}<td>{_columns_word(one)}</tr>"
+    mark = ' class="failed"' if table.change == "failed" else ""
+    return f"<tr{mark}><td>{_code(table.name)}{_tag(table)}{cells}<td>{_columns_word(table)}</tr>"
 
 
-def _html_detail(one: TableDiff) -> str:
-    items = _schema_lines(one, _code)
-    items += [f"{_code(name)} differs in {n:,} row{_s(n)}" for name, n in _most(one)]
-    items += [_escaped(note) for note in one.notes]
-    if one.hidden and one.samples:
-        items.append(f"not shown: {', '.join(map(_code, one.hidden))}")
+def _html_detail(table: TableDiff) -> str:
+    items = _schema_lines(table, _code)
+    items += [f"{_code(name)} differs in {n:,} row{_s(n)}" for name, n in _most(table)]
+    items += [_escaped(note) for note in table.notes]
+    if table.hidden and table.samples:
+        items.append(f"not shown: {', '.join(map(_code, table.hidden))}")
     listed = "".join(f"<li>{item}</li>" for item in items)
     return (
-        f"<details><summary>{_code(one.name)}: {_words(one)}</summary><ul>{listed}</ul>"
-        f"{_html_samples(one)}</details>"
+        f"<details><summary>{_code(table.name)}: {_words(table)}</summary><ul>{listed}</ul>"
+        f"{_html_samples(table)}</details>"
     )
 
 
-def _html_samples(one: TableDiff) -> str:
-    if not one.samples:
+def _html_samples(table: TableDiff) -> str:
+    if not table.samples:
         return ""
-    names = _names(one.samples, one.key)
+    names = _names(table.samples, table.key)
     head = "".join(f"<th>{_code(name)}" for name in names)
     rows = "".join(
         f'<tr class="{sample.change}"><td>{_kind(sample)}'
         + "".join(f"<td>{_cell(sample, name, _code)}" for name in names)
         + "</tr>"
-        for sample in one.samples
+        for sample in table.samples
     )
     return f"<table><tr><th>{head}</tr>{rows}</table>"
 
@@ -231,59 +229,56 @@ def _html_samples(one: TableDiff) -> str:
 
 def _totals(diff: RunDiff) -> str:
     if not diff.tables:
-        return "There is nothing on this branch."
+        return "The branch has no tables."
     if not diff.differing:
         return f"No difference in {len(diff.tables)} table{_s(len(diff.tables))}."
     rows = {
-        what: sum(getattr(one, what) for one in diff.tables)
-        for what in ("added", "removed", "changed")
+        kind: sum(getattr(table, kind) for table in diff.tables)
+        for kind in ("added", "removed", "changed")
     }
-    counts = ", ".join(f"{n:,} {what}" for what, n in rows.items())
+    counts = ", ".join(f"{n:,} {kind}" for kind, n in rows.items())
     failed = f" {len(diff.failed)} could not be compared." if diff.failed else ""
     tables = len(diff.tables)
     return f"{len(diff.differing)} of {tables} table{_s(tables)} differ. Rows: {counts}.{failed}"
 
 
-def _words(one: TableDiff) -> str:
-    """What became of a table, in a line."""
-    if one.change == "failed":
+def _words(table: TableDiff) -> str:
+    """Return the change of a table in a line."""
+    if table.change == "failed":
         return "not compared"
-    if one.change in ("new", "dropped"):
-        rows = one.added if one.change == "new" else one.removed
-        return f"{one.change} {one.kind}, {rows:,} row{_s(rows)}"
-    parts = [
-        f"{n:,} {what}"
-        for what, n in (("added", one.added), ("removed", one.removed), ("changed", one.changed))
-        if n
-    ]
+    if table.change in ("new", "dropped"):
+        rows = table.added if table.change == "new" else table.removed
+        return f"{table.change} {table.kind}, {rows:,} row{_s(rows)}"
+    counts = {"added": table.added, "removed": table.removed, "changed": table.changed}
+    parts = [f"{n:,} {kind}" for kind, n in counts.items() if n]
     words = f"rows: {', '.join(parts)}" if parts else "the same rows"
-    before, after = one.rows_before, one.rows_after
+    before, after = table.rows_before, table.rows_after
     if before is not None and after is not None and before != after:
         words += f" ({before:,} before, {after:,} now)"
-    return f"columns differ; {words}" if one.schema else words
+    return f"columns differ; {words}" if table.schema else words
 
 
-def _schema_lines(one: TableDiff, show: Callable[[str], str] = str) -> list[str]:
+def _schema_lines(table: TableDiff, show: Callable[[str], str] = str) -> list[str]:
     lines = []
-    for new in one.schema.added:
+    for new in table.schema.added:
         counts = ""
         if new.values is not None and new.nulls is not None:
             counts = f": {new.values:,} values, {new.nulls:,} NULL"
         lines.append(f"column {show(new.name)} added, {show(new.type)}{counts}")
-    for gone in one.schema.removed:
+    for gone in table.schema.removed:
         lines.append(f"column {show(gone.name)} removed, {show(gone.type)}")
-    for other in one.schema.retyped:
+    for other in table.schema.retyped:
         rest = "" if other.compared else ", values not compared"
         lines.append(
             f"column {show(other.name)} was {show(other.before)}, is {show(other.after)}{rest}"
         )
-    for moved in one.schema.renamed:
-        lines.append(f"column {show(moved.before)} is named {show(moved.after)} now")
+    for renamed in table.schema.renamed:
+        lines.append(f"column {show(renamed.before)} renamed to {show(renamed.after)}")
     return lines
 
 
-def _columns_word(one: TableDiff) -> str:
-    schema = one.schema
+def _columns_word(table: TableDiff) -> str:
+    schema = table.schema
     parts = [
         f"{sign}{len(found)}"
         for sign, found in (("+", schema.added), ("−", schema.removed))
@@ -294,17 +289,17 @@ def _columns_word(one: TableDiff) -> str:
     return " ".join(parts)
 
 
-def _tag(one: TableDiff) -> str:
-    words = {"new": f" new {one.kind}", "dropped": " dropped", "failed": " not compared"}
-    return words.get(one.change, "")
+def _tag(table: TableDiff) -> str:
+    words = {"new": f" new {table.kind}", "dropped": " dropped", "failed": " not compared"}
+    return words.get(table.change, "")
 
 
-def _has_details(one: TableDiff) -> bool:
-    return bool(one.schema or one.columns or one.notes or one.samples)
+def _has_details(table: TableDiff) -> bool:
+    return bool(table.schema or table.columns or table.notes or table.samples)
 
 
-def _most(one: TableDiff) -> list[tuple[str, int]]:
-    return sorted(one.columns.items(), key=lambda item: (-item[1], item[0]))
+def _most(table: TableDiff) -> list[tuple[str, int]]:
+    return sorted(table.columns.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _names(samples: Iterable[RowSample], key: Sequence[str]) -> list[str]:
@@ -367,7 +362,7 @@ def _s(count: int) -> str:
 
 
 def visible(value: str) -> str:
-    """A text with what cannot be seen, or turns the direction of writing, made visible."""
+    """Return a text whose invisible and direction-changing characters are written as codes."""
     return "".join(
         f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c
         for c in value
@@ -375,14 +370,14 @@ def visible(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A text that neither Markdown nor HTML takes for more than text.
+    """Return a text without a meaning in Markdown or HTML.
 
-    All but letters, digits and a few harmless marks become entities, which Markdown takes as text
-    and never as markup.
+    All characters except letters, digits and a few harmless marks become entities, which Markdown
+    never reads as markup.
     """
     return "".join(c if c.isalnum() or c in " ,;=%?" else f"&#{ord(c)};" for c in visible(value))
 
 
 def _code(value: str) -> str:
-    """A text as code: there GitHub looks for no mentions and no references either."""
+    """Return a text as code, in which GitHub makes no mentions and references."""
     return f"<code>{_escaped(value)}</code>"

@@ -1,10 +1,10 @@
-"""The statements of a comparison. Pure: texts in, texts out.
+"""The SQL statements of a comparison. Pure.
 
-A row becomes two numbers of 64 bits, each by its own seed. The seeds follow from what is compared,
-which nobody knows while writing rows, so none can be prepared to look like others. What `xxhash64`
-does not tell apart is told apart here: it skips NULL, so which values are NULL is hashed along; and
-it runs through the values in arrays, maps and structs as if they were one list, so each of these is
-hashed by itself first, and the entries of a map in an order of their own.
+Each row has two hashes of 64 bits, each with its own seed. The seeds depend on the compared
+snapshots, so nobody can write a row that has the same hashes as another row. Two kinds of rows
+would have the same `xxhash64`, and are distinguished here: it skips NULL, so the positions of NULLs
+are hashed too; and it reads nested values as a flat list, so each array, map and struct is hashed
+separately first, with the entries of a map in a fixed order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparkwap.diff.plan import ComparedColumn, IcebergType
 
 _MASK_BITS = 63
 SHOWN_CHARACTERS = 200
-# Which rows of `Statements.paired` they are, and what they have of the old row and the new one.
+# Kind of row -> its condition in `DiffStatements.paired`, and its old and its new row.
 _KINDS: Mapping[RowChange, tuple[str, tuple[str | None, str | None]]] = {
     "removed": ("n < 0 and not pair", ("a", None)),
     "added": ("n > 0 and not pair", (None, "b")),
@@ -34,13 +34,14 @@ class Source:
     """Rows of one of the two states.
 
     Attributes:
-        relation: What stands in the from clause.
-        sign: 1 if a row of it is one more in the new state, -1 if it is one less.
+        relation: The text for the from clause.
+        sign: 1 for rows of the new state, -1 for rows of the old state; the opposite for deleted
+            rows.
         old: Whether its columns have the names of the old state.
-        condition: Which rows; None for all.
-        branch: The audit branch that a session must be on to see them; None where it does not
+        condition: The condition of the rows; None for all.
+        branch: The audit branch that the session must have to read the rows; None if it does not
             matter, empty for no branch.
-        rows: How many rows there are at most; None where nobody knows.
+        rows: An upper bound of the number of rows; None if not known.
     """
 
     relation: str
@@ -51,23 +52,23 @@ class Source:
     rows: int | None = None
 
 
-def seeds_of(*what: object) -> tuple[int, int]:
-    """Two seeds for a comparison: the same for the same states, so that samples are, too.
+def seeds_of(*ids: object) -> tuple[int, int]:
+    """Return two seeds for a comparison; the same states have the same seeds and samples.
 
     Args:
-        what: What tells the states apart; ids that Iceberg has drawn when they were committed.
+        ids: The identities of the states: random ids that Iceberg made at their commits.
     """
-    digest = hashlib.sha256(repr(what).encode()).digest()
-    one, two = (int.from_bytes(digest[at : at + 8]) >> 2 for at in (0, 8))
-    return one, two
+    digest = hashlib.sha256(repr(ids).encode()).digest()
+    first, second = (int.from_bytes(digest[at : at + 8]) >> 2 for at in (0, 8))
+    return first, second
 
 
 class DiffStatements:
     """The statements that compare the rows of some sources.
 
     Args:
-        columns: What is compared.
-        key: Names of key columns among them, as in the new state.
+        columns: The columns to compare.
+        key: The names of the key columns in the new state.
         seeds: See `seeds_of`.
     """
 
@@ -79,7 +80,7 @@ class DiffStatements:
         self._key = [f"c{i}" for name in key for i, c in enumerate(columns) if c.name == name]
 
     def signs(self, sources: Sequence[Source]) -> str:
-        """Hashes of rows that do not add up to 0 over the sources; ``n`` is what they add up to."""
+        """Return a query for the hashes of rows that differ; ``n`` is the sum of their signs."""
         one, two = (self._hash(seed) for seed in self._seeds)
         selects = (f"select {one} as h1, {two} as h2, sign from ({s})" for s in self._rows(sources))
         return (
@@ -88,8 +89,10 @@ class DiffStatements:
         )
 
     def rows(self, sources: Sequence[Source]) -> str:
-        """What `signs` tells, with the values of the row as ``r``: one scan, in which all values go
-        through the shuffle."""
+        """Return a query as `signs`, with the values of each row as ``r``.
+
+        It scans once, and shuffles all values.
+        """
         one, two = (self._hash(seed) for seed in self._seeds)
         selects = (
             f"select {one} as h1, {two} as h2, sign as n, {self._struct('')} as r from ({s})"
@@ -99,7 +102,7 @@ class DiffStatements:
 
     @staticmethod
     def merged(relations: Iterable[str]) -> str:
-        """What several results of `rows` add up to."""
+        """Return a query for the sum of several results of `rows`."""
         union = " union all ".join(f"select * from {relation}" for relation in relations)
         return (
             f"select h1, h2, sum(n) as n, any_value(r) as r from ({union}) "
@@ -107,11 +110,11 @@ class DiffStatements:
         )
 
     def rows_of(self, sources: Sequence[Source], signs: str, *, few: bool) -> str:
-        """As `rows`, for these hashes only: a second scan, in which hardly a row is shuffled.
+        """Return a query as `rows`, only for these hashes: a second scan, with a small shuffle.
 
         Args:
-            sources: Where the rows are.
-            signs: What `signs` gave: a view, or a query in parentheses.
+            sources: The sources of the rows.
+            signs: The result of `signs`: a view, or a query in parentheses.
             few: Whether the hashes fit into the memory of each worker.
         """
         one, two = (self._hash(seed) for seed in self._seeds)
@@ -120,7 +123,7 @@ class DiffStatements:
             f"select {one} as h1, {two} as h2, sign, {columns} from ({s})"
             for s in self._rows(sources)
         )
-        # Spark would shuffle all rows before it sees how few hashes there are.
+        # Without the hint, Spark would shuffle all rows before it knows the number of hashes.
         hint = "/*+ broadcast(s) */ " if few else ""
         return (
             f"select {hint}s.h1, s.h2, any_value(s.n) as n, any_value({self._struct('t.')}) as r "
@@ -130,21 +133,24 @@ class DiffStatements:
 
     @staticmethod
     def some(signs: str, limit: int) -> str:
-        """Some of these hashes, enough for samples."""
+        """Return a query for some of these hashes, enough for samples."""
         picked = (
-            f"(select h1, h2, n from {signs} where n {which} 0 order by h1, h2 limit {limit})"
-            for which in ("<", ">")
+            f"(select h1, h2, n from {signs} where n {comparison} 0 order by h1, h2 limit {limit})"
+            for comparison in ("<", ">")
         )
         return f"({' union all '.join(picked)})"
 
     def paired(self, rows: str) -> str:
-        """These rows as ``a`` if they went and as ``b`` if they came. Where one went and one came
-        by their key, the two are one row, a ``pair``; where more did, they are there ``twice``."""
+        """Return a query for removed rows as ``a`` and added rows as ``b``.
+
+        A removed and an added row with the same key are one row, a ``pair``. Rows whose key occurs
+        several times are marked ``twice``.
+        """
         if not self._key:
             sides = "if(n < 0, r, null) as a, if(n > 0, r, null) as b"
             return f"select h1, h2, n, {sides}, false as pair, false as twice from {rows}"
         key = ", ".join(f"r.{name}" for name in self._key)
-        # One order for all, so that rows are sorted once; what went comes first.
+        # The same order in all windows, so that Spark sorts once; removed rows come first.
         ordered = f"partition by {key} order by n"
         whole = f"({ordered} rows between unbounded preceding and unbounded following)"
         return (
@@ -157,8 +163,11 @@ class DiffStatements:
         )
 
     def counts(self, view: str) -> str:
-        """Rows added, removed and changed, and whether keys were not unique; then how many changed
-        rows differ in each column. Of `paired`, with a key."""
+        """Return a query over `paired`, with a key.
+
+        Its columns: numbers of added, removed and changed rows; whether keys are not unique; and
+        for each column, the number of changed rows in which it differs.
+        """
         differ = (f"count_if(pair and {self._differs(i)})" for i in range(len(self._columns)))
         return (
             "select coalesce(sum(if(pair, 0L, greatest(n, 0L))), 0L), "
@@ -168,8 +177,11 @@ class DiffStatements:
 
     @staticmethod
     def sums(signs: str) -> str:
-        """How many rows were added and removed, duplicates counted; of `signs`, or of `paired`
-        without a key."""
+        """Return a query for the numbers of added and removed rows, duplicates counted.
+
+        Args:
+            signs: The result of `signs`, or of `paired` without a key.
+        """
         return (
             "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "
             f"from {signs}"
@@ -178,19 +190,19 @@ class DiffStatements:
     def samples(
         self, view: str, limit: int, shown: Sequence[int], kinds: Collection[RowChange]
     ) -> str:
-        """Some rows: what became of them, how many, values as text of the old and of the new row,
-        and for each column whether it differs.
+        """Return a query for some rows.
+
+        Its columns: the change, the number of equal rows, the old and the new values as text, and
+        for each column whether it differs.
 
         Args:
-            view: What `paired` gave.
-            limit: How many of each kind.
-            shown: Which columns; the values of others are not read.
-            kinds: What rows there are; each kind is a job of its own.
+            view: The result of `paired`.
+            limit: Greatest number of rows of each kind.
+            shown: The columns to show; the values of others are not read.
+            kinds: The kinds of rows that exist; each kind is a Spark job of its own.
         """
-        parts = (self._sample(one, view, *_KINDS[one], shown) for one in _KINDS if one in kinds)
+        parts = (self._sample(kind, view, *_KINDS[kind], shown) for kind in _KINDS if kind in kinds)
         return " union all ".join(f"({part} limit {limit})" for part in parts)
-
-    # -- inner parts -----------------------------------------------------------------------------
 
     def _sample(
         self,
@@ -203,7 +215,7 @@ class DiffStatements:
         changed = change == "changed"
         texts = [self._text(row, i) for row in rows for i in shown]
         flags = [self._differs(i) if changed else "false" for i in range(len(self._columns))]
-        # The hashes differ each time, so they decide only between rows that look the same.
+        # The hashes differ in each comparison, so they only order rows with equal texts.
         row = rows[1] or rows[0]
         order = [f"{row}.{name}" for name in self._key] or [self._text(row, i) for i in shown]
         order += [] if changed else ["h1", "h2"]
@@ -255,7 +267,7 @@ class DiffStatements:
 
 
 def text_sql(value: str, kind: IcebergType) -> str:
-    """A value as text, cut where it is long."""
+    """Return SQL for a value as text; a long text is cut."""
     text = f"cast({value} as string)"
     if not isinstance(kind, str):
         text = f"to_json({value})"
@@ -265,21 +277,21 @@ def text_sql(value: str, kind: IcebergType) -> str:
 
 
 def value_sql(value: str, kind: IcebergType, seed: int) -> str:
-    """What is hashed, or compared, for a value: itself, or the hash of a nested one."""
+    """Return SQL for the comparison of a value: the value, or the hash of a nested value."""
     if isinstance(kind, str):
         return value
     return f"if({value} is null, null, {_nested(value, kind, seed, count(1))})"
 
 
 def _nested(value: str, kind: Mapping[str, Any], seed: int, names: Iterator[int]) -> str:
-    what = kind["type"]
-    if what == "struct":
+    nested = kind["type"]
+    if nested == "struct":
         fields = (
             _single(f"{value}.{quote(f['name'])}", f["type"], seed, names) for f in kind["fields"]
         )
         return f"xxhash64({', '.join([f'{seed}L', *fields])})"
     name = f"e{next(names)}"
-    if what == "list":
+    if nested == "list":
         inner = _single(name, kind["element"], seed, names)
         return f"xxhash64({seed}L, size({value}), transform({value}, {name} -> {inner}))"
     key = _single(f"{name}.key", kind["key"], seed, names)
@@ -289,13 +301,13 @@ def _nested(value: str, kind: Mapping[str, Any], seed: int, names: Iterator[int]
 
 
 def _single(value: str, kind: IcebergType, seed: int, names: Iterator[int]) -> str:
-    """A hash of one value; that of NULL is that of no value."""
+    """Return SQL for the hash of one value; NULL has the hash of no value."""
     if isinstance(kind, str):
         return f"xxhash64({seed}L, {value})"
     return f"if({value} is null, xxhash64({seed}L), {_nested(value, kind, seed, names)})"
 
 
 def null_counts(relation: str, columns: Sequence[str]) -> str:
-    """How many rows, and how many values of each column."""
+    """Return a query for the number of rows, and of non-null values of each column."""
     counts = ["count(*)", *(f"count({quote(name)})" for name in columns)]
     return f"select {', '.join(counts)} from {relation}"

@@ -1,4 +1,4 @@
-"""Where the tables of a branch, of a tag or of ``main`` stand."""
+"""Finds the states of tables on a branch, on a tag or on ``main``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sparkwap.diff.plan import Column, columns_of
 from sparkwap.publish.lake import Lake
 
 BASE = "base"
-"""What to compare with in place of ``main``: where ``main`` was when the branch was opened."""
+"""Compare with the state of ``main`` when the branch was opened."""
 
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table or view as one of the two sides has it.
+    """A table or view in one of the two states.
 
     Attributes:
         identifier: The name that readers use.
-        row: Where it stands, and its metadata file.
+        row: Its entry in the catalog, with its metadata file.
         document: Its metadata.
-        ref: Branch or tag that is read; None for a view.
-        snapshot: The snapshot that this is; None for a view, or a table without rows.
-        branch: The audit branch a session has to be on to read a view; empty for none.
+        ref: The branch or tag to read; None for a view.
+        snapshot: Its snapshot; None for a view, or a table without rows.
+        branch: The audit branch on which a session can read a view; empty for none.
     """
 
     identifier: Identifier
@@ -47,22 +47,22 @@ class TableVersion:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Its columns: those of the table now; for a tag, those that it had."""
+        """Its columns: the present ones of the table; for a tag, those of its snapshot."""
         return columns_of(self._schema())
 
     @property
     def found(self) -> md.Document | None:
-        """The snapshot in its metadata."""
+        """The entry of its snapshot in the metadata."""
         return None if self.snapshot is None else md.snapshot(self.document, self.snapshot)
 
     @property
     def of_tag(self) -> bool:
-        """Whether it is that of a tag, which keeps its columns."""
+        """Whether it is the state of a tag, which has the columns of its snapshot."""
         ref = md.refs_of(self.document).get(self.ref or "")
         return ref is not None and ref.type == "tag"
 
     def with_schema(self) -> md.Document:
-        """Its metadata, with the columns that this state has as the present ones."""
+        """Return its metadata, with the schema of this state as the current schema."""
         schema = self._schema()
         return {**self.document, "current-schema-id": schema.get("schema-id", 0)}
 
@@ -76,7 +76,7 @@ class TableVersion:
         return current_schema(self.document)
 
     def rows(self) -> int | None:
-        """How many rows it has, where metadata tells it."""
+        """Return its number of rows; None if metadata does not have it."""
         if self.kind == "view":
             return None
         if self.snapshot is None:
@@ -88,7 +88,7 @@ class TableVersion:
 
 
 def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
-    """The tables and views that a branch or tag has of its own; nothing for ``main``.
+    """Return the tables and views of a branch or tag; nothing for ``main``.
 
     Raises:
         ConfigError: There is no such branch or tag.
@@ -100,10 +100,10 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
     found: dict[Identifier, TableVersion] = {}
     live = [r for r in rows if r.kind == "table" and r.identifier[0] not in marked]
     for row, document in zip(live, lake.store.map(_load(lake), live), strict=True):
-        there = md.refs_of(document).get(ref)
-        if there is not None:
+        head = md.refs_of(document).get(ref)
+        if head is not None:
             found[row.identifier] = TableVersion(
-                row.identifier, row, document, ref, there.snapshot_id
+                row.identifier, row, document, ref, head.snapshot_id
             )
     for row in rows:
         schema = names.split_side_schema(row.identifier[0], ref)
@@ -118,13 +118,13 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
 def base_of(
     lake: Lake, state: TableVersion, branch: str, now: TableVersion | None
 ) -> TableVersion | None:
-    """What a table or view was when an audit branch was opened, as far as the lake knows.
+    """Return the state of a table when an audit branch was opened.
 
     Args:
         lake: The lake.
-        state: What the branch has.
+        state: The state on the branch.
         branch: The audit branch.
-        now: What readers of ``main`` have now: the answer for a view, which has no history.
+        now: The present state on ``main``, which is returned for a view and if there is no base.
     """
     if state.kind == "view":
         return now
@@ -133,26 +133,26 @@ def base_of(
         row = Pointer(state.identifier, "table", location)
         return TableVersion(state.identifier, row, lake.store.load(location), md.MAIN, snapshot)
     tag = names.base_tag(branch)
-    there = md.refs_of(state.document).get(tag)
-    if there is not None:
-        return replace(state, ref=tag, snapshot=there.snapshot_id)
+    base = md.refs_of(state.document).get(tag)
+    if base is not None:
+        return replace(state, ref=tag, snapshot=base.snapshot_id)
     if branches.empty_base(branch) in md.properties_of(state.document):
         return replace(state, ref=None, snapshot=None)
     return now
 
 
 def has_moved(state: TableVersion, branch: str, now: TableVersion | None) -> bool:
-    """Whether ``main`` of a table is elsewhere than when the audit branch was opened."""
+    """Return whether ``main`` of a table has moved since the audit branch was opened."""
     if state.kind == "view" or now is None or now.kind == "view":
         return False
     if branches.is_clone(state.document):
         return branches.clone_base(state.document)[1] != now.snapshot
-    there = md.refs_of(state.document).get(names.base_tag(branch))
-    return there is not None and there.snapshot_id != now.snapshot
+    base = md.refs_of(state.document).get(names.base_tag(branch))
+    return base is not None and base.snapshot_id != now.snapshot
 
 
 def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifier, TableVersion]:
-    """Tables and views as readers of ``main`` have them."""
+    """Return the states of tables and views on ``main``."""
     rows = list(lake.store.backend.find(set(identifiers)).values())
     return {
         row.identifier: _at(row.identifier, row, document)
@@ -173,7 +173,7 @@ def _load(lake: Lake) -> Any:
 
 
 def _unknown(lake: Lake, ref: str) -> str:
-    known = ", ".join(one.branch for one in lake.branches.all()) or "none"
+    known = ", ".join(branch.branch for branch in lake.branches.all()) or "none"
     return (
         f"There is no audit branch '{ref}', and no table has a branch or tag of this name. Nothing "
         f"was compared. Open audit branches: {known}. See them with: dbt run-operation wap_status"

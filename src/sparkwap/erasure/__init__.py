@@ -1,4 +1,4 @@
-"""Taking a person out of the lake: rows, history, files, with proof; and putting values right."""
+"""Erases a person from the lake (rows, history, files) with a proof, and corrects values."""
 
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.erasure.request import Erase, Rectify

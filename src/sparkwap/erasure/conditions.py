@@ -14,20 +14,19 @@ from sparkwap.erasure.subject_tables import SubjectTable
 
 _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 
-
-# In a literal of Spark a backslash stands for itself if it is doubled.
+# A literal of Spark has doubled backslashes.
 _SPACES_SQL = _SPACES.replace("\\", "\\\\")
 
 
 def _forms(text: str) -> set[str]:
-    """The forms of Unicode in which a text may stand; SQL has no function that brings it to one."""
+    """Return the Unicode forms of a text; Spark SQL has no function that normalizes text."""
     normalize = unicodedata.normalize
     return {text, normalize("NFC", text), normalize("NFD", text), normalize("NFKC", text)}
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """SQL that finds rows by hashes, so that no statement, log or history of a server has a value.
+    """SQL that finds rows by hashes, so no statement, log or history of a server has a value.
 
     Attributes:
         salt: Hex digits, new for each operation.
@@ -36,23 +35,23 @@ class Conditions:
     salt: str
 
     def digest(self, text: str) -> str:
-        """What `hashed` gives for a text."""
+        """Return the hash of a text, as `hashed` computes it."""
         plain = re.sub(_SPACES, " ", text).strip(" ")
         return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
 
     def hashed(self, column: str) -> str:
-        """The hash of a column's text."""
+        """Return SQL for the hash of a column's text."""
         text = f"trim(regexp_replace(cast({quote(column)} as string), '{_SPACES_SQL}', ' '))"
         return f"sha2(concat('{self.salt}:', {text}), 256)"
 
     def spelled(self, column: str, keys: Iterable[str]) -> str:
-        """Whether a text is one of the keys, or the same whole number in another spelling."""
+        """Return a condition: a text is a key, or the same whole number in another spelling."""
         number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)$', '$1$2')"
         digests = ", ".join(f"'{self.digest(key)}'" for key in sorted(keys))
         return f"coalesce(sha2(concat('{self.salt}:', {number}), 256) in ({digests}), false)"
 
     def is_in(self, column: str, texts: Iterable[str]) -> str:
-        """Whether a column is one of the texts; never null."""
+        """Return a condition: a column is one of the texts; never null."""
         digests = sorted({self.digest(form) for text in texts for form in _forms(text)})
         if not digests:
             return "false"
@@ -66,16 +65,16 @@ class Conditions:
         texts: Mapping[str, Iterable[str]],
         columns: Sequence[str],
     ) -> str:
-        """The subject's rows of a place.
+        """Return a condition for the subject's rows of a table.
 
         Args:
-            place: The place.
+            place: The table.
             search: The subject's keys and values.
             texts: Free-text column -> the texts in it that name the subject.
             columns: All columns of the table.
         """
         found = [self.is_in(key, search.keys) for key in place.keys]
-        found += [self.is_in(column, those) for column, those in texts.items()]
+        found += [self.is_in(column, naming) for column, naming in texts.items()]
         if place.any_cell:
             cells = {*search.keys, *search.words}
             found += [self.is_in(column, cells) for column in columns]

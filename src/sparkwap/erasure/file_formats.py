@@ -1,4 +1,4 @@
-"""Formats of files, told by their content; and the rows and texts of a file."""
+"""Detects the format of a file by its content, and reads its rows and texts."""
 
 from __future__ import annotations
 
@@ -13,24 +13,19 @@ from pyarrow import orc
 from sparkwap.catalog import avro
 
 _PARQUET_MAGIC = b"PAR1"
-
-
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
 _BATCH_ROWS = 65_536
-
 
 Data = bytes | mmap.mmap
 """The content of a file."""
 
 
 def unpacked(path: str, data: Data) -> tuple[str, Data]:
-    """What a file is, by its content, and its content unpacked.
+    """Return the format of a file, by its content, and its decompressed content.
 
     Raises:
-        ValueError: It is not what its name says, or packed in a way that is not known here: its
-            plain bytes would show nothing of what it holds.
+        ValueError: The content does not have the format of the file's name, or it is compressed or
+            encrypted in an unknown way, so a search of its bytes would find nothing.
     """
     magic = bytes(data[:6])
     claims = path.rpartition(".")[2].lower()
@@ -66,7 +61,7 @@ _CLOSED = (b"PK\x03\x04", b"\xfd7zXZ", b"7z\xbc\xaf", b"PARE")
 
 
 def rows_of(kind: str, data: Data) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """The rows of a data file, in portions; nothing for files of another kind."""
+    """Yield the schema and the batches of rows of a data file; nothing for other files."""
     if kind == "parquet":
         parquet = pq.ParquetFile(pa.BufferReader(data))
         yield parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
@@ -79,7 +74,7 @@ def rows_of(kind: str, data: Data) -> Iterator[tuple[pa.Schema, Iterator[pa.Reco
 
 
 def decoded(data: bytes) -> Iterator[str]:
-    """What bytes may say, in the encodings of those who deliver files."""
+    """Yield the text of bytes, in the encodings that delivered files may have."""
     yield data.decode("utf-8", "replace")
     try:
         data.decode()

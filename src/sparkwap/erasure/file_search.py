@@ -19,26 +19,23 @@ from sparkwap.erasure.search import Search, bound_text, text_of
 from sparkwap.erasure.subject_tables import SubjectTable
 
 _FIELD_ID = b"PARQUET:field_id"
-
-
 _ORC_FIELD_ID = b"iceberg.id"
 
-
 Wanted = Mapping[str, frozenset[str]]
-"""Column (lower case) -> what of the subject it may hold."""
+"""Column (lower case) -> the subject's keys or values that it may hold."""
 
 
 @dataclass(frozen=True)
 class Owned:
-    """A table by whose columns the files below its folder are read.
+    """A table, for the search of the files in its folder.
 
     Attributes:
         identifier: Schema and table.
         folder: Its location.
-        place: What of it is marked; None for a table that no mark reaches.
-        fields: Field id -> the column's present name, which old files may call otherwise.
+        place: Its marked columns; None for a table without marks.
+        fields: Field id -> the present name of the column; old files may have another name.
         partitions: Partition spec id -> for each of its fields the column (lower case) and type,
-            or None where the value is not the column's own.
+            or None if the partition value is not the column's value.
     """
 
     identifier: Identifier
@@ -53,10 +50,10 @@ class FileSearch:
     """Searches one file.
 
     Attributes:
-        search: What is looked for.
-        ignored: ``schema.table.column`` in lower case that are not looked at.
-        owner: The table in whose folder the file is; None for none.
-        wanted: What of the subject each column may hold.
+        search: The keys and values to search for.
+        ignored: Columns to leave out, ``schema.table.column`` in lower case.
+        owner: The table in whose folder the file is; None if there is none.
+        wanted: The subject's keys or values that each column may hold.
     """
 
     search: Search
@@ -143,7 +140,7 @@ class FileSearch:
     def avro(self, data: Data) -> list[str]:
         file = avro.read(bytes(data))
         fields = _iceberg_fields(file.header)
-        # A table's rows, by the present names of its columns; else a list of its files.
+        # A data file has columns; a manifest or manifest list has records about files.
         found = [f"column {name}" for name in self._cells("avro", data)]
         for record in file.records:
             found.extend(self._record(record, fields))
@@ -182,7 +179,7 @@ class FileSearch:
             yield f"partition {name}"
 
     def _summaries(self, summaries: Iterable[Mapping[str, Any]], spec: int) -> Iterator[str]:
-        """The bounds of partition values in a manifest list, which does not tell their types."""
+        """Search the bounds of partition values in a manifest list, which has no types."""
         columns = self.owner.partitions.get(spec, ()) if self.owner else ()
         for index, summary in enumerate(summaries):
             name, kind = (columns[index] if index < len(columns) else None) or ("", "string")
@@ -209,16 +206,16 @@ class FileSearch:
     def _document(self, value: Any, where: str) -> Iterator[str]:
         if isinstance(value, Mapping):
             for key, inner in value.items():
-                if self._says(str(key)):
+                if self._names_subject(str(key)):
                     yield f"name in {where or 'the document'}"
                 yield from self._document(inner, str(key))
         elif isinstance(value, list):
             for inner in value:
                 yield from self._document(inner, where)
-        elif isinstance(value, str) and self._says(value):
+        elif isinstance(value, str) and self._names_subject(value):
             yield where or "the document"
 
-    def _says(self, text: str) -> bool:
+    def _names_subject(self, text: str) -> bool:
         return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
 
     def plain(self, data: Data) -> list[str]:
@@ -227,7 +224,7 @@ class FileSearch:
 
 
 def column_name(field_: pa.Field, owner: Owned | None) -> str:
-    """The name under which a file's column is known today, in lower case."""
+    """Return the present name of a file's column, in lower case."""
     metadata = field_.metadata or {}
     number = metadata.get(_FIELD_ID) or metadata.get(_ORC_FIELD_ID)
     if owner is not None and number is not None:
@@ -239,7 +236,7 @@ def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
     kind = column.type
     if pa.types.is_struct(kind):
         for index in range(kind.num_fields):
-            # A product's `id` inside a struct is not the key `id`.
+            # A field `id` of a struct is not the key column `id`.
             yield f"{name}.{kind.field(index).name.lower()}", column.field(index)
     elif pa.types.is_map(kind):
         yield name, column.keys
@@ -258,7 +255,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:
-    """Field id -> name and type, from the schema in a manifest's header; empty for other files."""
+    """Return field id -> name and type from the schema in a manifest's header; else nothing."""
     try:
         schema = json.loads(header["schema"])
     except (KeyError, ValueError):
@@ -268,10 +265,10 @@ def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:
     def walk(kind: Any, above: str) -> None:
         if not isinstance(kind, Mapping):
             return
-        for one in kind.get("fields", ()):
-            name = f"{above}{one['name']}"
-            found[one["id"]] = (name, one["type"] if isinstance(one["type"], str) else "")
-            walk(one["type"], f"{name}.")
+        for child in kind.get("fields", ()):
+            name = f"{above}{child['name']}"
+            found[child["id"]] = (name, child["type"] if isinstance(child["type"], str) else "")
+            walk(child["type"], f"{name}.")
         for part in ("element", "key", "value"):
             if part in kind:
                 inner = kind[part]

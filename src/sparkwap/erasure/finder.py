@@ -1,4 +1,4 @@
-"""Finds the subject in the lake: its rows and files, how to remove them, and what blocks that."""
+"""Finds the subject in the lake: its rows and files, how to remove them, and what blocks this."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ Sql = Callable[[str], Sequence[Sequence[Any]]]
 
 @dataclass
 class Found:
-    """What was found.
+    """The result of a look at the lake.
 
     Attributes:
         places: The tables that may hold the subject.
-        rewrites: How each of them loses it.
-        counts: Rows in all, rows that go, rows that change; of each table with some.
-        proof: The files, and which of them hold the subject.
+        rewrites: The rewrites that remove the subject from these tables.
+        counts: All rows, deleted rows and changed rows, for each table with a rewrite.
+        proof: All files, with those that hold the subject.
         reach: File -> the tables that refer to it.
-        search: What the proof looks for.
-        shared: Number of personal values that others have too, which no proof can look for.
-        blockers: What has to be done before, in words.
-        heads: The snapshot of ``main`` that was looked at, of each of the places.
+        search: The keys and values for which the proof searches.
+        shared: Number of personal values that also belong to others, so the proof cannot search
+            for them.
+        blockers: What to do before the operation, in words.
+        heads: The snapshot of ``main`` of each place.
     """
 
     places: tuple[SubjectTable, ...]
@@ -62,20 +63,20 @@ class Found:
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
     def tables_with_files(self) -> set[Identifier]:
-        """The tables that refer to files which hold the subject."""
+        """Return the tables that refer to files which hold the subject."""
         holding = (plain_location(file.path) for file in self.proof.holding)
         return set().union(*(self.reach.get(path, set()) for path in holding))
 
 
 class SubjectFinder:
-    """Finds the subject; changes only the progress in memory, which learns its values.
+    """Finds the subject. It changes only the progress in memory, to which it adds values.
 
     Args:
         files: The lake's files.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
         nodes: The project's models, snapshots, seeds, sources and tests.
-        request: What is asked for.
-        journal: What a former call of the same request has learned.
+        request: The request.
+        journal: The progress of earlier calls with the same request.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SubjectFinder:
         self._open_branches: Sequence[OpenBranch] = self._lake.branches.all()
 
     def find(self) -> Found:
-        """Look.
+        """Find the subject.
 
         Raises:
             ConfigError: The marks, the keys or the new values have errors.
@@ -130,17 +131,17 @@ class SubjectFinder:
         identifier, column = request.source
         if column not in columns.get(identifier, ()):
             raise ConfigError(
-                f"There is no column {'.'.join((*identifier, column))} that could list the keys; "
-                "nothing was changed."
+                f"There is no column {'.'.join((*identifier, column))} (keys_from); nothing was "
+                "changed."
             )
         table = ".".join(map(quote, identifier))
         query = f"select distinct cast({quote(column)} as string) from {table} version as of 'main'"
         rows = self._sql(query) if self._states[identifier].main is not None else ()
-        # A former call may have emptied the list already.
+        # An earlier call may have erased the list already.
         return key_texts([*(row[0] for row in rows), *self._journal.keys])
 
     def _spellings(self, reached: Sequence[SubjectTable]) -> set[str]:
-        """The texts by which raw columns call the keys that typed ones have as whole numbers."""
+        """Return the spellings of whole-number keys in columns of raw text, such as ``007``."""
         kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
         typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
         keys = [key for key in self._journal.keys if key.removeprefix("-").isdecimal()]
@@ -164,16 +165,16 @@ class SubjectFinder:
         return {column.name: column.type for column in self._states[identifier].columns}
 
     def _read(self, found: Found) -> None:
-        """Read every file: for the subject's personal values first, then for all that it left."""
+        """Read every file: first to collect the subject's personal values, then to find them."""
         journal, ignored = self._journal, self._request.ignored
         by_key = Search.of(journal.keys, {}, ())
         scanner = self._files.scanner(by_key, found.places, self._states, ignored)
         paths = self._files.paths()
         collected = self._files.each(paths, scanner.collect)
-        values = {name: {text for text, _ in those} for name, those in collected.items()}
-        texts = {text for those in collected.values() for text, is_text in those if is_text}
+        values = {name: {text for text, _ in pairs} for name, pairs in collected.items()}
+        texts = {text for pairs in collected.values() for text, is_text in pairs if is_text}
         journal.learn((), values, texts)
-        own = {name: frozenset(those) for name, those in journal.values.items()}
+        own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = sum(map(len, shared.values()))
         found.search = _search(self._request, journal, shared)
@@ -182,14 +183,14 @@ class SubjectFinder:
         found.reach = file_references.reachable(self._lake)
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
-        """How a table loses the subject; None if nothing of it is in its rows."""
+        """Return the rewrite that removes the subject from a table; None if there is no need."""
         if state.main is None:
             return None
         rewrite = self._rewrite(found, place, state)
         rows, going, changing = (int(n) for n in self._sql(rewrite.count())[0])
-        # Rows that delete files hide are not seen by a query, and still are in data files.
+        # A query does not return rows that delete files hide, but the data files still have them.
         hides = live_manifests.has_delete_files(self._lake, place.identifier)
-        # Manifests of the newer format cannot be written here, so that no file of it can stay.
+        # sparkwap cannot write manifests of the newer format, so no file of the table can stay.
         newer = state.format_version > live_manifests.WRITABLE_VERSION
         hidden = (hides or newer) and place.identifier in found.tables_with_files()
         if not (going or changing or hidden):
@@ -206,7 +207,7 @@ class SubjectFinder:
         rewrite = Rewrite(place.identifier, columns)
         by_key = Search(frozenset(self._journal.keys))
         keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, columns)
-        # An erasure looks for keys in texts and cells too; a rectification for former values only.
+        # An erasure also searches texts and cells for keys; a rectification only for old values.
         loose = replace(found.search, keys=by_key.keys) if request.erases else found.search
         naming = self._naming(place, rewrite.main, loose, types)
         delete = conditions.rows(replace(place, keys=()), loose, naming, columns)
@@ -234,20 +235,21 @@ class SubjectFinder:
     def _naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
     ) -> dict[str, list[str]]:
-        """The free texts that name the subject, matched here: no statement may hold a value."""
+        """Return the free texts that name the subject, by column.
+
+        They are matched in Python, because no statement may contain a value.
+        """
         names = dict.fromkeys(place.texts, search.in_raw)
         if place.any_cell:
-            # Nobody has said which cells of a failure are texts; a short key counts in raw ones.
+            # Any text column of stored failures may name the subject.
             texts = (column for column, kind in types.items() if kind == "string")
             names = {**dict.fromkeys(texts, search.in_text), **names}
         found: dict[str, list[str]] = {}
         for column, holds in names.items():
             query = f"select distinct {quote(column)} from {main} where {quote(column)} is not null"
-            # Spark's trim takes spaces only.
+            # As Spark's trim, which removes only spaces.
             found[column] = [row[0].strip(" ") for row in self._sql(query) if holds(row[0])]
         return found
-
-    # -- what is in the way ----------------------------------------------------------------------
 
     def _blockers(self, found: Found) -> list[str]:
         reached = {place.identifier for place in found.places}
@@ -263,51 +265,51 @@ class SubjectFinder:
 
     def _open(self, found: Found, reached: set[Identifier]) -> Iterable[tuple[str, str]]:
         holding = found.tables_with_files()
-        for one in self._open_branches:
-            if one.branch == self._journal.branch:
+        for branch in self._open_branches:
+            if branch.branch == self._journal.branch:
                 continue
-            tables = [t.identifier for t in one.tables if t.identifier in reached]
-            for side in one.side:
-                schema = names.split_side_schema(side.identifier[0], one.branch)
+            tables = [t.identifier for t in branch.tables if t.identifier in reached]
+            for side in branch.side:
+                schema = names.split_side_schema(side.identifier[0], branch.branch)
                 live = (str(schema), side.identifier[1])
                 if live in reached or side.identifier in holding:
                     tables.append(side.identifier)
             if tables:
-                yield one.branch, ", ".join(".".join(table) for table in sorted(tables))
+                yield branch.branch, ", ".join(".".join(table) for table in sorted(tables))
 
     def _own_blockers(self, state: TableState) -> Iterable[str]:
         name = ".".join(state.identifier)
-        known = {md.MAIN, self._journal.branch, *(one.branch for one in self._open_branches)}
-        for ref, at in state.refs.items():
-            if at.type == "branch" and ref not in known:
+        known = {md.MAIN, self._journal.branch, *(b.branch for b in self._open_branches)}
+        for ref, target in state.refs.items():
+            if target.type == "branch" and ref not in known:
                 yield f"{name} has a branch {ref}: alter table {name} drop branch {ref}"
         if state.format_version > live_manifests.READABLE_VERSION:
             yield (
                 f"{name} has Iceberg's format version {state.format_version}, which sparkwap "
-                "cannot read: build it anew with format_version "
+                "cannot read: build it again with format_version "
                 f"{live_manifests.READABLE_VERSION} or less"
             )
 
     def _unmarked(self, found: Found, reached: set[Identifier]) -> Iterable[str]:
-        # What stands in a side schema is told of with its branch.
+        # Objects in a side schema are reported with their branch.
         known = reached | {s.identifier for b in self._open_branches for s in b.side}
-        told: dict[Identifier, set[str]] = {}
+        holding: dict[Identifier, set[str]] = {}
         for file in found.proof.holding:
             for identifier in found.reach.get(plain_location(file.path), ()):
                 if identifier not in known and identifier[0] != LEDGER_SCHEMA:
-                    told.setdefault(identifier, set()).update(file.found)
-        for identifier, where in sorted(told.items()):
+                    holding.setdefault(identifier, set()).update(file.found)
+        for identifier, where in sorted(holding.items()):
             name = ".".join(identifier)
             kind = self._states[identifier].kind if identifier in self._states else "table"
             yield (
                 f"the {kind} {name} holds the subject ({'; '.join(sorted(where)[:3])}) and has no "
-                "mark: mark its columns, or drop it, or say that the column means something else "
+                "mark: mark its columns, or drop it, or ignore the column if it has other data "
                 f"(ignore: [{name}.<column>])"
             )
 
 
 def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
-    """Refuse a new value for a column that no table has, which would go unseen.
+    """Refuse a new value for a column that no table has.
 
     Raises:
         ConfigError: No marked table has such a personal column.
@@ -317,14 +319,14 @@ def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
     if unknown:
         raise ConfigError(
             f"No table has a personal column {', '.join(unknown)} of subject {request.subject}; "
-            f"nothing was changed. There are: {', '.join(sorted(legal)) or 'none'}."
+            f"nothing was changed. Its personal columns: {', '.join(sorted(legal)) or 'none'}."
         )
 
 
 def _with_source(
     marked: Sequence[SubjectTable], source: tuple[Identifier, str]
 ) -> tuple[SubjectTable, ...]:
-    """The list of keys names the subject too, so that it is emptied with the rest."""
+    """Return the places with the table that lists the keys, because it names the subject too."""
     identifier, column = source
     others = [place for place in marked if place.identifier != identifier]
     known = next((p for p in marked if p.identifier == identifier), SubjectTable(identifier))
@@ -335,19 +337,19 @@ def _with_source(
 def _search(
     request: Erase, journal: ErasureProgress, shared: Mapping[str, Iterable[str]]
 ) -> Search:
-    """What nobody but the subject may have left in the lake."""
-    common = {text for those in shared.values() for text in those}
+    """Return the search for the keys and values that belong only to the subject."""
+    common = {text for found in shared.values() for text in found}
     values = {
-        name: [text for text in those if text not in set(shared.get(name, ()))]
-        for name, those in journal.values.items()
+        name: [text for text in found if text not in set(shared.get(name, ()))]
+        for name, found in journal.values.items()
     }
     texts = [text for text in journal.texts if text not in common]
     if request.erases:
         return Search.of(journal.keys, values, texts)
     new = {str(value).strip() for value in request.new_values.values() if value is not None}
     former = {
-        name: [text for text in those if text not in new]
-        for name, those in values.items()
+        name: [text for text in found if text not in new]
+        for name, found in values.items()
         if name in request.new_values
     }
     return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
@@ -359,12 +361,12 @@ def _is_whole_number(kind: str) -> bool:
     )
 
 
-def _either(one: str, other: str) -> str:
-    parts = [part for part in (one, other) if part != "false"]
+def _either(first: str, second: str) -> str:
+    parts = [part for part in (first, second) if part != "false"]
     return f"({' or '.join(parts)})" if parts else "false"
 
 
 def _changes(where: str, sets: Mapping[str, str]) -> list[Update]:
-    """An update of those rows that do not have the new values already."""
+    """Return an update of the rows that do not have the new values yet."""
     differs = " or ".join(f"{quote(name)} is distinct from {value}" for name, value in sets.items())
     return [Update(f"({where} and ({differs}))", sets)] if sets else []

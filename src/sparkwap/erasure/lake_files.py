@@ -1,4 +1,4 @@
-"""The files of a lake, and readers of all of them."""
+"""Lists and reads the files of a lake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LakeFiles:
 
     Attributes:
         lake: The lake.
-        beside: Further files and folders that belong to it, besides the warehouse.
+        beside: Files and folders of the lake outside the warehouse.
         of_server: Folders of a running server's log and scratch files.
     """
 
@@ -38,25 +38,22 @@ class LakeFiles:
     of_server: Sequence[Path] = ()
 
     def paths(self) -> list[str]:
-        """All files but the server's own: of the warehouse, and of tables that are elsewhere."""
+        """Return all files of the warehouse, of tables outside it, and of ``beside``."""
         folders = [self.lake.warehouse, *self._elsewhere(), *map(str, self.beside)]
-        found = (path for one in folders for path in file_references.files_of(self.lake, one))
+        found = (path for folder in folders for path in file_references.files_of(self.lake, folder))
         return list(dict.fromkeys(found))
 
     def _elsewhere(self) -> list[str]:
-        """The folders of tables that lie outside of the warehouse.
-
-        A catalog with a server of its own puts tables that others make where it likes.
-        """
+        """Return the folders of tables outside the warehouse; a REST catalog may choose these."""
         states = self.lake.states(row.identifier for row in self.lake.store.backend.all())
         warehouse = f"{plain_location(self.lake.warehouse)}/"
         folders = {state.location for state in states.values() if state.location}
-        return sorted(one for one in folders if not plain_location(one).startswith(warehouse))
+        return sorted(path for path in folders if not plain_location(path).startswith(warehouse))
 
     def server_paths(self) -> list[str]:
-        """The server's own files."""
+        """Return the log and scratch files of the server."""
         folders = map(str, self.of_server)
-        return [path for one in folders for path in file_references.files_of(self.lake, one)]
+        return [path for folder in folders for path in file_references.files_of(self.lake, folder)]
 
     def scanner(
         self,
@@ -65,7 +62,7 @@ class LakeFiles:
         states: Mapping[Identifier, TableState],
         ignored: frozenset[str],
     ) -> Scanner:
-        """A reader that knows the tables of the lake."""
+        """Return a scanner for the tables of the lake."""
         by_name = {place.identifier: place for place in reached}
         tables = [
             _owned(state, self.lake.store.load(state.metadata_location), by_name.get(name))
@@ -74,29 +71,29 @@ class LakeFiles:
         return Scanner(search, tables, ignored)
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
-        """Read files wholly."""
+        """Search whole files."""
         return scan(scanner, paths, self.read, self.lake.store.map)
 
     def each(
         self, paths: Iterable[str], read: Callable[[str, Data], Mapping[str, set[Any]]]
     ) -> dict[str, set[Any]]:
-        """What a reader has of all data files together, of those that can be read."""
+        """Return the union of a function's results for all data files that can be read."""
 
-        def one(path: str) -> Mapping[str, set[Any]]:
+        def read_file(path: str) -> Mapping[str, set[Any]]:
             try:
                 return read(path, self.read(path))
             except Exception:
-                return {}  # gone meanwhile; or the scan tells that it cannot be read
+                return {}  # it was deleted meanwhile, or the scan reports that it cannot be read
 
-        together: dict[str, set[Any]] = {}
+        union: dict[str, set[Any]] = {}
         data_files = [path for path in paths if path.endswith(_DATA)]
-        for found in self.lake.store.map(one, data_files):
-            for name, those in found.items():
-                together.setdefault(name, set()).update(those)
-        return together
+        for found in self.lake.store.map(read_file, data_files):
+            for name, values in found.items():
+                union.setdefault(name, set()).update(values)
+        return union
 
     def read(self, path: str) -> Data:
-        """A file as it is; large local ones are not brought into memory as a whole."""
+        """Return the content of a file; local Parquet files are mapped into memory, not read."""
         local = local_path(path)
         if local is None or not path.endswith(_PARQUET) or not local.stat().st_size:
             return file_references.content(self.lake, path)
@@ -105,17 +102,17 @@ class LakeFiles:
 
 
 def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
-    """A table as the reader of files knows it."""
+    """Return a table for the search of its files."""
     fields: dict[int, str] = {}
     types: dict[int, str] = {}
-    # The present schema last, so that its names win.
+    # The present schema comes last, so its names win.
     current = document.get("current-schema-id")
     schemas = sorted(document.get("schemas") or (), key=lambda s: s.get("schema-id") == current)
     for schema in schemas:
-        for one in schema.get("fields", ()):
-            if "id" in one:
-                fields[one["id"]] = one["name"]
-                types[one["id"]] = one["type"] if isinstance(one["type"], str) else ""
+        for column in schema.get("fields", ()):
+            if "id" in column:
+                fields[column["id"]] = column["name"]
+                types[column["id"]] = column["type"] if isinstance(column["type"], str) else ""
     partitions: dict[int, list[tuple[str, str] | None]] = {}
     for spec in document.get("partition-specs") or ():
         partitions[spec["spec-id"]] = [

@@ -1,11 +1,13 @@
-"""``wap_erase`` and ``wap_rectify``: from the marks in the YAML to the proof.
+"""``wap_erase`` and ``wap_rectify``, from the marks in the YAML to the proof.
 
-The steps, each of which may be the last one before a crash; calling the operation again goes on:
+The operation has these steps. After a crash in any step, a second call continues:
 
-1. look: read the lake, find the subject's rows, values and files; tell the plan (dry run ends here)
-2. rewrite: DELETE and UPDATE on an audit branch, audited there
+1. look: read the lake, find the subject's rows, values and files, and print the plan; without
+   ``confirm``, the operation ends here
+2. rewrite: DELETE and UPDATE on an audit branch, and an audit of the branch
 3. publish: all tables in one transaction
-4. forget: snapshots, branches, tags and logs of these tables, then the files that nothing refers to
+4. forget: remove former snapshots, branches, tags and logs of these tables, then the files to which
+   nothing refers
 5. prove: read every file of the lake
 """
 
@@ -38,7 +40,7 @@ from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 _LOOKS = 4
-"""How often the lake is looked at, where others write to it meanwhile."""
+"""Greatest number of looks at the lake if others write to it meanwhile."""
 
 
 class ProofFailed(GateError):
@@ -52,15 +54,15 @@ class Erasure:
         lake: The lake.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
         run_id: dbt's invocation id.
-        nodes: The project's models, snapshots, seeds, sources and tests.
-        project: Its name, for the ledger.
+        nodes: Returns the project's models, snapshots, seeds, sources and tests.
+        project: The project's name, for the ledger.
         target_name: dbt's target, for the ledger.
-        folder: Where reports and the notes of an interrupted operation are kept.
+        folder: The folder of the reports, and of the progress of an interrupted operation.
         tag_max_age_ms: How long the receipt keeps its snapshot; None for ever.
-        beside: Further files and folders of the lake that are read, besides the warehouse.
-        of_server: Folders of the Spark server's log and scratch files. They are read and told of,
-            but nobody can take a line out of a log that is being written, so that the proof does
-            not depend on them. None where the server is not the lake's own: the report says so.
+        beside: Files and folders of the lake outside the warehouse.
+        of_server: Folders of the Spark server's log and scratch files. The report lists such files
+            that hold the subject, but the proof does not depend on them, because a log cannot be
+            changed while the server writes it. None if the server does not belong to the lake.
     """
 
     def __init__(
@@ -90,12 +92,12 @@ class Erasure:
         self._started = datetime.now(UTC)
 
     def call(self, request: Erase) -> list[str]:
-        """Run an operation; the lines to print.
+        """Run an operation; returns the lines to print.
 
         Raises:
-            ConfigError: Marks have errors, or something is in the way; nothing has changed.
-            ProofFailed: It was done, and files still hold the subject.
-            SparkwapError: It was interrupted; the message says how to go on.
+            ConfigError: Marks have errors, or something blocks the operation; nothing has changed.
+            ProofFailed: The operation is done, but files still hold the subject.
+            SparkwapError: The operation was interrupted; the message has the next step.
         """
         path = self._folder / f"open_{request.token}.json"
         journal = ErasureProgress.read(path, secrets.token_hex(8))
@@ -108,9 +110,9 @@ class Erasure:
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
         if not request.confirm:
-            return [*plan, *report.ways_on(request, found.blockers)]
+            return [*plan, *report.next_steps(request, found.blockers)]
         if found.blockers:
-            raise ConfigError("\n".join([*plan, *report.ways_on(request, found.blockers)]))
+            raise ConfigError("\n".join([*plan, *report.next_steps(request, found.blockers)]))
         if not journal.report:
             journal.report = report.before(found)
         journal.write(path)
@@ -119,23 +121,21 @@ class Erasure:
             found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found)
         except Exception as error:
-            raise SparkwapError(f"{error}\n{report.go_on(request)}") from error
+            raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
         return [*plan, *self._prove(request, found, journal, path, forgotten)]
 
     def _at(self, step: str) -> None:
-        """Passed after each step; tests interrupt here."""
-
-    # -- rewriting and publishing ----------------------------------------------------------------
+        """Do nothing; called after each step, so that tests can interrupt there."""
 
     def _rewrite_all(
         self, found: Found, look: Callable[[], Found], journal: ErasureProgress, path: Path
     ) -> Found:
-        """Rewrite and publish; look again where others have written since the last look.
+        """Rewrite and publish; look again if others have written since the last look.
 
-        Their rows may be the subject's, and may have values that nobody has heard of.
+        The new rows may belong to the subject, and may have new personal values.
 
         Returns:
-            The last look, after which nobody else wrote.
+            The result of the last look, since which nobody else has written.
         """
         for _ in range(_LOOKS):
             published = self._rewrite(found, journal, path)
@@ -145,18 +145,18 @@ class Erasure:
             found = look()
             if found.blockers:
                 raise GateError(
-                    "Others wrote to these tables meanwhile, and this is in the way now:\n"
-                    + "\n".join(f"  {one}" for one in found.blockers)
+                    "Others wrote to these tables meanwhile. Do this first:\n"
+                    + "\n".join(f"  {blocker}" for blocker in found.blockers)
                 )
             journal.write(path)
         raise GateError(
-            f"In {_LOOKS} tries others wrote each time to the tables that hold the subject, last "
-            f"to {', '.join('.'.join(name) for name in moved) or 'one that was to be published'}. "
-            "Let them end first."
+            f"In each of {_LOOKS} tries, others wrote to the tables that hold the subject, last "
+            f"to {', '.join('.'.join(name) for name in moved) or 'a table before its publish'}. "
+            "Wait until they have ended."
         )
 
     def _moved(self, found: Found, published: Mapping[Identifier, int] | None) -> list[Identifier]:
-        """The tables whose ``main`` is neither what was looked at nor what was published."""
+        """Return the tables whose ``main`` is neither the seen nor the published snapshot."""
         states = self._lake.states(found.heads)
         return [
             name
@@ -167,13 +167,13 @@ class Erasure:
     def _rewrite(
         self, found: Found, journal: ErasureProgress, path: Path
     ) -> Mapping[Identifier, int] | None:
-        """Rewrite the tables on an audit branch of the operation's own, audit, publish.
+        """Rewrite the tables on an audit branch of the operation, audit and publish them.
 
         Returns:
-            What was published, by table; None if ``main`` moved before, so that nothing was.
+            The published snapshots by table; None if ``main`` moved and nothing was published.
         """
         if journal.branch is not None:
-            # What a call that died has left half-rewritten.
+            # An earlier call died and left this branch.
             self._lake.branches.discard(journal.branch, self._run_id)
         if not found.rewrites:
             return {}
@@ -203,37 +203,35 @@ class Erasure:
                 branch=branch,
             )
         except PublishRefused as refused:
-            if any(one.kind != "main" for one in refused.mismatches):
+            if any(mismatch.kind != "main" for mismatch in refused.mismatches):
                 raise
             return None
         self._at("published")
         return {item.identifier: item.candidate for item in items}
 
     def _audit(self, rewrite: Rewrite, branch: str, base: int | None) -> bool:
-        """Compare what the branch holds with what it must hold.
+        """Compare the rows of the branch with the expected rows.
 
         Returns:
-            Whether they are the same; False also where ``main`` moved, so that nobody can tell.
+            Whether they are equal; False also if ``main`` moved, so that they cannot be compared.
 
         Raises:
-            GateError: They differ, and ``main`` is what it was.
+            GateError: They differ, and ``main`` did not move.
         """
-        expected, there = (tuple(map(str, self._sql(query)[0])) for query in rewrite.audit(branch))
-        if expected != there:
+        expected, actual = (tuple(map(str, self._sql(query)[0])) for query in rewrite.audit(branch))
+        if expected != actual:
             state = self._lake.state(rewrite.identifier)
             if state is not None and state.main != base:
                 return False
             raise GateError(
-                f"{'.'.join(rewrite.identifier)}: the branch {branch} does not hold what it must "
-                f"(rows, sum and check of hashes: expected {', '.join(expected)}; found "
-                f"{', '.join(there)}). Nothing was published; readers of main see what they saw."
+                f"{'.'.join(rewrite.identifier)}: the branch {branch} does not have the expected "
+                f"rows (number, sum and check of hashes: expected {', '.join(expected)}; found "
+                f"{', '.join(actual)}). Nothing was published; readers of main see no change."
             )
         return True
 
-    # -- forgetting ------------------------------------------------------------------------------
-
     def _forget(self, found: Found) -> list[expiry.Expired]:
-        """Expire what held the subject, and delete the files that nothing refers to any more."""
+        """Expire the tables that held the subject, and delete files to which nothing refers."""
         self._clean_ledger(found)
         reached = {place.identifier for place in found.places} | self._ledger_tables()
         touched = found.tables_with_files() | {r.identifier for r in found.rewrites}
@@ -242,11 +240,11 @@ class Erasure:
             self._require_alone(identifier)
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id))
             self._at("expired")
-        self._delete(found, {one.identifier for one in forgotten})
+        self._delete(found, {expired.identifier for expired in forgotten})
         return forgotten
 
     def _require_alone(self, identifier: Identifier) -> None:
-        """A run that began meanwhile started from rows with the subject in them."""
+        """Check that no run has begun meanwhile, since it would start from the erased rows."""
         state = self._lake.state(identifier)
         branches = [
             name
@@ -272,27 +270,23 @@ class Erasure:
             for path in self._files.paths()
             if path in holding or any(plain_location(path).startswith(f) for f in folders)
         ]
-        doomed = file_references.unreachable(paths, reach)
-        # Beside the warehouse are the catalog's database and the server's own files.
-        doomed = [path for path in doomed if plain_location(path).startswith(inside)]
-        file_references.delete_files(self._lake, doomed)
+        orphans = file_references.unreachable(paths, reach)
+        # Outside the warehouse are the catalog's database and the server's files.
+        orphans = [path for path in orphans if plain_location(path).startswith(inside)]
+        file_references.delete_files(self._lake, orphans)
         self._at("deleted")
-
-    # -- the ledger ------------------------------------------------------------------------------
 
     def _ledger_tables(self) -> set[Identifier]:
         return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}
 
     def _clean_ledger(self, found: Found) -> None:
-        """Put a word in the place of messages that name the subject."""
+        """Replace the messages of the ledger that name the subject by `report.ERASED`."""
         for identifier in sorted(found.tables_with_files() & self._ledger_tables()):
             table = self._lake.catalog.load_table(identifier)
             rows = table.scan().to_arrow()
             clean = _without_names(rows, found.search)
             if clean is not rows:
                 table.overwrite(clean)
-
-    # -- proving ---------------------------------------------------------------------------------
 
     def _prove(
         self,
@@ -306,7 +300,7 @@ class Erasure:
         scanner = self._files.scanner(found.search, found.places, states, request.ignored)
         paths = self._files.paths()
         proof = self._files.scan(scanner, paths)
-        # What others wrote while the files were read.
+        # Others may have written files while these were read.
         late = sorted(set(self._files.paths()) - set(paths))
         proof = Proof((*proof.files, *self._files.scan(scanner, late).files))
         of_server = self._files.scan(scanner, self._files.server_paths())
@@ -344,13 +338,13 @@ class Erasure:
         self._lake.ledger.append(LedgerRows("runs", [row]))
         lines = report.result(document, written)
         if not proof.clean:
-            raise ProofFailed("\n".join([*lines, report.go_on(request)]))
+            raise ProofFailed("\n".join([*lines, report.call_again(request)]))
         path.unlink(missing_ok=True)
         return lines
 
 
 def _without_names(rows: pa.Table, search: Search) -> pa.Table:
-    """The rows with a word in the place of each text that names the subject."""
+    """Return the rows with `report.ERASED` in place of each text that names the subject."""
     for index, column in enumerate(rows.schema):
         if column.type in (pa.string(), pa.large_string()):
             texts = rows.column(index).to_pylist()

@@ -1,7 +1,7 @@
-"""The progress of an erasure, kept in a file so that an interrupted one can continue.
+"""The progress of an erasure, in a file, so that an interrupted erasure can continue.
 
-Once the rows are deleted, the lake no longer tells which values were the subject's. So the values
-to look for stay in a file that only its owner can read, until the proof is done.
+After the rows are deleted, the lake no longer has the subject's values. So a file that only its
+owner can read keeps these values until the proof is done.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class ErasureProgress:
     """The progress of one operation.
 
     Attributes:
-        salt: Of the hashes in its statements and its report.
+        salt: The salt of the hashes in its statements and its report.
         branch: The audit branch that it opened last; None if it opened none.
         keys: The subject's keys.
         values: The subject's personal values by column.
-        texts: Those of the values that are texts.
+        texts: The values that are texts.
         outside: Landing files that held the subject.
-        report: What was found before anything was changed.
+        report: The numbers before the first change.
     """
 
     salt: str
@@ -47,7 +47,7 @@ class ErasureProgress:
     def learn(
         self, keys: Iterable[str], values: Mapping[str, Iterable[str]], texts: Iterable[str]
     ) -> None:
-        """Add to what is looked for."""
+        """Add keys and values to search for."""
         self.keys = sorted({*self.keys, *keys})
         for name, found in values.items():
             self.values[name] = sorted({*self.values.get(name, ()), *found})

@@ -1,9 +1,9 @@
-"""The proof: reads every file of the lake, and checks that none holds the subject.
+"""The proof: reads every file of the lake, and checks that no file holds the subject.
 
-The proof does not rely on what the erasure did. Files are listed from the folders, not from the
-catalog, and are read by PyArrow and fastavro: all values of all columns, the statistics of Parquet
-footers, the column bounds of manifests, partition values in paths, summaries of snapshots, and the
-plain bytes of all else.
+The proof does not use the results of the erasure. It lists the files of the folders, not those of
+the catalog, and reads them with PyArrow and fastavro: all values of all columns, the statistics of
+Parquet footers, the column bounds of manifests, partition values in paths, summaries of snapshots,
+and the bytes of all other files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Scanned:
     """A file that was read.
 
     Attributes:
-        path: Where it is.
+        path: The file.
         format: ``parquet``, ``orc``, ``avro``, ``json``, ``gzip json`` or ``bytes``; ``unreadable``
-            for what is none of these, or not what its name says.
-        size: Bytes.
-        table: The table in whose folder it is; None for none.
-        found: Where in it the subject is: ``column email``, ``bound of column email``. Never a
-            value.
+            if its content does not have the format of its name.
+        size: Its size in bytes.
+        table: The table in whose folder the file is; None if there is none.
+        found: The places of the subject in the file, without values: ``column email``,
+            ``bound of column email``.
     """
 
     path: str
@@ -44,12 +44,12 @@ class Scanned:
 
 @dataclass(frozen=True)
 class Scanner:
-    """Reads files and tells where the subject is.
+    """Reads files and finds the subject in them.
 
     Attributes:
-        search: What is looked for.
+        search: The keys and values to search for.
         tables: The tables of the lake.
-        ignored: ``schema.table.column`` in lower case that are not looked at, by request.
+        ignored: Columns that the request excludes, ``schema.table.column`` in lower case.
     """
 
     search: Search
@@ -57,7 +57,7 @@ class Scanner:
     ignored: frozenset[str] = frozenset()
 
     def owner(self, path: str) -> Owned | None:
-        """The table in whose folder a file is."""
+        """Return the table in whose folder a file is."""
         folder = plain_location(path)
         while "/" in folder:
             folder = folder.rpartition("/")[0]
@@ -67,15 +67,12 @@ class Scanner:
 
     @cached_property
     def _by_folder(self) -> Mapping[str, Owned]:
-        # A clone shares the folder of its table; what is marked says more.
+        # A clone shares the folder of its table; the table with marks comes last and wins.
         tables = sorted(self.tables, key=lambda table: table.place is not None)
         return {plain_location(table.folder): table for table in tables}
 
     def scan(self, path: str, data: Data) -> Scanned:
-        """Read one file, wholly.
-
-        A file that cannot be read counts as one that holds the subject.
-        """
+        """Search a whole file; a file that cannot be read counts as holding the subject."""
         owner = self.owner(path)
         look = FileSearch(self.search, self.ignored, owner, self._wanted(owner))
         kind = "unreadable"
@@ -104,7 +101,7 @@ class Scanner:
 
     @cached_property
     def _anywhere(self) -> Wanted:
-        """All marked columns: for files of tables that are no more, whose marks nobody knows."""
+        """All marked columns, for files of former tables, whose marks are not known."""
         wanted: dict[str, frozenset[str]] = {}
         for place in (table.place for table in self.tables if table.place):
             for name, values in place.wanted(self.search).items():
@@ -113,7 +110,7 @@ class Scanner:
 
     @cached_property
     def _elsewhere(self) -> Wanted:
-        """Columns of any table that are named like a marked key, unless the name says little."""
+        """The names of marked keys, for tables without marks, except short names such as ``id``."""
         wanted: dict[str, frozenset[str]] = {}
         for table in self.tables:
             for name in table.place.keys if table.place else ():
@@ -122,29 +119,32 @@ class Scanner:
         return wanted
 
     def collect(self, path: str, data: Data) -> dict[str, set[tuple[str, bool]]]:
-        """The subject's personal values in a data file, by column, each with "is it a text"."""
+        """Return the subject's personal values in a data file, by column.
+
+        Each value comes with a flag: whether it is a text.
+        """
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for mine, cells in self._personal(owner, path, data):
+        for is_subject, cells in self._personal(owner, path, data):
             for name, column in cells:
-                for value, own in zip(column, mine, strict=True):
+                for value, own in zip(column, is_subject, strict=True):
                     text = text_of(value)
                     if own and text:
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
-        """Which of ``values`` other people have too, in a data file."""
+        """Return the values of a data file that also belong to other people, by column."""
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[str]] = {}
-        for mine, cells in self._personal(owner, path, data):
+        for is_subject, cells in self._personal(owner, path, data):
             for name, column in cells:
                 wanted = values.get(name, frozenset())
-                for value, own in zip(column, mine, strict=True):
+                for value, own in zip(column, is_subject, strict=True):
                     text = text_of(value)
                     if not own and text in wanted:
                         found.setdefault(name, set()).add(text)
@@ -153,7 +153,7 @@ class Scanner:
     def _personal(
         self, owner: Owned, path: str, data: Data
     ) -> Iterator[tuple[list[bool], list[tuple[str, list[Any]]]]]:
-        """Portions of rows: whether each is the subject's, and its personal columns."""
+        """Yield batches: for each row, whether it is the subject's; and the personal columns."""
         place = owner.place
         if place is None:
             return
@@ -165,16 +165,16 @@ class Scanner:
             if not keys or not personal:
                 return
             for batch in batches:
-                mine = [
+                is_subject = [
                     any(text_of(value) in self.search.keys for value in row)
                     for row in zip(*(batch.column(key).to_pylist() for key in keys), strict=True)
                 ]
-                yield mine, [(name, batch.column(at).to_pylist()) for name, at in personal]
+                yield is_subject, [(name, batch.column(at).to_pylist()) for name, at in personal]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the reader found in the whole lake.
+    """The result of reading the whole lake.
 
     Attributes:
         files: All files, in order of their paths.
@@ -202,18 +202,18 @@ def scan(
     """Read all files.
 
     Args:
-        scanner: Reads one.
+        scanner: Searches a file.
         paths: All files.
-        read: The content of a file, as it is.
-        spread: Calls a function for each path, by several threads.
+        read: Returns the content of a file.
+        spread: Calls a function for each path, in several threads.
     """
 
-    def one(path: str) -> Scanned | None:
+    def scan_file(path: str) -> Scanned | None:
         try:
             data = read(path)
         except FileNotFoundError:
-            return None  # a writer beside us took it away
+            return None  # another writer has deleted it
         return scanner.scan(path, data)
 
-    found = spread(one, sorted(paths))
+    found = spread(scan_file, sorted(paths))
     return Proof(tuple(file for file in found if file is not None))

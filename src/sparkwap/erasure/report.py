@@ -1,4 +1,4 @@
-"""The texts of an erasure: plan, next command, report. None contains a key or a value."""
+"""The texts of an erasure: plan, next command, report. No text contains a key or a value."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ _SHOWN = 20
 
 
 def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
-    """What the operation does, with numbers."""
-    verb = "go" if request.erases else "are taken for wrong"
+    """Return the plan of the operation, with numbers of rows and files."""
     lines = [f"{request.name} of subject {request.subject}:"]
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
-            what = f"{going} of {rows} rows {verb}, {changing} change"
+            text = f"{going} of {rows} rows are deleted, {changing} change"
         else:
-            what = "no row"
-        lines.append(f"  {place.name}   {what}")
+            text = "no row"
+        lines.append(f"  {place.name}   {text}")
     holding = found.proof.holding
     lines.append(
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "
@@ -41,36 +40,37 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     )
     if found.shared:
         lines.append(
-            f"{found.shared} of its personal values others have too; no file can be told by them."
+            f"{found.shared} of its personal values also belong to others, so the proof does not "
+            "search for them."
         )
     lost = found.tables_with_files() | {rewrite.identifier for rewrite in found.rewrites}
     for identifier in sorted(lost & set(states)):
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
         lines.append(
-            f"  {'.'.join(identifier)} loses its time travel and rollbacks before this"
+            f"  {'.'.join(identifier)} loses all earlier time travel and rollbacks"
             + (f", with {', '.join(gone)}" if gone else "")
         )
     return lines
 
 
-def ways_on(request: Erase, blockers: Sequence[str]) -> list[str]:
-    """What to do before, or how to do it."""
+def next_steps(request: Erase, blockers: Sequence[str]) -> list[str]:
+    """Return what to do first, or how to confirm the operation."""
     if blockers:
-        return ["Nothing was changed. This is in the way:", *(f"  {one}" for one in blockers)]
-    return [f"Nothing was changed. To do it: the same {request.name} with confirm: true"]
+        return ["Nothing was changed. Do this first:", *(f"  {blocker}" for blocker in blockers)]
+    return [f"Nothing was changed. To carry it out: the same {request.name} with confirm: true"]
 
 
-def go_on(request: Erase) -> str:
-    """How to go on after an interruption."""
+def call_again(request: Erase) -> str:
+    """Return the next step after an interruption."""
     return (
-        f"The {request.name} is not done: what is published stays published, what is not is "
-        "as it was. Call it again with the same arguments; it goes on from there."
+        f"The {request.name} is not done: published tables stay published, other tables have not "
+        "changed. Call it again with the same arguments; it continues from there."
     )
 
 
 def before(found: Found) -> dict[str, Any]:
-    """What was there before, for the report."""
+    """Return the numbers before the operation, for the report."""
     return {
         "files": len(found.proof.files),
         "files_holding": len(found.proof.holding),
@@ -95,7 +95,7 @@ def document(
     shared: int,
     not_reached: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The report; what it takes is what the operation has found out."""
+    """Return the report, from the results of the operation."""
     return {
         "operation": request.name,
         "run_id": run_id,
@@ -107,11 +107,11 @@ def document(
         "before": dict(before),
         "expired": [
             {
-                "table": ".".join(one.identifier),
-                "snapshots": one.snapshots,
-                "refs": list(one.refs),
+                "table": ".".join(expired.identifier),
+                "snapshots": expired.snapshots,
+                "refs": list(expired.refs),
             }
-            for one in forgotten
+            for expired in forgotten
         ],
         "values_shared_with_others": shared,
         "not_looked_at": sorted(request.ignored),
@@ -132,23 +132,22 @@ def document(
 
 
 def not_reached(*, catalog_server: bool, spark_server: bool) -> list[str]:
-    """What may hold the subject, and is kept by servers that are not the lake's own.
+    """Return the data of servers outside the lake that may hold the subject.
 
     Args:
-        catalog_server: A server has the catalog in its own keeping.
-        spark_server: Spark runs elsewhere.
+        catalog_server: The catalog is on a REST server.
+        spark_server: Spark runs on a server that does not belong to the lake.
     """
     found = {
-        "what the REST catalog's server keeps besides the files of the warehouse (its database, "
-        "backups, logs)": catalog_server,
-        "the log and scratch files of the Spark server, where an error message may have a value in "
-        "it": spark_server,
+        "the REST catalog server's own data (database, backups, logs)": catalog_server,
+        "the log and scratch files of the Spark server, whose error messages may contain a "
+        "value": spark_server,
     }
-    return [what for what, there in found.items() if there]
+    return [name for name, exists in found.items() if exists]
 
 
 def write(folder: Path, name: str, report: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Write the report, as JSON and as text."""
+    """Write the report as JSON and as text; returns the two files."""
     folder.mkdir(parents=True, exist_ok=True)
     data, readable = folder / f"proof_{name}.json", folder / f"proof_{name}.txt"
     data.write_text(json.dumps(report, indent=2))
@@ -157,7 +156,7 @@ def write(folder: Path, name: str, report: Mapping[str, Any]) -> tuple[Path, Pat
 
 
 def message(request: Erase, report: Mapping[str, Any], written: Path) -> str:
-    """The report in one line, for the ledger."""
+    """Return the report in one line, for the ledger."""
     digest = hashlib.sha256(written.read_bytes()).hexdigest()
     holding = sum(type(file["result"]) is list for file in report["files"])
     together = hashlib.sha256("".join(report["keys"]["sha256_of_salt_and_key"]).encode())
@@ -168,33 +167,33 @@ def message(request: Erase, report: Mapping[str, Any], written: Path) -> str:
 
 
 def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
-    """The end of what is printed."""
+    """Return the last lines to print: the result."""
     files = report["files"]
     holding = [file for file in files if type(file["result"]) is list]
     lines: list[str] = []
-    for one in report["expired"]:
-        refs = f", {', '.join(one['refs'])}" if one["refs"] else ""
-        lines.append(f"Forgotten: {one['table']}   {one['snapshots']} snapshots{refs}")
+    for expired in report["expired"]:
+        refs = f", {', '.join(expired['refs'])}" if expired["refs"] else ""
+        lines.append(f"Expired: {expired['table']}   {expired['snapshots']} snapshots{refs}")
     if holding:
         lines.append(f"NOT PROVEN: {len(holding)} of {len(files)} files hold the subject:")
         lines += [f"  {file['path']}: {'; '.join(file['result'])}" for file in holding[:_SHOWN]]
     else:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:
-        lines.append("Landing files that hold the subject, to be edited or deleted where they are:")
+        lines.append("These landing files hold the subject; edit or delete them:")
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:
             lines.append(f"  and {len(report['outside_the_lake']) - _SHOWN} more, in the report")
     if report["of_the_running_server"]:
         lines.append(
-            "Log and scratch files of the running Spark server that hold the subject, to be "
-            "deleted after `sparkwap server stop`:"
+            "These log and scratch files of the running Spark server hold the subject; delete them "
+            "after `sparkwap server stop`:"
         )
         lines += [f"  {path}" for path in report["of_the_running_server"][:_SHOWN]]
-    lines += [f"Not looked at: {one}. Its operator knows." for one in report["not_reached"]]
+    lines += [f"Not searched: {data}. Ask its operator." for data in report["not_reached"]]
     lines.append(
-        "Not of the lake, and not looked at: dbt's own target/ and logs/, which have the arguments "
-        "of this command. Delete them where keys were given by hand."
+        "Not searched: dbt's folders target/ and logs/, which have the arguments of this command. "
+        "If you gave the keys by hand, delete them."
     )
     return [*lines, f"Report: {written[0]}"]
 

@@ -1,4 +1,4 @@
-"""What is asked for: the arguments of ``wap_erase`` and ``wap_rectify``. Pure."""
+"""The arguments of ``wap_erase`` and ``wap_rectify``. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from sparkwap.core.arguments import Arguments, argument
 
 @dataclass(frozen=True, kw_only=True)
 class Erase(Arguments):
-    """Take the rows of some keys out of the whole lake, with proof; unless confirmed, plan it."""
+    """Erase the rows of some keys from the whole lake, with a proof; without confirm, only plan."""
 
     name: ClassVar = "wap_erase"
     subject: str = argument(
-        "what the keys are of, as the columns are marked: `meta: {subject: customer}`"
+        "the kind of the keys, as in the marks of the columns: `meta: {subject: customer}`"
     )
     keys: tuple[Any, ...] | None = argument("the keys, as a list: [42, 43]", default=None)
     keys_from: str | None = argument(
         "instead of keys: schema.table.column of a table that lists them", default=None
     )
     ignore: tuple[str, ...] = argument(
-        "columns that are not looked at, as a list: [schema.table.column]", default=()
+        "columns to leave out of the search, as a list: [schema.table.column]", default=()
     )
     confirm: bool = argument(
-        "true to do it; without it, nothing is changed and the plan is told", default=False
+        "true to carry it out; otherwise the plan is printed and nothing is changed",
+        default=False,
     )
 
     def __post_init__(self) -> None:
@@ -48,30 +49,30 @@ class Erase(Arguments):
 
     @cached_property
     def ignored(self) -> frozenset[str]:
-        """Columns that are not looked at, ``schema.table.column`` in lower case."""
+        """The columns to leave out of the search, ``schema.table.column`` in lower case."""
         return frozenset(name.lower() for name in self.ignore)
 
     @property
     def new_values(self) -> Mapping[str, Any]:
-        """New values by column (lower case); none where rows go."""
+        """New values by column (lower case); none for an erasure."""
         return {}
 
     @property
     def erases(self) -> bool:
-        """Whether rows go; else values change."""
+        """Whether rows are erased; otherwise values are corrected."""
         return not self.new_values
 
     @property
     def token(self) -> str:
-        """Names the same request whenever it is made again, without telling its keys."""
+        """An id of the request, which is equal in each call and does not reveal its keys."""
         keys = sorted(map(str, self.keys or ()))
-        asked = [self.name, self.subject, keys, self.source, sorted(self.new_values)]
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+        parts = [self.name, self.subject, keys, self.source, sorted(self.new_values)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rectify(Erase):
-    """Put personal values of some keys right, and forget the former ones, likewise."""
+    """Correct personal values of some keys, and erase the old values from the whole lake."""
 
     name: ClassVar = "wap_rectify"
     values: Mapping[str, Any] = argument("new values by column: {email: a@b.example}")

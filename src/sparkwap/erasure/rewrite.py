@@ -1,8 +1,8 @@
-"""The statements that take a subject out of a table on an audit branch, and their audit. Pure.
+"""The statements that remove a subject from a table on an audit branch, and their audit. Pure.
 
-The audit is one comparison: what the branch holds, and what it must hold by one query over `main`,
-as the number of rows and the sum of their hashes. That the subject's rows went, that as many went
-as were found, and that no other row changed are one and the same check.
+The audit compares the rows of the branch with the expected rows, which are a query over `main`: the
+number of rows and the sum of their hashes must be equal. This one check shows that all found rows
+of the subject are deleted and that no other row has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparkwap.erasure.subject_tables import FILE_ROWS
 
 @dataclass(frozen=True)
 class Update:
-    """Give columns new values, as SQL expressions, where a condition holds."""
+    """New values of columns, as SQL expressions, for the rows of a condition."""
 
     where: str
     sets: Mapping[str, str]
@@ -28,18 +28,18 @@ class Update:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """How a table loses the subject.
+    """The rewrite that removes the subject from a table.
 
     Attributes:
         identifier: The table.
         columns: All of its columns.
-        delete: Which rows go; ``false`` for none.
-        updates: What changes in the rows that stay.
-        whole: Write the whole table anew: where delete files hide rows, files that keep them
-            would stay.
-        settle: Let Spark drop the manifests that name removed files, as they cannot be written
-            here: those of a table that is written anew name nothing else, and go with the next
-            commit, which adds no row.
+        delete: The condition of the rows to delete; ``false`` for none.
+        updates: The changes in other rows.
+        whole: Rewrite the whole table. If delete files hide rows, the data files with these rows
+            would stay otherwise.
+        settle: Add an empty commit after the rewrite of the whole table. With it, Spark drops the
+            manifests that name only removed files. It is needed if sparkwap cannot write manifests
+            of the table's format version.
     """
 
     identifier: Identifier
@@ -55,7 +55,7 @@ class Rewrite:
         return f"{_table(self.identifier)} version as of 'main'"
 
     def count(self) -> str:
-        """The query for the number of rows, of those that go, and of those that change."""
+        """Return the query for the numbers of all rows, deleted rows and changed rows."""
         changes = " or ".join(update.where for update in self.updates) or "false"
         return (
             f"select count(*), count_if({self.delete}), "
@@ -63,12 +63,12 @@ class Rewrite:
         )
 
     def statements(self, branch: str) -> list[str]:
-        """What to run, in order."""
+        """Return the statements to run, in order."""
         target = _table((*self.identifier, f"branch_{branch}"))
         if self.whole:
-            anew = f"insert overwrite table {target} {self._expected()}"
-            nothing = f"insert into {target} select * from {self.main} where false"
-            return [anew, nothing] if self.settle else [anew]
+            overwrite = f"insert overwrite table {target} {self._expected()}"
+            empty = f"insert into {target} select * from {self.main} where false"
+            return [overwrite, empty] if self.settle else [overwrite]
         found = [] if self.delete == "false" else [f"delete from {target} where {self.delete}"]
         for update in self.updates:
             sets = ", ".join(f"{quote(name)} = {value}" for name, value in update.sets.items())
@@ -76,10 +76,10 @@ class Rewrite:
         return found
 
     def audit(self, branch: str) -> tuple[str, str]:
-        """Two queries that must give the same: what must be there, and what is."""
+        """Return two queries that must have the same result: expected rows and actual rows."""
         listed = ", ".join(map(quote, self.columns))
-        is_there = f"select {listed} from {_table(self.identifier)} version as of '{branch}'"
-        return _fingerprint(self._expected(), self.columns), _fingerprint(is_there, self.columns)
+        actual = f"select {listed} from {_table(self.identifier)} version as of '{branch}'"
+        return _fingerprint(self._expected(), self.columns), _fingerprint(actual, self.columns)
 
     def _expected(self) -> str:
         columns = [self._value(name) for name in self.columns]
@@ -95,7 +95,7 @@ class Rewrite:
 
 def _fingerprint(query: str, columns: Sequence[str]) -> str:
     row = ", ".join(map(quote, columns))
-    # As JSON, since Spark hashes no maps; nulls are named, so that they are not just left out.
+    # As JSON, because Spark cannot hash maps; with nulls, which JSON leaves out by default.
     text = f"to_json(struct({row}), map('ignoreNullFields', 'false'))"
     return (
         "select count(*), coalesce(sum(cast(h as decimal(38, 0))), 0), coalesce(bit_xor(h), 0) "
@@ -108,7 +108,7 @@ def _table(parts: Sequence[str]) -> str:
 
 
 def literal(value: Any, kind: str) -> str:
-    """A value as SQL of a column's type, without the value in clear in the statement."""
+    """Return SQL for a value of a column's type; the value is encoded, not in plain text."""
     if value is None:
         return f"cast(null as {kind})"
     encoded = base64.b64encode(str(value).encode()).decode()
@@ -116,7 +116,7 @@ def literal(value: Any, kind: str) -> str:
 
 
 def cleared(columns: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
-    """The columns emptied."""
+    """Return null for each column."""
     return {name: literal(None, types[name]) for name in columns}
 
 
@@ -124,9 +124,9 @@ def cleared(columns: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
 
 
 def rows_gone(main: str, delete: str) -> str:
-    """The query for each landing file of a raw log and the number of its rows that go wholly.
+    """Return the query for landing files of a raw log, with the numbers of deleted file rows.
 
-    A message that changes a key is two rows of the log; the file has lost it when both are gone.
+    A message that changes a key is two rows of the log; it counts if both are deleted.
     """
     return (
         "select _file_path, count(*) from ("
@@ -136,7 +136,7 @@ def rows_gone(main: str, delete: str) -> str:
 
 
 def fewer_rows(conditions: Conditions, gone: Mapping[str, int]) -> Update:
-    """Let the log's rows of files say how many rows are left, so that counts add up."""
+    """Return the update of the numbers of rows per file in the log, after rows are deleted."""
     by_digest = {conditions.digest(path): count for path, count in gone.items()}
     cases = " ".join(f"when '{digest}' then {n}" for digest, n in sorted(by_digest.items()))
     where = f"(coalesce(_kind = 'file', false) and {conditions.is_in('_file_path', gone)})"

@@ -1,7 +1,7 @@
-"""What is looked for: the subject's keys and personal values, and where which of them counts.
+"""Searches texts and values for the subject's keys and personal values. Pure.
 
-Pure. A value such as ``anna@example.com`` is looked for everywhere. A short one such as the key 42
-would be found in every second file, so it is looked for only in the columns that hold it.
+A value such as ``anna@example.com`` is searched for everywhere. A short value such as the key 42
+occurs in many files, so it is searched for only in its own columns.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ _TRUNCATED = 16
 
 
 def canonical(text: str) -> str:
-    """A text as all of its spellings are compared: by Unicode's forms, with single spaces.
+    """Return the common form of all spellings of a text: Unicode's NFKC, with single spaces.
 
-    A name may be written with an accent as one character or as two, and with spaces that do not
-    break or that are doubled; to its bearer it is one name.
+    An accented letter can be one character or two, and spaces can be doubled or non-breaking.
     """
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def text_of(value: Any) -> str | None:
-    """A value as the text by which it is compared; None for null and for nested values."""
+    """Return a value as text for comparisons; None for null and for nested values."""
     if value is None or isinstance(value, dict | list | tuple):
         return None
     if isinstance(value, bool):
@@ -52,29 +51,31 @@ def text_of(value: Any) -> str | None:
 
 
 def distinctive(text: str) -> bool:
-    """Whether a text means the subject wherever it stands."""
+    """Return whether a text is long enough to identify the subject anywhere."""
     return len(text) >= (NUMBER_LENGTH if text.isdigit() else WORD_LENGTH)
 
 
 def unescaped(text: str) -> str:
-    """A text with the escapes of JSON undone: ``J\\u00f6rg`` is ``Jörg``."""
+    """Return a text without JSON's escapes: ``J\\u00f6rg`` becomes ``Jörg``."""
 
-    def one(found: re.Match[str]) -> str:
+    def character(found: re.Match[str]) -> str:
         code, letter = found.groups()
         return chr(int(code, 16)) if code else " " if letter in _SPACES else letter
 
-    # Two escapes may be the halves of one character.
-    return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    # Two escapes can be a surrogate pair.
+    return (
+        _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for.
+    """A search for a subject.
 
     Attributes:
         keys: The subject's keys, as text.
         values: Personal column (lower case) -> the subject's values in it, as text.
-        words: Those keys and values that are looked for everywhere, as whole words, in any case.
+        words: The keys and values to search for everywhere, as whole words, in any case.
     """
 
     keys: frozenset[str]
@@ -85,13 +86,13 @@ class Search:
     def of(
         cls, keys: Iterable[str], values: Mapping[str, Iterable[str]], texts: Iterable[str]
     ) -> Search:
-        """A search.
+        """Return a search.
 
         Args:
             keys: The keys.
             values: The personal values by column.
-            texts: Those of the values that are texts: numbers and days are never looked for
-                elsewhere.
+            texts: The values that are texts. Numbers and dates are searched for only in their
+                own columns.
         """
         keys = frozenset(map(canonical, keys))
         words = {w for w in (*keys, *map(canonical, texts)) if distinctive(w)}
@@ -111,14 +112,14 @@ class Search:
         return frozenset(word for word in self.words if word.isdigit())
 
     def in_text(self, text: str) -> bool:
-        """Whether a text holds one of the words, as it stands or in JSON's escapes."""
+        """Return whether a text contains a word, with or without JSON's escapes."""
         return _in(self._pattern, text)
 
     def in_raw(self, text: str) -> bool:
-        """Whether raw text of a row that could not be used holds a word, or a key as a word.
+        """Return whether the raw text of a bad row contains a word or a key.
 
-        A short key may stand there for something else. Of the rows that nobody can use, rather one
-        too many is taken.
+        A short key may also mean something else there. But nobody can use these rows, so it is
+        better to erase one too many.
         """
         if self.in_text(text):
             return True
@@ -130,27 +131,27 @@ class Search:
         return re.compile(rf"(?<![\w.])(?:{keys})(?![\w.])") if keys else None
 
     def in_column(self, value: Any, wanted: frozenset[str]) -> bool:
-        """Whether a cell is one of ``wanted``, or holds a word."""
+        """Return whether a cell is one of ``wanted``, or contains a word."""
         text = text_of(value)
         return text is not None and (text in wanted or self.in_text(text))
 
     def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
-        """Whether a path or a summary says ``column=value`` of a wanted column."""
+        """Return whether a path or summary has ``column=value`` with a wanted value."""
         return any(
             canonical(unquote(value)) in wanted.get(name.lower(), frozenset())
             for name, value in _PAIR.findall(text)
         )
 
     def in_bound(self, text: str | None, wanted: frozenset[str]) -> bool:
-        """Whether a column's lower or upper bound is one of the values, or the beginning of one."""
+        """Return whether a column's lower or upper bound is a wanted value, or a prefix of it."""
         if text is None:
             return False
         if canonical(text) in wanted or self.in_text(text):
             return True
         if len(text) < _TRUNCATED:
             return False
-        # The last character of an upper bound is counted up, and what was cut off may have been
-        # the accent of the one before it.
+        # Iceberg increments the last character of a truncated upper bound. The cut may also
+        # separate a letter from its accent.
         start = canonical(text[: _TRUNCATED - 1])
         start = start if start.isascii() else start[:-1]
         return any(value.startswith(start) for value in (*wanted, *self.words))
@@ -165,7 +166,7 @@ def _in(pattern: re.Pattern[str] | None, text: str) -> bool:
 
 
 def bound_text(kind: str, data: bytes) -> str | None:
-    """The text of a bound in Iceberg's single-value encoding; None for a type that has none."""
+    """Return the text of a bound in Iceberg's single-value encoding; None if it has no text."""
     if kind == "string":
         return data.decode("utf-8", "replace").strip()
     if kind == "boolean":

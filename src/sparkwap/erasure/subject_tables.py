@@ -1,16 +1,17 @@
-"""Where a subject's rows are: read from the marks in a project's YAML. Pure.
+"""Finds the tables of a subject by the marks in a project's YAML. Pure.
 
 .. code-block:: yaml
 
     columns:
       - name: customer_id
-        config: {meta: {subject: customer}}     # a key: rows are the subject's by it
+        config: {meta: {subject: customer}}       # a key, which identifies the subject's rows
       - name: email
-        config: {meta: {personal: customer}}    # what else says who it is
+        config: {meta: {personal: customer}}      # another personal value
       - name: remark
         config: {meta: {subject_text: customer}}  # free text that may name the subject
 
-``on_erase: clear`` beside ``subject`` keeps the rows and empties the key and the personal columns.
+With ``on_erase: clear`` beside ``subject``, the rows stay, and the key and the personal columns
+become null.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
 from sparkwap.erasure.search import Search, text_of
 
-# The columns by which a table that macro `quarantine` has made is known.
+# A table with these columns was made by the macro `quarantine`.
 _QUARANTINE = frozenset({"file_path", "line", "reason", QUARANTINED_ROW})
 FILE_ROWS = "_file_rows"
 _ACTIONS = ("delete", "clear")
@@ -35,14 +36,14 @@ Action = Literal["delete", "clear"]
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """A model, snapshot, seed, source or test as far as this module needs it.
+    """The columns and parents of a model, snapshot, seed, source or test.
 
     Attributes:
         node_id: dbt's unique id.
-        identifier: Where its table stands.
-        resource_type: dbt's.
-        columns: The ``meta`` of each column that its YAML names.
-        parents: Unique ids of what it reads.
+        identifier: Its table.
+        resource_type: dbt's resource type.
+        columns: The ``meta`` of each column in its YAML.
+        parents: Unique ids of the nodes that it reads.
     """
 
     node_id: str
@@ -58,11 +59,11 @@ class SubjectTable:
 
     Attributes:
         identifier: Schema and table.
-        keys: Columns that say whose a row is.
+        keys: Key columns, which identify the subject's rows.
         personal: Columns with personal values.
         texts: Columns with free text that may name the subject.
-        action: What an erasure does with the subject's rows.
-        any_cell: For stored failures: a row is the subject's if any cell is one of its values.
+        action: The action of an erasure on the subject's rows.
+        any_cell: For stored failures: any cell with a value of the subject identifies its row.
     """
 
     identifier: Identifier
@@ -78,7 +79,7 @@ class SubjectTable:
         return ".".join(self.identifier)
 
     def wanted(self, search: Search) -> dict[str, frozenset[str]]:
-        """Column (lower case) -> what of the subject it may hold."""
+        """Return column (lower case) -> the subject's keys or values that it may hold."""
         found = {name.lower(): search.keys for name in self.keys}
         for name in self.personal:
             found[name.lower()] = search.values.get(name.lower(), frozenset())
@@ -86,10 +87,11 @@ class SubjectTable:
 
 
 def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ...]:
-    """The tables that are marked as holding a subject, by name.
+    """Return the tables with marks of a subject, by name.
 
     Raises:
-        ConfigError: Nothing is marked, or marks contradict each other; one message with all.
+        ConfigError: No column is marked, or marks contradict each other; the message has all
+            errors.
     """
     problems: list[str] = []
     found: dict[Identifier, SubjectTable] = {}
@@ -103,7 +105,7 @@ def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ..
         known = ", ".join(sorted(subjects)) or "none"
         problems.append(
             f"no column is marked with `config: {{meta: {{subject: {subject}}}}}` "
-            f"(subjects that are marked: {known})"
+            f"(marked subjects: {known})"
         )
     if problems:
         raise ConfigError(
@@ -119,14 +121,14 @@ def derived(
     marked: Sequence[SubjectTable],
     columns: Mapping[Identifier, Collection[str]],
 ) -> tuple[SubjectTable, ...]:
-    """The tables that hold the subject without a mark of their own.
+    """Return the tables that may hold the subject without marks.
 
-    These are quarantines (raw text, see `raw_columns`, and a parent that is marked) and stored
-    failures of tests, those of tests that are no longer in the project too.
+    These are quarantines (tables with `raw_columns` and a marked parent) and the stored failures of
+    tests, also of tests that are no longer in the project.
 
     Args:
         nodes: All nodes of the project.
-        marked: What `places` found.
+        marked: The marked tables, from `places`.
         columns: The tables of the lake with their columns.
     """
     names = {place.identifier for place in marked}
@@ -145,7 +147,7 @@ def derived(
 
 
 def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
-    """Columns with raw text of rows that nobody can use: of raw logs, and of quarantines."""
+    """Return the columns with the raw text of bad rows, in raw logs and quarantines."""
     present = {name.lower() for name in columns}
     if present >= _QUARANTINE:
         return (RAW_ROW, QUARANTINED_ROW)
@@ -153,14 +155,18 @@ def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def with_columns(place: SubjectTable, columns: Collection[str]) -> SubjectTable:
-    """The place as its table is: without columns that it lacks, with raw text where it has it."""
+    """Return the place with only the columns of its table, and with the raw text columns."""
     present = {name.lower(): name for name in columns}
 
-    def there(names: Iterable[str]) -> tuple[str, ...]:
+    def existing(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(present[name.lower()] for name in names if name.lower() in present)
 
-    texts = there(dict.fromkeys([*place.texts, *raw_columns(columns)]))
-    return replace(place, keys=there(place.keys), personal=there(place.personal), texts=texts)
+    return replace(
+        place,
+        keys=existing(place.keys),
+        personal=existing(place.personal),
+        texts=existing(dict.fromkeys([*place.texts, *raw_columns(columns)])),
+    )
 
 
 def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable | None:
@@ -173,8 +179,8 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable
     actions = {str(node.columns[key].get("on_erase", "delete")) for key in keys} or {"delete"}
     if personal and not keys:
         problems.append(
-            f"{name}: {', '.join(personal)} is personal, but no column says whose it is; mark the "
-            f"key with `meta: {{subject: {subject}}}`, or take it into the model"
+            f"{name}: {', '.join(personal)} is personal, but no column is marked as the key; mark "
+            f"it with `meta: {{subject: {subject}}}`, or add the key to the model"
         )
     if len(actions) > 1 or not actions <= set(_ACTIONS):
         problems.append(
@@ -190,24 +196,25 @@ def _is(mark: Any, subject: str) -> bool:
 
 def _subjects(node: NodeColumns) -> set[str]:
     marks = [meta.get(SUBJECT) for meta in node.columns.values()]
-    return {str(one) for mark in marks if mark for one in (mark if type(mark) is list else [mark])}
+    listed = (mark if type(mark) is list else [mark] for mark in marks if mark)
+    return {str(subject) for mark in listed for subject in mark}
 
 
 def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
-    """Keys as the text by which they are compared, each once.
+    """Return distinct keys as text for comparisons.
 
     Raises:
-        ConfigError: There is none, or there are too many for one operation.
+        ConfigError: There is no key, or there are too many keys for one operation.
     """
     texts = tuple(dict.fromkeys(text for key in keys if (text := text_of(key))))
     if not texts:
         raise ConfigError(
-            "There is no key to look for; nothing was changed. Give `keys: [42, 43]`, or "
+            "There is no key to search for; nothing was changed. Give `keys: [42, 43]`, or "
             "`keys_from: schema.table.column` with a table that has rows."
         )
     if len(texts) > _MAX_KEYS:
         raise ConfigError(
-            f"{len(texts)} keys are more than the {_MAX_KEYS} that one operation takes; nothing "
-            "was changed. Erase them in portions."
+            f"There are {len(texts)} keys, and the limit of one operation is {_MAX_KEYS}; nothing "
+            "was changed. Use several operations."
         )
     return texts

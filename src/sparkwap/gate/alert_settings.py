@@ -1,4 +1,4 @@
-"""The var ``wap_alerts``: which alerts go where.
+"""The var ``wap_alerts``: the alerts and their routes.
 
 .. code-block:: yaml
 
@@ -8,8 +8,8 @@
         routes:
           - {name: team, type: slack, url: "{{ env_var('SLACK_WEBHOOK') }}", owners: [data-team]}
 
-dbt leaves Jinja in vars alone, so an ``env_var`` is looked up right before a message is sent: no
-secret is ever in the manifest, in dbt's logs, or in this module's objects.
+dbt does not render Jinja in vars, so an ``env_var`` is read only when a message is sent. So no
+secret is in the manifest, in dbt's logs, or in this module's objects.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SEVERITY: Mapping[Kind, Severity] = {
     "quarantine": "warning",
     "rolled_back": "warning",
 }
-"""Kind of event -> how bad it is."""
+"""The severity of each kind of event."""
 OWNER = "owner"
-"""In ``to``: those owners of the tables that are mail addresses."""
+"""In ``to``: the owners of the tables, as far as they are mail addresses."""
 PORTS: Mapping[Security, int] = {"starttls": 587, "ssl": 465, "none": 25}
-"""Security -> the usual port."""
+"""The usual port for each security."""
 
 _ENV_VAR = re.compile(r"\{\{\s*env_var\(\s*(['\"])(?P<name>\w+)\1\s*\)\s*\}\}")
 _ENV_RULE = "\"{{ env_var('NAME') }}\""
@@ -60,13 +60,13 @@ _ENV_RULE = "\"{{ env_var('NAME') }}\""
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A text of the settings: itself, or the name of the environment variable that holds it."""
+    """A setting: the text itself, or the name of an environment variable that contains it."""
 
     text: str = ""
     variable: str = ""
 
     def read(self, environment: Mapping[str, str] | None = None) -> str:
-        """The text.
+        """Return the text.
 
         Raises:
             ConfigError: The variable is not set, or empty.
@@ -77,39 +77,39 @@ class Value:
         if not found:
             raise ConfigError(
                 f"The environment variable {self.variable} is not set. Nothing was sent. Set it, "
-                "then: sparkwap alerts test"
+                "then run: sparkwap alerts test"
             )
         return found
 
 
 def _value(given: object) -> Value:
-    """A text, or ``env_var``."""
+    """Parse a text or an ``env_var``."""
     if isinstance(given, Value):
         return given
     text = given.strip() if isinstance(given, str) else ""
     if found := _ENV_VAR.fullmatch(text):
         return Value(variable=found["name"])
     if not text or "{{" in text:
-        raise ValueError(f"it is missing, or neither a text nor {_ENV_RULE}")
+        raise ValueError(f"it is missing, or neither text nor {_ENV_RULE}")
     return Value(text)
 
 
 def _secret(given: object) -> Value:
-    """``env_var`` alone. What else is given is not repeated, as it may be the secret itself."""
+    """Parse an ``env_var``; no message repeats another value, because it may be the secret."""
     if isinstance(given, str) and not _ENV_VAR.fullmatch(given.strip()):
-        raise ValueError(f"it is a secret, so it is given as {_ENV_RULE}")
+        raise ValueError(f"it is a secret, so it must be {_ENV_RULE}")
     return _value(given)
 
 
 def _listed(given: object) -> object:
-    """One thing stands for a list of it."""
+    """Return a single text as a list."""
     return [given] if isinstance(given, str) else given
 
 
 def _number(least: float, most: float = 1e9) -> BeforeValidator:
     def check(given: Any) -> float:
         try:
-            # A bool is a number to Python, and none to people.
+            # A bool is a number in Python, but an error here.
             number = float("nan" if isinstance(given, bool) else given)
         except (TypeError, ValueError):
             number = float("nan")
@@ -131,21 +131,21 @@ class _Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _given(cls, given: object) -> object:
-        """A setting without a value is none."""
+        """Drop settings without a value."""
         if not isinstance(given, Mapping):
-            raise ValueError(f"it is a mapping; legal keys: {', '.join(_keys(cls))}")
+            raise ValueError(f"it must be a mapping; legal keys: {', '.join(_keys(cls))}")
         return {key: value for key, value in given.items() if value is not None}
 
 
 class Route(_Settings):
-    """Where messages go, and which.
+    """A destination of messages, and the messages that it gets.
 
     Attributes:
-        name: Its name, for people and for the ledger.
-        events: Kinds of events that it takes.
-        severity: The least severity that it takes.
-        owners: Owners whose tables it takes, in lower case; empty for all, and for nobody's.
-        targets: dbt's targets whose runs it takes; empty for all.
+        name: The route's name, for messages and the ledger.
+        events: The kinds of its events.
+        severity: The minimum severity of its events.
+        owners: The owners of its tables, in lower case; empty for all tables, also without owner.
+        targets: The dbt targets of its runs; empty for all.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -168,7 +168,7 @@ class Chat(Route):
 
 
 class Webhook(Route):
-    """A webhook that takes JSON; with a secret, messages are signed."""
+    """A webhook for JSON; with a secret, messages are signed."""
 
     type: Literal["webhook"]
     url: Secret
@@ -176,17 +176,17 @@ class Webhook(Route):
 
 
 class Mail(Route):
-    """How mail is sent: the server, and from whom to whom.
+    """A mail server with sender and recipients.
 
     Attributes:
-        type: Mail.
+        type: Always ``email``.
         host: The SMTP server.
-        port: Its port; None for the usual one.
+        port: Its port; None for the usual port.
         security: ``starttls``, ``ssl``, or ``none``.
-        user: Who logs in; None for nobody.
+        user: The user of the server; None for no login.
         password: The password; None for none.
-        sender: The address that it comes from.
-        to: Addresses; `OWNER` stands for the owners that are addresses.
+        sender: The sender's address.
+        to: The recipients' addresses, or `OWNER`.
     """
 
     type: Literal["email"]
@@ -202,16 +202,16 @@ class Mail(Route):
     @classmethod
     def _belongs(cls, password: Value, fields: ValidationInfo) -> Value:
         if fields.data.get("user") is None:
-            raise ValueError("there is no user that it belongs to")
+            raise ValueError("there is no user for it")
         if fields.data.get("security") == "none":
-            raise ValueError("security none would send it in clear; legal: starttls, ssl")
+            raise ValueError("security none would send it unencrypted; legal: starttls, ssl")
         return password
 
     @field_validator("to")
     @classmethod
-    def _somebody(cls, to: tuple[Value, ...]) -> tuple[Value, ...]:
+    def _not_empty(cls, to: tuple[Value, ...]) -> tuple[Value, ...]:
         if not to:
-            raise ValueError(f"it is a list of mail addresses, and {OWNER} for those of the owners")
+            raise ValueError(f"it must be a list of mail addresses, or of {OWNER} for the owners'")
         return to
 
 
@@ -219,14 +219,14 @@ class AlertSettings(_Settings):
     """All of ``wap_alerts``.
 
     Attributes:
-        routes: Where messages go; without any, nothing is looked for and nothing is sent.
-        held_hours: Hours that a candidate may be held before `sparkwap alerts check` tells of it.
-        quarantine: Rows of a raw table that may wait in quarantine; below 1 a share of its rows.
-            None for no alert.
-        suppress_hours: Hours in which the same trouble is told once per route; 0 for each time.
-        timeout: Seconds that sending may take in all; then the run goes on.
-        tries: How often a message is tried, within that time.
-        sample_rows: Rows of a failed test that are sent along; never of personal columns.
+        routes: The destinations; without routes, sparkwap collects and sends no events.
+        held_hours: Hours that a candidate may be held before `sparkwap alerts check` reports it.
+        quarantine: Maximum number of a raw table's rows in quarantine, or below 1 a share of its
+            rows; None for no alert.
+        suppress_hours: Hours in which a route gets the same problem only once; 0 for every time.
+        timeout: Maximum seconds for all messages; then the run continues.
+        tries: Maximum number of tries of a message within this time.
+        sample_rows: Number of sample rows of a failed test; never with personal columns.
     """
 
     routes: tuple[Annotated[Chat | Mail | Webhook, Discriminator("type")], ...] = ()
@@ -242,27 +242,27 @@ class AlertSettings(_Settings):
     def _by_name(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
         names = [route.name for route in routes]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two are called {', '.join(map(repr, twice))}")
+            raise ValueError(f"two routes are called {', '.join(map(repr, twice))}")
         return routes
 
     def route(self, name: str) -> Route:
-        """The route of a name.
+        """Return the route of a name.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: There is no such route.
         """
         for route in self.routes:
             if route.name == name:
                 return route
         known = ", ".join(route.name for route in self.routes) or "none"
-        raise ConfigError(f"No route is called {name!r}. Nothing was sent. There are: {known}.")
+        raise ConfigError(f"No route is called {name!r}. Nothing was sent. Routes: {known}.")
 
 
 def parse(value: object) -> AlertSettings:
     """Read the var.
 
     Raises:
-        ValueError: It cannot be used; one message with all that is wrong.
+        ValueError: The var is not valid; one message lists all problems.
     """
     try:
         return AlertSettings.model_validate(value)
@@ -283,9 +283,9 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _problem(error: ErrorDetails) -> str:
-    """What is wrong, with its place; of what was given only what can be no secret."""
+    """Return a problem with its place, and with the given value only if it cannot be a secret."""
     place, context = list(error["loc"]), error.get("ctx", {})
-    # Within a route its type follows its number.
+    # In the place of an error, a route's type follows its number.
     model: type[BaseModel] = _ROUTES[str(place.pop(2))] if len(place) > 2 else AlertSettings
     problem = error["msg"]
     match error["type"]:

@@ -1,4 +1,4 @@
-"""The outcome of each audit: whether a test lets the candidates through that are on the branch."""
+"""The outcome of each audit: whether a test passed on the present candidates of the branch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _OF_EARLIER = " in an earlier run; it is not a test of this run"
 
 
 def rejects(status: str) -> bool:
-    """Whether this status of a test rejects the tables that the test read."""
+    """Return whether this status of a test rejects the tables that the test read."""
     return _SEVERITIES.get(status, _UNKNOWN) > _SKIPPED
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What a test says about the present candidates.
+    """The outcome of a test for the present candidates.
 
     Attributes:
         test: The test.
@@ -32,7 +32,7 @@ class AuditOutcome:
         text: The message. For `missing` without the test's name, so that tests with the same cause
             share one reason.
         acceptable: It failed on a number of rows, so `wap_accept` can accept it.
-        changed: What of its rule has changed since `main` was last published; empty for nothing.
+        changed: The change of its rule since the last publish of `main`; empty for none.
     """
 
     test: AuditTest
@@ -43,13 +43,20 @@ class AuditOutcome:
 
     @property
     def lets_through(self) -> bool:
-        """Whether the candidates may be published as far as this test is concerned."""
+        """Whether this test allows the publish of the candidates."""
         return self.state in _LET_THROUGH
 
 
 def audit_outcome(
     test: AuditTest, results: Sequence[TestResult], nodes: Mapping[str, BuiltNode]
 ) -> AuditOutcome:
+    """Return the outcome of a test: the worst of its valid results.
+
+    Args:
+        test: The test.
+        results: All results of the test.
+        nodes: The nodes on the audit branch, by id.
+    """
     read = [nodes[key] for key in sorted(test.nodes & nodes.keys())]
     saw = [result for result in results if all(_saw(result, node) for node in read)]
     valid = [result for result in saw if not _is_outdated(test, result)]
@@ -57,7 +64,7 @@ def audit_outcome(
         return AuditOutcome(test, "missing", _OUTDATED if saw else _why_missing(results, read))
     worst = max(valid, key=lambda one: (_effective_severity(test, one), one.failures or 0))
     changed = [_changed(test.former, one) for one in valid if one.status in _LET_THROUGH]
-    # One result by the former rule is enough.
+    # One result of the former rule is enough.
     changed_rule = min(changed) if changed else ""
     if test.accepted is not None and _is_accepted(test, worst):
         text = f"{format_result(test, worst)}, accepted {test.accepted.terms}"
@@ -73,7 +80,7 @@ def audit_outcome(
 
 
 def _changed(former: TestRule | None, result: TestResult) -> str:
-    """Return what of the rule may let rows through that the former rule stopped; empty for none."""
+    """Return the change by which a rule may pass rows that the former rule rejected, or ''."""
     now = result.rule
     if former is None or now is None:
         return ""
@@ -106,7 +113,7 @@ def _effective_severity(test: AuditTest, result: TestResult) -> int:
 
 
 def _is_accepted(test: AuditTest, result: TestResult) -> bool:
-    """Whether a failure or warning is on no more rows than were accepted."""
+    """Return whether a failure or warning has at most the accepted number of rows."""
     accepted = test.accepted
     return (
         accepted is not None
@@ -117,14 +124,14 @@ def _is_accepted(test: AuditTest, result: TestResult) -> bool:
 
 
 def _is_outdated(test: AuditTest, result: TestResult) -> bool:
-    """Whether a test let rows through by another code than it has now; a failure stays one."""
+    """Return whether a test passed with other code than it has now; a failure stays valid."""
     code = result.rule.code if result.rule else None
     lets = _effective_severity(test, result) <= _SEVERITIES["warn"]
     return lets and None not in (code, test.code) and code != test.code
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:
-    """Whether a test read the present candidate of a node."""
+    """Return whether a test read the present candidate of a node."""
     if node.status != "built" or not node.candidate:
         return False
     return result.audited.get(node.node_id) == node.candidate
@@ -163,5 +170,5 @@ def format_result(test: AuditTest, result: TestResult) -> str:
     if result.status in ("warn", "fail") and result.failures is not None:
         rows = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
         detail = first_line(result.finding) or rows
-    said = f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
-    return said if test.known else said + _OF_EARLIER
+    text = f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
+    return text if test.known else text + _OF_EARLIER

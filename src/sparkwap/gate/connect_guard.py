@@ -31,13 +31,13 @@ def check(request: Message, check_sql: CheckSql) -> None:
         check_sql: Called with each SQL text in the request; raises if it refuses the text.
 
     Raises:
-        GateError: The request is refused; the message says what to do instead.
+        GateError: The request is refused; the message has an alternative.
     """
     kind = request.DESCRIPTOR.name
     if kind == "ExecutePlanRequest":
         _check_parts(_operation(request.plan), check_sql)
     elif kind == "AnalyzePlanRequest":
-        # Spark runs a command even if the request only asks for its columns.
+        # Spark runs a command even if the request needs only its columns.
         _check_parts(request, check_sql)
     elif kind == "ConfigRequest":
         for key in _changed_keys(request):
@@ -53,10 +53,10 @@ def check(request: Message, check_sql: CheckSql) -> None:
 
 
 def changes(request: Message) -> list[str]:
-    """Return what undoes the changes that a request makes in its session.
+    """Return the statements that undo the changes of a session by a request.
 
     Returns:
-        SQL statements, and `END_SESSION` for what only a new session undoes.
+        SQL statements, and `END_SESSION` for changes that only a new session undoes.
     """
     kind = request.DESCRIPTOR.name
     if kind == "ConfigRequest":
@@ -85,17 +85,17 @@ def changes(request: Message) -> list[str]:
                 found.append(END_SESSION)
             case "Persist":
                 found.append(END_SESSION)
-    return [one for one in found if one is not None]
+    return [change for change in found if change is not None]
 
 
 def reads(request: Message) -> frozenset[Identifier]:
     """Return the tables and views that the frames of a request read.
 
-    Those in its SQL texts are not included: `check_sql` gets these.
+    Relations in its SQL texts are not included: `check_sql` gets these.
 
     Returns:
-        See `sparkwap.core.sqllex.relation_names`. A path in which an Iceberg table is may be any;
-        files are given as SQL names them, by their format and path.
+        See `sparkwap.core.sqllex.relation_names`. A path of an Iceberg table may be any relation;
+        files have their name in SQL: format and path.
     """
     kind = request.DESCRIPTOR.name
     if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
@@ -106,18 +106,16 @@ def reads(request: Message) -> frozenset[Identifier]:
             case "NamedTable":
                 found |= relation_names(part.unparsed_identifier)
             case "DataSource":
-                of_tables = part.format.lower() == "iceberg"
+                iceberg = part.format.lower() == "iceberg"
                 for path in (*part.paths, part.options.get("path", "")):
                     if "/" in path:
-                        found.add(
-                            ANY_RELATION if of_tables else (part.format.lower(), path.lower())
-                        )
-                    elif of_tables:
+                        found.add(ANY_RELATION if iceberg else (part.format.lower(), path.lower()))
+                    elif iceberg:
                         found |= relation_names(path)
     return frozenset(found)
 
 
-# --- what is allowed ----------------------------------------------------------------------------
+# --- allowed requests ---------------------------------------------------------------------------
 
 HARMLESS_REQUESTS = frozenset(
     {
@@ -129,10 +127,10 @@ HARMLESS_REQUESTS = frozenset(
         "ReleaseSessionRequest",
     }
 )
-"""Requests that are always allowed: they ask what runs in a session, or end it."""
+"""Requests that are always allowed: they return the state of a session's work, or end it."""
 
-# Data of frames, and files for Python functions. Not `jars/` and `classes/` (code that the server
-# runs), nor `forward_to_fs` (writes any file).
+# Data of frames, and files for Python functions. `jars/` and `classes/` are code that the server
+# runs, and `forward_to_fs` writes any file.
 _DATA = ("cache/",)
 _ARTIFACTS = (*_DATA, "pyfiles/", "files/", "archives/")
 
@@ -224,7 +222,7 @@ _NAME = "Name tables with their schema, as dbt.ref() and dbt.source() do. "
 
 def _refuse(what: str, instead: str) -> None:
     raise GateError(
-        f"The guard refused {what}: a Python model may read, and change only its own session. "
+        f"The guard refused {what}: a Python model may only read, and change its own session. "
         f"It was not sent to Spark. {instead.rstrip()} Or do it outside of a run, or turn the "
         "guard off at your own risk: --vars 'wap_guard: false'."
     )
@@ -255,9 +253,9 @@ def _operation(plan: Message) -> Message:
 def _unpacked(plan: Message) -> Message:
     packed, opened = plan.compressed_operation, type(plan)()
     try:
-        import zstandard  # what the client has compressed it with
+        import zstandard  # the client depends on it too
 
-        # Not `decompress`, which needs the size in the data.
+        # `decompress` needs the size in the data; this does not.
         content = zstandard.ZstdDecompressor().decompressobj().decompress(packed.data)
         which = {1: opened.root, 2: opened.command}[packed.op_type]
         which.MergeFromString(content)
@@ -273,18 +271,18 @@ def _unpacked(plan: Message) -> Message:
 
 def _parts(message: Message) -> Iterator[Message]:
     """Return a message and all messages within it."""
-    open_ones = [message]
-    while open_ones:
-        one = open_ones.pop()
-        yield one
-        for field, value in one.ListFields():
+    todo = [message]
+    while todo:
+        part = todo.pop()
+        yield part
+        for field, value in part.ListFields():
             if field.message_type is None:
                 continue
             if hasattr(value, "DESCRIPTOR"):
-                open_ones.append(value)
+                todo.append(value)
             else:
                 members = value.values() if hasattr(value, "values") else value
-                open_ones += [member for member in members if hasattr(member, "DESCRIPTOR")]
+                todo += [member for member in members if hasattr(member, "DESCRIPTOR")]
 
 
 def _changed_keys(request: Message) -> list[str]:

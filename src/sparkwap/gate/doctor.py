@@ -1,7 +1,7 @@
-"""What may and may not be relied on with a user's own server and catalog.
+"""The decisions of `sparkwap doctor`: which promises hold with a user's server and catalog.
 
-Pure: the adapter collects `LakeFacts`, `examine` judges them. A fact that could not be found
-out is None, and is never taken for a good one.
+The adapter collects `LakeFacts`, and `examine` decides from them alone. A fact that is not known is
+None, and None is never safe.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _DEFAULT_CACHE = "true"
 
 @dataclass(frozen=True, slots=True)
 class LakeFacts:
-    """What was seen of a server and its catalog; None where it could not be found out.
+    """Facts about a server and its catalog; None for a fact that is not known.
 
     Attributes:
-        embedded: The server is sparkwap's own.
+        embedded: Whether the server is sparkwap's embedded server.
         dbt: dbt-core's version.
-        catalog_error: Why the catalog could not be opened from here; None if it could.
-        atomicity: How several tables are published.
+        catalog_error: The error when this machine opens the catalog; None for none.
+        atomicity: How the catalog publishes several tables.
         default_namespace: Whether the catalog has the namespace ``default``.
         warehouse: The warehouse's location.
-        warehouse_error: Why it cannot be read and written from here; None if it can.
-        sql_error: Why no SQL session could be opened or used; None if one could.
+        warehouse_error: The error when this machine reads and writes the warehouse; None for none.
+        sql_error: The error of a SQL session; None for none.
         spark: Spark's version.
         iceberg: Iceberg's version in Spark.
-        dropped: Session settings that were asked for and did not arrive, with what is there.
-        overwrite_mode: ``spark.sql.sources.partitionOverwriteMode`` in a session of ours.
-        server_overwrite_mode: The same in a session that asks for nothing.
-        cache: ``cache-enabled`` of Spark's catalog, as Spark has it; empty if it is not set.
-        probe: What `sparkwap.gate.isolation_check` found wrong; empty for nothing.
-        stamped: Whether the run's id arrived in the summary of the snapshot it wrote.
+        dropped: The session settings that the server has ignored, with their values there.
+        overwrite_mode: ``spark.sql.sources.partitionOverwriteMode`` in a session of a run.
+        server_overwrite_mode: The same in a session without settings.
+        cache: ``cache-enabled`` of Spark's catalog; empty if it is not set.
+        probe: The problem that `sparkwap.gate.isolation_check` found; empty for none.
+        stamped: Whether the summary of the probe's snapshot has the run's id.
         connect_url: Whether the profile has a Spark Connect endpoint.
-        connect_error: Why it could not be used; None if it could.
+        connect_error: The error of the endpoint; None for none.
         connect_dropped: As ``dropped``, in a Connect session.
-        connect_sees_table: Whether a Connect session sees the table that SQL has made.
+        connect_sees_table: Whether a Connect session can read the table that SQL has created.
     """
 
     embedded: bool
@@ -72,13 +72,13 @@ class LakeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the answer.
+    """One finding of the doctor.
 
     Attributes:
-        level: ``not safe`` where a promise does not hold.
-        what: What was looked at, and how it is.
-        meaning: What is, or is not, guaranteed by that.
-        mend: The way to mend it; empty where nothing is to be done.
+        level: ``not safe`` if a promise does not hold.
+        what: The checked fact and its state.
+        meaning: The consequence for the gate's promises.
+        mend: How to fix it; empty if nothing is to be done.
     """
 
     level: Level
@@ -88,7 +88,7 @@ class Finding:
 
 
 def examine(facts: LakeFacts) -> list[Finding]:
-    """The findings, in the order of the way from here to the tables."""
+    """Return the findings, in order from this machine to the tables."""
     return [
         *_versions(facts),
         *_catalog(facts),
@@ -99,25 +99,25 @@ def examine(facts: LakeFacts) -> list[Finding]:
 
 
 def safe(findings: Iterable[Finding]) -> bool:
-    """Whether the promises hold."""
+    """Return whether the gate's promises hold."""
     return all(finding.level != "not safe" for finding in findings)
 
 
 def lines(findings: Iterable[Finding]) -> Iterator[str]:
-    """The answer as it is printed."""
+    """Return the lines to print."""
     listed = list(findings)
     for finding in listed:
         yield f"{finding.level:<9} {finding.what}"
         if finding.meaning:
             yield f"          {finding.meaning}"
         if finding.mend:
-            yield f"          mend it: {finding.mend}"
+            yield f"          fix: {finding.mend}"
     worst = [level for level in ("not safe", "warning") if any(f.level == level for f in listed)]
-    told = {
-        "not safe": "Not safe: do not build here before what is marked so is mended.",
-        "warning": "Safe, with what is said under the warnings.",
+    results = {
+        "not safe": "Not safe: fix the findings marked `not safe` before you build here.",
+        "warning": "Safe, except for the warnings above.",
     }
-    yield told[worst[0]] if worst else "All well: the promises of the gate hold here."
+    yield results[worst[0]] if worst else "Safe: all promises of the gate hold here."
 
 
 # -- the parts -----------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def _versions(facts: LakeFacts) -> Iterator[Finding]:
     if dbt is None or not DBT_FLOOR <= dbt < DBT_CEILING:
         yield Finding(
             "not safe",
-            f"dbt-core is {facts.dbt}, tested are {_dotted(DBT_FLOOR)}.x",
-            "The gate reads dbt's results; another version may tell them otherwise.",
+            f"dbt-core is {facts.dbt}, but only {_dotted(DBT_FLOOR)}.x is tested",
+            "The gate reads dbt's results, whose format may differ in another version.",
             f"pip install 'dbt-core~={_dotted(DBT_FLOOR)}.0'",
         )
     else:
@@ -146,14 +146,14 @@ def _version(name: str, version: str | None, floor: tuple[int, int]) -> Iterator
         yield Finding(
             "warning",
             f"the version of {name} is unknown",
-            f"Tested from {_dotted(floor)} on.",
-            f"see that the server runs {name} {_dotted(floor)} or later",
+            f"Versions from {_dotted(floor)} are tested.",
+            f"make sure that the server runs {name} {_dotted(floor)} or later",
         )
     elif numbers < floor:
         yield Finding(
             "not safe",
-            f"{name} is {version}, needed is {_dotted(floor)} or later",
-            "Older ones write past audit branches in cases that later ones have mended.",
+            f"{name} is {version}, but {_dotted(floor)} or later is required",
+            "Older versions have bugs by which writes bypass the audit branch.",
             f"upgrade {name} on the server",
         )
     else:
@@ -164,8 +164,8 @@ def _catalog(facts: LakeFacts) -> Iterator[Finding]:
     if facts.catalog_error is not None:
         yield Finding(
             "not safe",
-            f"the catalog cannot be opened from here: {facts.catalog_error}",
-            "The gate moves tables there, so nothing can be published.",
+            f"the catalog cannot be opened from this machine: {facts.catalog_error}",
+            "The gate publishes through the catalog, so nothing can be published.",
             "correct `catalog` in the profile",
         )
         return
@@ -180,13 +180,13 @@ def _catalog(facts: LakeFacts) -> Iterator[Finding]:
     if facts.warehouse_error is not None:
         yield Finding(
             "not safe",
-            f"the warehouse {facts.warehouse or ''} cannot be read and written from here: "
+            f"the warehouse {facts.warehouse or ''} cannot be read and written from this machine: "
             f"{facts.warehouse_error}",
-            "The ledger is written from here, so a publish would fail.",
+            "This machine writes the ledger there, so a publish would fail.",
             "give `catalog` in the profile the location and the keys of the file store",
         )
     elif facts.warehouse is not None:
-        yield Finding("ok", f"the warehouse {facts.warehouse} can be read and written from here")
+        yield Finding("ok", f"this machine can read and write the warehouse {facts.warehouse}")
 
 
 def _atomicity(atomicity: Atomicity | None) -> Finding:
@@ -194,22 +194,23 @@ def _atomicity(atomicity: Atomicity | None) -> Finding:
         return Finding(
             "ok",
             "the catalog commits several tables in one transaction",
-            "A publish is there for readers as a whole, or not at all.",
+            "Readers see all tables of a publish, or none.",
         )
     if atomicity == "journal, together":
         return Finding(
             "warning",
-            "the catalog offers multi-table commits, which are looked at after each publish",
-            "A publish ends as a whole or not at all, by its journal; if the server is not atomic, "
-            "or while new tables and views are moved in, readers may see a mixture for a moment.",
-            "see docs/catalogs/rest.md; a SQL catalog has no such moment",
+            "the catalog has multi-table commits, whose result each publish checks",
+            "The journal completes each publish as a whole, or undoes it. If the server's commits "
+            "are not atomic, or while new tables and views are created, readers may briefly see "
+            "new and old tables together.",
+            "see docs/catalogs/rest.md; a SQL catalog publishes in one transaction",
         )
     return Finding(
         "warning",
         "the catalog commits one table at a time",
-        "A publish ends as a whole or not at all, by its journal, but readers may see a mixture "
-        "while it is on its way.",
-        "see docs/catalogs/journal.md; a SQL catalog has no such moment",
+        "The journal completes each publish as a whole, or undoes it. During the publish, readers "
+        "may see new and old tables together.",
+        "see docs/catalogs/journal.md; a SQL catalog publishes in one transaction",
     )
 
 
@@ -218,9 +219,9 @@ def _session(facts: LakeFacts) -> Iterator[Finding]:
         yield Finding(
             "not safe",
             f"no SQL session: {facts.sql_error}",
-            "Nothing can be built, and nothing below was looked at.",
-            "correct `host`, `port` and the credentials in the profile, and see that the server "
-            "is up",
+            "Nothing can be built, and the following checks were skipped.",
+            "correct `host`, `port` and the credentials in the profile, and make sure that the "
+            "server is up",
         )
         return
     yield from _settings("SQL", facts.dropped)
@@ -229,8 +230,8 @@ def _session(facts: LakeFacts) -> Iterator[Finding]:
         yield Finding(
             "not safe",
             f"spark.sql.sources.partitionOverwriteMode is {mode or 'unknown'} in a run's session",
-            "A table that is built anew would keep old partitions.",
-            "remove it from `server_side_parameters`, or let the server take it from the session",
+            "A full build of a table would keep old partitions.",
+            "remove it from `server_side_parameters`, or let the server accept the session's value",
         )
     elif (facts.server_overwrite_mode or "static").lower() != "static":
         yield Finding(
@@ -244,18 +245,17 @@ def _settings(kind: str, dropped: Mapping[str, str] | None) -> Iterator[Finding]
     if dropped is None:
         yield Finding(
             "not safe",
-            f"whether {kind} sessions keep their settings could not be found out",
+            f"it could not be found out whether {kind} sessions keep their settings",
             "Without spark.wap.branch, builds write to main.",
             "see the error above",
         )
     elif dropped:
-        told = ", ".join(f"{key} is {value or 'not set'}" for key, value in sorted(dropped.items()))
+        kept = ", ".join(f"{key} is {value or 'not set'}" for key, value in sorted(dropped.items()))
         yield Finding(
             "not safe",
-            f"the server drops settings of {kind} sessions: {told}",
+            f"the server drops settings of {kind} sessions: {kept}",
             "Without spark.wap.branch, builds write to main.",
-            "let the server take the settings of a session (a proxy or its configuration drops "
-            "them)",
+            "let the server accept session settings (a proxy or its configuration drops them)",
         )
     else:
         yield Finding("ok", f"{kind} sessions keep their settings")
@@ -270,8 +270,8 @@ def _cache(facts: LakeFacts) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "Spark's catalog cache is on",
-        "A reader's session that has read a table sees what was published up to 30 seconds later, "
-        "tables of one publish not all at once. Runs have it off in their own sessions.",
+        "A reader's session may see a publish up to 30 seconds late, and not all of its tables at "
+        "the same time. Runs disable the cache in their own sessions.",
         "set spark.sql.catalog.<name>.cache-enabled=false on the server",
     )
 
@@ -282,30 +282,30 @@ def _gate(facts: LakeFacts) -> Iterator[Finding]:
     if facts.probe is None:
         yield Finding(
             "not safe",
-            "whether writes stay on their audit branch could not be found out",
-            "A run is refused until this is known.",
+            "it could not be found out whether writes stay on their audit branch",
+            "Runs are refused until this is known.",
             "see the errors above",
         )
     elif facts.probe:
         yield Finding(
             "not safe",
             facts.probe,
-            "Readers would see rows before they are audited. A run is refused.",
-            "name the same catalog in Spark and in the profile (`catalog`, `catalog_name`); a "
+            "Readers would see rows before they are audited. Runs are refused.",
+            "set the same catalog in Spark and in the profile (`catalog`, `catalog_name`); a "
             "catalog without Iceberg branches cannot be protected",
         )
     else:
         yield Finding(
             "ok",
-            "a row written on an audit branch stays there, and Spark and the gate see one catalog",
-            "No unaudited row gets to main.",
+            "a row written on an audit branch stays there; Spark and the gate use the same catalog",
+            "No unaudited row reaches main.",
         )
         if facts.stamped is False:
             yield Finding(
                 "warning",
-                "a snapshot does not carry the id of the run that wrote it",
-                "Receipts stay complete in the ledger; the table's own history lacks the run.",
-                "let the server take spark.sql.iceberg.snapshot-property.* from the session",
+                "the summary of a snapshot does not carry the id of the run that wrote it",
+                "The receipts in the ledger are complete; the table's own history lacks the run.",
+                "let the server accept spark.sql.iceberg.snapshot-property.* from the session",
             )
 
 
@@ -313,7 +313,7 @@ def _connect(facts: LakeFacts) -> Iterator[Finding]:
     if not facts.connect_url:
         yield Finding(
             "warning",
-            "the profile names no Spark Connect endpoint",
+            "the profile has no Spark Connect endpoint",
             "SQL models are built and gated; Python models cannot run.",
             "set `connect_url: sc://host:port` in the profile",
         )
@@ -323,16 +323,16 @@ def _connect(facts: LakeFacts) -> Iterator[Finding]:
             "warning",
             f"Spark Connect cannot be used: {facts.connect_error}",
             "SQL models are built and gated; Python models cannot run.",
-            "correct `connect_url` in the profile, and see that the endpoint is up",
+            "correct `connect_url` in the profile, and make sure that the endpoint is up",
         )
         return
     yield from _settings("Connect", facts.connect_dropped)
     if facts.connect_sees_table is False:
         yield Finding(
             "not safe",
-            "Spark Connect sees another catalog than SQL sessions do",
-            "A Python model would be written where the gate does not look.",
-            "point both to one Spark server, or give both the same catalog settings",
+            "Spark Connect and SQL sessions use different catalogs",
+            "A Python model would write to a catalog that the gate does not check.",
+            "use one Spark server for both, or give both the same catalog settings",
         )
 
 

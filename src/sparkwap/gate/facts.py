@@ -1,4 +1,4 @@
-"""The facts that the gate decides from: what a run built, which tests read it, what they found."""
+"""The facts for the gate's decision: the built nodes of a run, their tests and the results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ NOT_RUN = {
 """Statuses of tests that did not audit the candidates, with their texts."""
 
 LEFTOVER = "leftover"
-"""Kind of an object that an earlier run left on the branch without a candidate on record."""
+"""Kind of an object that an earlier run left on the branch without a recorded candidate."""
 
 LOAD = "load"
 """Kind of a table that a program other than dbt has written (`examples/load`)."""
@@ -36,7 +36,7 @@ class BuiltNode:
 
     Attributes:
         node_id: dbt's unique id.
-        name: `schema.table`, for people.
+        name: `schema.table`, for messages.
         kind: `model`, `snapshot`, `seed`, or `failures` for the table of a test with
             `store_failures`.
         status: `built`, `failed`, or `skipped` when dbt did not try; `empty` or `sample` for a
@@ -45,12 +45,12 @@ class BuiltNode:
         problem: An invariant that did not hold (`main` moved, the branch head did not move, the
             table is not WAP-enabled), in words; None if all held.
         parents: Ids of upstream nodes: at least the direct ones. Ids that are not among the nodes
-            of the decision are ignored. In the place of an ephemeral model, or of a view that was
-            not built, stand the nodes that it reads.
+            of the decision are ignored. An ephemeral model, or a view that was not built, is
+            replaced by the nodes that it reads.
         known: The caller knows all tests that read it; False for a node of another project on the
             same branch.
-        stale: Names of upstream tables of which it read a candidate that has since been replaced,
-            such as one that was rejected.
+        stale: Names of upstream tables whose candidate has been replaced since this node read it,
+            for example because it was rejected.
     """
 
     node_id: str
@@ -70,13 +70,12 @@ class TestRule:
 
     Attributes:
         severity: Its severity, with thresholds: `error`, `warn, error_if > 10`.
-        inputs: The values from outside of the project that it uses: each variable, such as
-            `var max_age` or `env_var MAX_AGE` -> a token of its value; None if not known.
+        inputs: The values from outside of the project that it uses, as a token by variable, such
+            as `var max_age` or `env_var MAX_AGE`; None if not known.
         code: A token of the code that makes its query; None if not known.
         sql: A token of its query, without the names of the run; None if the same code may make
             another query in each run, or if not known.
-        given: As `inputs`, all values that its command was given, whether the test uses them or
-            not.
+        given: All values of its command, as in `inputs`, whether the test uses them or not.
     """
 
     severity: str
@@ -107,13 +106,13 @@ class AuditTest:
 
     Attributes:
         test_id: dbt's unique id.
-        name: The test's name, for people.
+        name: The test's name, for messages.
         nodes: Ids of the nodes it reads, built in this run or not.
         kind: `data` or `unit`.
-        former: Its rule when its rows were last published; None if they never were, or if no other
-            rule could let rows through.
+        former: Its rule when its rows were last published; None if they never were, or if no
+            change of the rule could matter.
         known: The caller has it; if False, only its results are known.
-        accepted: What somebody has accepted of it; None for nothing.
+        accepted: The acceptance by `wap_accept`; None for none.
         code: As in `TestRule`, of the test as it is now.
     """
 
@@ -129,7 +128,7 @@ class AuditTest:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What a test found, and in which candidates.
+    """A result of a test, and the candidates that it read.
 
     Attributes:
         test_id: dbt's unique id.
@@ -138,11 +137,11 @@ class TestResult:
         message: dbt's message; None if there is none.
         audited: The candidate token that the test read, by node id. A node that is missing was
             not audited. For a unit test: the candidate that the tested code built.
-        finding: What it found, in words, if that says more than a number of rows.
+        finding: The finding in words, if a number of rows is not enough.
         rule: Its rule; None if not known.
     """
 
-    __test__ = False  # or pytest takes it for a test class
+    __test__ = False  # pytest would collect it as a test class
 
     test_id: str
     status: str

@@ -1,9 +1,9 @@
 """The guard: sends a statement to Spark only if it is known to harm no live table.
 
 On an audit branch only the rows are separate from `main`. Columns, properties, refs and the table
-itself belong to all branches: a statement that changes them changes what readers of `main` see, at
-once and without an audit. A write that names another branch, or a gated table that the run does not
-build, bypasses the gate.
+itself belong to all branches: readers of `main` see a change of them immediately and without an
+audit. A write that names another branch, or a gated table that the run does not build, bypasses the
+gate.
 
 A list of all harmful statements is impossible. So the guard allows what is on a list: queries,
 settings and temporary objects of the session, writes of a run to the tables that it builds,
@@ -21,7 +21,7 @@ from sparkwap.gate.statement_effects import Action, Statement, StatementTarget, 
 from sparkwap.gate.statement_reader import Name
 
 Standing = Literal["side", "placed", "gated", "node", "own", "table", "view", "absent"]
-"""What a name of the lake means now.
+"""The present meaning of a name of the lake.
 
 - `side`: an object in a side schema of this run's audit branch.
 - `placed`: a table that this run builds on its audit branch.
@@ -39,11 +39,11 @@ Phase = Literal["run", "closed", "outside"]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who sends a statement, and what names mean there.
+    """The context of a statement.
 
     Attributes:
-        catalog: The lake's catalog, as Spark knows it.
-        look: Returns what a name of the lake means; upper and lower case differ.
+        catalog: The name of the lake's catalog in Spark.
+        look: Returns the `Standing` of a name of the lake; case-sensitive.
         phase: See `Phase`.
         named: Tables to which the project allows writes by name (`wap_writes`).
     """
@@ -58,19 +58,19 @@ def check(sql: str, scope: Scope) -> None:
     """Refuse a statement that is not known to be harmless.
 
     Args:
-        sql: One statement; comments and common table expressions may stand before it.
-        scope: Who sends it.
+        sql: One statement; it may begin with comments and common table expressions.
+        scope: Its context.
 
     Raises:
-        GateError: It is not sent; the message says why, and what to do instead.
+        GateError: The statement is refused; the message has the reason and an alternative.
     """
-    told = refusal(sql, scope)
-    if told is not None:
-        raise GateError(told)
+    message = refusal(sql, scope)
+    if message is not None:
+        raise GateError(message)
 
 
 def refusal(sql: str, scope: Scope) -> str | None:
-    """Return why a statement is not sent, and what to do instead; None if it is. See `check`."""
+    """Return the message about a refused statement; None if it is allowed. See `check`."""
     try:
         _permit(classify(sql), scope)
     except _Refused as refused:
@@ -79,11 +79,11 @@ def refusal(sql: str, scope: Scope) -> str | None:
 
 
 def identifier_of(name: Name, catalog: str) -> Identifier | None:
-    """Return the table of the lake that a name means; None for what may be elsewhere.
+    """Return the table of the lake that a name refers to; None if it may not be in the lake.
 
     Args:
-        name: As a statement has it.
-        catalog: The lake's catalog, as Spark knows it.
+        name: The name in a statement.
+        catalog: The name of the lake's catalog in Spark.
     """
     parts = name[1:] if len(name) == 3 and name[0] == catalog else name
     # `lake.t` is a table of that catalog without a schema.
@@ -101,7 +101,7 @@ _HARMLESS: dict[Standing, frozenset[Action]] = {
     "absent": frozenset({"create", "replace", "drop"}),
 }
 _NAMEABLE: frozenset[Standing] = frozenset({"table", "view", "absent"})
-"""What `wap_writes` can allow: never a gated table."""
+"""The objects that `wap_writes` can allow: never a gated table."""
 
 _UNCHANGED = "It was not sent to Spark, and readers of main see no change."
 _NAMED = (
@@ -118,7 +118,7 @@ _BRANCH_PREFIXES = ("branch_", "tag_")
 
 
 class _Refused(Exception):
-    """The message about a statement that is not sent."""
+    """The message about a refused statement."""
 
 
 def _permit(statement: Statement, scope: Scope) -> None:
@@ -152,13 +152,13 @@ def _require(target: StatementTarget, statement: Statement, scope: Scope) -> Non
         return
     if statement.beyond:
         _refuse(what, f"{statement.beyond} may bypass the gate", f"Leave it out. {_NAMED}")
-    # Functions are not in the lake's catalog, so the guard knows nothing about them.
+    # Functions are not in the lake's catalog, so their state is not known.
     if target.kind == "function" or target.action not in _harmless(standing, scope.phase):
         _refuse(what, *_harm(target, standing, scope))
 
 
 def _harmless(standing: Standing, phase: Phase) -> frozenset[Action]:
-    """What is allowed for an object that `wap_writes` does not name."""
+    """Return the allowed actions for an object that `wap_writes` does not name."""
     if phase == "outside":
         return frozenset({"drop"}) if standing == "absent" else frozenset()
     if phase == "closed" and standing not in _NAMEABLE:
@@ -167,12 +167,12 @@ def _harmless(standing: Standing, phase: Phase) -> frozenset[Action]:
 
 
 def _is_named(name: Name, scope: Scope) -> bool:
-    """Whether `wap_writes` allows writes to a table; False for a gated one."""
+    """Return whether `wap_writes` allows writes to a table; False for a gated table."""
     own = identifier_of(name, scope.catalog)
     if own is not None:
-        named = {identifier_of(one, scope.catalog) for one in scope.named}
+        named = {identifier_of(allowed, scope.catalog) for allowed in scope.named}
         return own in named and scope.look(own) in _NAMEABLE
-    # Another catalog may be the lake under another name, and `s.t.branch_b` is no table of it.
+    # Another catalog may be the lake under another name, and `s.t.branch_b` names a branch.
     return (
         len(name) == 3
         and name in scope.named
@@ -182,7 +182,7 @@ def _is_named(name: Name, scope: Scope) -> bool:
 
 
 def _elsewhere(name: Name, scope: Scope) -> tuple[str, str]:
-    """Why a name that is not certainly a table of the lake is refused, and what to do instead."""
+    """Return why a name that may not be a table of the lake is refused, and an alternative."""
     if len(name) < 2:
         return (
             "it has no schema, so the session decides which table the name means",
@@ -200,7 +200,7 @@ def _elsewhere(name: Name, scope: Scope) -> tuple[str, str]:
 
 
 def _harm(target: StatementTarget, standing: Standing, scope: Scope) -> tuple[str, str]:
-    """Why a change of something in the lake is refused, and what to do instead."""
+    """Return why a change of an object in the lake is refused, and an alternative."""
     name = ".".join(target.name)
     if standing == "own":
         return (
@@ -233,14 +233,14 @@ def _harm(target: StatementTarget, standing: Standing, scope: Scope) -> tuple[st
             "Change the model instead: a run builds the changed table beside the live one and "
             "publishes it with the rows.",
         )
-    return f"sparkwap does not know who reads {name}", _NAMED
+    return f"the readers of {name} are not known", _NAMED
 
 
 def _stray(phase: str) -> str:
     if phase == "run":
         return (
             "the table is gated, and its build in this run has not begun or is in a side schema "
-            "(`this` and ref() name it there), so no test would read the rows and no publish "
-            "would take them"
+            "(use `this` or ref() for its name), so no test would read the rows and no publish "
+            "would include them"
         )
     return "the table is gated, so the rows would reach readers of main without an audit"

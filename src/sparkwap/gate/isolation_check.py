@@ -1,8 +1,8 @@
-"""The probe: one row written on an audit branch of a table of its own, to see where it lands.
+"""The probe: writes one row on an audit branch of its own table, and checks where the row is.
 
-A catalog that ignores Iceberg branches, a server that drops session settings, a session on another
-catalog than the gate's: each lets rows land on ``main`` without an error. The probe finds out on a
-table that nobody reads, before the first real one is touched.
+A catalog that ignores Iceberg branches, a server that drops session settings, or a session with
+another catalog than the gate's writes rows to ``main`` without an error. The probe detects this on
+a table without readers, before a run writes its first table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparkwap.catalog import Identifier, TableState
 from sparkwap.core.names import LEDGER_SCHEMA
 
 DAYS = 1
-"""A server may be set up anew under the same address, so a probe is believed for so long."""
+"""Days that a probe stays valid: another server may be installed under the same address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class IsolationCheck:
     """A probe of one server and catalog.
 
     Attributes:
-        server: What tells the server from others: host and port, or the lake.
-        run_id: The run that probes, eight hex digits or more.
+        server: A text that identifies the server: host and port, or the lake.
+        run_id: The run that sends the probe, eight hex digits or more.
         catalog: Name of the catalog in Spark.
     """
 
@@ -33,7 +33,7 @@ class IsolationCheck:
 
     @property
     def branch(self) -> str:
-        """The probe's branch; in the ledger, what remembers that this server was probed."""
+        """The probe's branch; the ledger records the probes of a server under this name."""
         return f"wap_probe_{hashlib.sha256(self.server.encode()).hexdigest()[:8]}"
 
     @property
@@ -43,7 +43,7 @@ class IsolationCheck:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """What is sent in a session of the run's settings, with the probe's branch."""
+        """The statements to send in a session with the run's settings and the probe's branch."""
         schema, name = self.table
         return (
             f"create table `{self.catalog}`.`{schema}`.`{name}` (id int) using iceberg "
@@ -53,15 +53,15 @@ class IsolationCheck:
 
 
 def problem(probe: IsolationCheck, found: TableState | None) -> str | None:
-    """What is wrong, in words; None if the row landed on the probe's branch alone.
+    """Return the problem in words; None if the row is only on the probe's branch.
 
     Args:
         probe: The probe.
-        found: Its table, as the gate's own catalog shows it after the statements.
+        found: The state of its table in the gate's catalog after the statements.
     """
     if found is None:
         return (
-            "Spark and the gate do not use the same catalog: a table that Spark has made is not "
+            "Spark and the gate do not use the same catalog: a table that Spark has created is not "
             "in the catalog of the profile"
         )
     head = found.refs.get(probe.branch)
@@ -77,8 +77,8 @@ def problem(probe: IsolationCheck, found: TableState | None) -> str | None:
 
 
 def refusal(probe: IsolationCheck, what: str) -> str:
-    """The message of a run that is refused."""
+    """Return the message of a refused run."""
     return (
-        f"{probe.server} cannot be protected: {what}. Nothing was built, and no table of yours was "
-        "touched. See what else is unsafe and how to mend it with `sparkwap doctor`."
+        f"{probe.server} cannot be protected: {what}. Nothing was built, and none of your tables "
+        "was changed. `sparkwap doctor` lists all problems and how to fix them."
     )

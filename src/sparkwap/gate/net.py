@@ -1,23 +1,22 @@
-"""The net below the guard: who moved `main`, and by what evidence. Pure.
+"""The net below the guard: decides, from facts alone, which writer has moved `main`.
 
-The guard refuses statements that it takes for harmful, before they are sent. The net looks at what
-has happened: whatever a statement looked like, a table of ``main`` that this run has moved past the
-gate is found, put back, and the run is rejected. What other writers have moved is theirs, and is
-never undone.
+The guard refuses harmful statements before they are sent. The net checks their effects: it detects
+a table of ``main`` that this run has moved past the gate, whatever the statement was. The run puts
+the table back and is rejected. Moves by other writers are never undone.
 
-A move is this run's where one of these holds:
+A move belongs to this run in each of these cases:
 
-- a snapshot that came to ``main`` has this run's id (``wap_run``), and no publish brought it;
-- a snapshot without a run's id was written by this run's Spark application while a command of this
-  run was at work that may write such ones (``call``, ``delete``, or any command of a session whose
-  settings were taken off) and that names the table, or hides what it names;
-- what readers see changed without a snapshot (another snapshot became current, a changed schema,
-  a receipt that went, a table that was dropped or replaced) while a command of this run was at work
-  that may do so, and that names the table, or hides what it names.
+- A new snapshot on ``main`` has this run's id (``wap_run``), and no publish brought it.
+- A new snapshot without a run's id was written by this run's Spark application, during a command of
+  this run that may write such snapshots (``call``, ``delete``, or any command of a session whose
+  settings were reset), and the command names the table, or hides the names of its tables.
+- Readers see a change without a new snapshot (another current snapshot, a changed schema, a missing
+  receipt, a dropped or replaced table) during a command of this run that may cause it, and the
+  command names the table, or hides the names of its tables.
 
-The clocks of a cluster elsewhere may be off. There a move without a run's id is `unknown` if it
-falls between two looks of the net and outside of the commands that could have made it: the run is
-rejected, and the table is left as it is.
+The clock of a remote cluster may be wrong. There a move without a run's id is `unknown` if it is
+between two checks of the net but outside of the commands that could have caused it: the run is
+rejected, and the table is not changed.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from typing import Literal
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.sqllex import tokens
 
-# `explain execute immediate ...` runs what it explains.
+# `explain execute immediate ...` runs the explained statement.
 _READS = frozenset({"select", "values", "table", "describe", "desc", "show", "use"})
 _SESSION = frozenset({"set", "reset", "refresh", "list"})
 _MARKED = frozenset({"insert", "merge", "update", "create", "replace", "with", "from"})
 _ROWS_ONLY = frozenset({"insert", "merge", "update", "delete", "with", "from"})
 _WRITES_WITHIN = re.compile(r"\b(?:insert|merge|update|delete)\b")
 _HIDES = re.compile(r"\bexecute immediate\b|\bidentifier \(|\\|\$ \{")
-# Arguments of a call are expressions, and Spark joins texts that stand side by side.
+# Arguments of a call are expressions, and Spark joins adjacent string literals.
 _WORKED_OUT = re.compile(r"\bcall [^(]*\(.*?(?:['\"] ['\"]|\||\b(?!(?:map|array) )\w+ \()")
 _DROPS_SCHEMA = re.compile(r"\bdrop\s+(?:schema|database|namespace)\b")
 _TAKES_AWAY = re.compile(r"\b(?:drop|rename)\b")
@@ -54,10 +53,10 @@ class SentCommand:
 
     Attributes:
         node: Id of the node or test that sent it; None for a hook.
-        text: What was sent: SQL, or what Spark Connect sends.
-        sent_ms: When, in milliseconds since the epoch.
-        done_ms: When it was answered; None while it is not.
-        marked: Whether the settings of its session still stamp the run's id on what it writes.
+        text: The statement: SQL, or the text of a Spark Connect request.
+        sent_ms: The time of sending, in milliseconds since the epoch.
+        done_ms: The time of the answer; None while there is none.
+        marked: Whether its session's settings still add the run's id to the snapshots it writes.
     """
 
     node: str | None
@@ -69,13 +68,13 @@ class SentCommand:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A snapshot that came to ``main``.
+    """A new snapshot on ``main``.
 
     Attributes:
         snapshot_id: The snapshot.
-        run_id: The run that wrote it, by its summary; None where it says none.
+        run_id: The run that wrote it, by its summary; None if the summary has none.
         app_id: The Spark application that wrote it; None for other engines.
-        at_ms: When it was written.
+        at_ms: The time of the write.
         published: Whether a publish brought it, by its receipt and the ledger.
     """
 
@@ -88,16 +87,16 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class MainChange:
-    """What readers see of a table or view now, against the last look.
+    """A change of a table or view for readers since the last check.
 
     Attributes:
         identifier: The table or view.
-        what: What is not as it was, in words.
-        times: When its metadata was written since then, milliseconds; empty where that is not
-            known, as of what is gone.
-        writers: The snapshots that came to ``main``, newest first.
-        seen: What readers see now, in words.
-        passed: The snapshots that were current since the last look, and are not any more.
+        what: The differences, in words.
+        times: The times of its metadata writes since then, in milliseconds; empty if not known, as
+            for a dropped table.
+        writers: The new snapshots on ``main``, newest first.
+        seen: The state that readers see now, in words.
+        passed: The snapshots that were current since the last check, but no longer are.
     """
 
     identifier: Identifier
@@ -110,15 +109,15 @@ class MainChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrigin:
-    """Whose a change is.
+    """The origin of a change.
 
     Attributes:
-        by: ``run`` for this run, ``others`` for another writer, ``unknown`` where it may be this
-            run's and nothing proves it.
-        own: The snapshots that are this run's, among its writers and those that passed.
-        evidence: By what it is known, in words.
-        node: The node that did it, as far as that is known.
-        goes_on: What did it has not been answered yet, and may delete files behind a drop.
+        by: ``run`` for this run, ``others`` for another writer, ``unknown`` if this run may have
+            caused it but nothing proves it.
+        own: The snapshots of this run among the change's ``writers`` and ``passed``.
+        evidence: The evidence in words.
+        node: The node that caused it; None if not known.
+        goes_on: Whether the command still runs, and may delete the files of a dropped table.
     """
 
     by: Literal["run", "others", "unknown"]
@@ -129,7 +128,7 @@ class ChangeOrigin:
 
 
 def is_command(text: str) -> bool:
-    """Whether a statement may change anything at all; one that cannot be told is taken for one."""
+    """Return whether a statement may change anything; True if this is not known."""
     first, plain = _read(text)
     if first == "with":
         return _WRITES_WITHIN.search(plain) is not None
@@ -137,7 +136,7 @@ def is_command(text: str) -> bool:
 
 
 def unmarks(text: str) -> bool:
-    """Whether what its session writes from here on may lack the run's id."""
+    """Return whether later snapshots of the session may lack the run's id."""
     return _read(text)[0] in ("reset", "begin") or _PROPERTY in text.lower() or _hides(text)
 
 
@@ -149,16 +148,16 @@ def judge(
     app_id: str | None,
     same_clock: bool,
 ) -> ChangeOrigin:
-    """Decide whose a change of what readers see is.
+    """Decide which writer caused a change for readers.
 
     Args:
         change: The change.
         run_id: This run.
-        commands: Its commands since the last look, and those that were at work then.
-        app_id: The Spark application that this run writes by; None if that is not known.
-        same_clock: Whether Spark's clock is that of this process.
+        commands: Its commands since the last check, and those that ran at that time.
+        app_id: The Spark application of this run; None if not known.
+        same_clock: Whether Spark and this process use the same clock.
     """
-    able = [one for one in commands if _touches(one, change.identifier)]
+    able = [command for command in commands if _touches(command, change.identifier)]
     own: set[int] = set()
     evidence, node = "", None
     for writer in change.writers:
@@ -167,44 +166,45 @@ def judge(
             own.add(writer.snapshot_id)
             evidence, node = found[0], found[1] or node
     passed = {
-        one.snapshot_id
-        for one in change.passed
-        if _wrote(one, run_id, able, app_id, change.identifier)
+        writer.snapshot_id
+        for writer in change.passed
+        if _wrote(writer, run_id, able, app_id, change.identifier)
     }
     if own:
         return ChangeOrigin("run", frozenset(own | passed), evidence, node or _only(able, commands))
     if change.writers and change.what[0] in (MAIN, NEW, REPLACED):
         return ChangeOrigin("others")
-    movers = [one for one in able if _may_move(one, change)]
-    at_work = [one for one in movers if _at_work(one, change.times)]
+    movers = [command for command in able if _may_move(command, change)]
+    at_work = [command for command in movers if _at_work(command, change.times)]
     if at_work:
-        one = _nearest(at_work, change.identifier)
-        told = f"it changed while this run sent: {shown(one.text)}"
-        goes_on = one.done_ms is None and change.what[0] in (GONE, REPLACED)
-        return ChangeOrigin("run", frozenset(passed), told, one.node, goes_on)
+        mover = _nearest(at_work, change.identifier)
+        evidence = f"it changed while this run sent: {shown(mover.text)}"
+        goes_on = mover.done_ms is None and change.what[0] in (GONE, REPLACED)
+        return ChangeOrigin("run", frozenset(passed), evidence, mover.node, goes_on)
     if movers and not same_clock:
-        one = _nearest(movers, change.identifier)
-        return ChangeOrigin("unknown", frozenset(), f"this run sent: {shown(one.text)}", one.node)
+        mover = _nearest(movers, change.identifier)
+        evidence = f"this run sent: {shown(mover.text)}"
+        return ChangeOrigin("unknown", frozenset(), evidence, mover.node)
     return ChangeOrigin("others")
 
 
 MAIN = "main"
 """In `MainChange.what`: another snapshot is current."""
-GONE, NEW, REPLACED = "it is gone", "it is new", "another one stands there"
-"""Likewise, of the whole table or view."""
+GONE, NEW, REPLACED = "it no longer exists", "it was created", "it was replaced"
+"""In `MainChange.what`: a change of the whole table or view."""
 
 
 def format_change(
     change: MainChange, judgement: ChangeOrigin, seconds: float | None, problem: str, *, back: bool
 ) -> str:
-    """What the summary says of a change of this run's.
+    """Return the summary's message about a change by this run.
 
     Args:
         change: The change.
-        judgement: Whose it is.
-        seconds: Since when readers saw it; None where that is not known.
-        problem: Why it was not put back.
-        back: Whether it was.
+        judgement: Its origin.
+        seconds: The time that readers saw it; None if not known.
+        problem: The reason why it was not put back.
+        back: Whether it was put back.
     """
     verb = "was moved past the gate" if judgement.by == "run" else "moved"
     what = " and ".join(change.what)
@@ -216,11 +216,14 @@ def format_change(
             else f"for {seconds:.1f} s, until it was put back"
         )
         return f"{text}; readers saw {change.seen} {span}"
-    return f"{text}; readers see {change.seen}: it was not put back, as {problem}"
+    return f"{text}; readers see {change.seen}: it was not put back, because {problem}"
 
 
 def named(text: str) -> set[Identifier]:
-    """The last two parts of every dotted name in a statement, and those before a branch."""
+    """Return all pairs of adjacent parts of the dotted names in a statement.
+
+    A name may begin with a catalog, or end with a branch.
+    """
     found = set()
     for match in _DOTTED.finditer(_plain(text)):
         parts = [part.strip("`").replace("``", "`") for part in _PART.findall(match[0])]
@@ -229,15 +232,15 @@ def named(text: str) -> set[Identifier]:
 
 
 def about(commands: Iterable[SentCommand]) -> set[Identifier] | None:
-    """What commands may have moved; None if that cannot be told."""
-    texts = [one.text for one in commands]
+    """Return the tables that commands may have moved; None if not known."""
+    texts = [command.text for command in commands]
     if any(_hides(text) or _DROPS_SCHEMA.search(_read(text)[1]) for text in texts):
         return None
     return {name for text in texts for name in named(text)}
 
 
 def shown(text: str) -> str:
-    """A statement in one line, as long as a line of the summary takes."""
+    """Return a statement in one line, cut to the length of a summary's line."""
     line = _plain(text)
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 4]} ..."
 
@@ -252,25 +255,26 @@ def _wrote(
     app_id: str | None,
     identifier: Identifier,
 ) -> tuple[str, str | None] | None:
-    """By what evidence this run wrote a snapshot, and which node did; None if it did not."""
+    """Return the evidence that this run wrote a snapshot, and the node; None without evidence."""
     if writer.published:
         return None
-    at_work = [one for one in able if _at_work(one, (writer.at_ms,))]
+    at_work = [command for command in able if _at_work(command, (writer.at_ms,))]
     node = _nearest(at_work, identifier).node if at_work else None
     if writer.run_id == run_id:
         return f"snapshot {writer.snapshot_id} on it has this run's id", node
     elsewhere = writer.app_id is None or (app_id is not None and writer.app_id != app_id)
-    unstamped = [one for one in at_work if _may_lack_id(one)]
-    if elsewhere or not unstamped:
+    unmarked = [command for command in at_work if _may_lack_id(command)]
+    if elsewhere or not unmarked:
         return None
-    one = _nearest(unstamped, identifier)
-    told = f"snapshot {writer.snapshot_id} on it came while this run sent: {shown(one.text)}"
-    return told, one.node
+    mover = _nearest(unmarked, identifier)
+    sent = shown(mover.text)
+    evidence = f"snapshot {writer.snapshot_id} on it was written while this run sent: {sent}"
+    return evidence, mover.node
 
 
 def _nearest(commands: Sequence[SentCommand], identifier: Identifier) -> SentCommand:
-    """The last of the commands that name a table, or else of those that hide what they name."""
-    naming = [one for one in commands if _is_named(_read(one.text)[1], identifier)]
+    """Return the last command that names a table, or else the last command."""
+    naming = [command for command in commands if _is_named(_read(command.text)[1], identifier)]
     return (naming or commands)[-1]
 
 
@@ -279,7 +283,7 @@ def _may_lack_id(command: SentCommand) -> bool:
 
 
 def _may_move(command: SentCommand, change: MainChange) -> bool:
-    """Whether a command can do so without a snapshot."""
+    """Return whether a command can cause a change without writing a snapshot."""
     first, plain = _read(command.text)
     if _hides(command.text):
         return True
@@ -289,22 +293,22 @@ def _may_move(command: SentCommand, change: MainChange) -> bool:
 
 
 def _touches(command: SentCommand, identifier: Identifier) -> bool:
-    """Whether a command names a table, or hides what it names."""
+    """Return whether a command names a table, or hides the names of its tables."""
     return _hides(command.text) or _is_named(_read(command.text)[1], identifier)
 
 
 def _is_named(text: str, identifier: Identifier) -> bool:
     schema, name = (part.lower() for part in identifier)
-    if any(one in (None, schema) for one in _schemas_of(text, name)):
+    if any(found in (None, schema) for found in _schemas_of(text, name)):
         return True
     dropped = _DROPS_SCHEMA.search(text) is not None
     return dropped and any(True for _ in _schemas_of(text, schema))
 
 
 def _schemas_of(text: str, name: str) -> Iterator[str | None]:
-    """What stands before a name and a dot, wherever a text has the name; None for nothing.
+    """Return the schema before each occurrence of a name in a text; None if there is none.
 
-    A run builds tables of the same names in its side schemas.
+    The schema matters, because a run builds tables of the same names in its side schemas.
     """
     quoted = re.escape(name.replace("`", "``"))
     for found in re.finditer(rf"(?:(`(?:[^`]|``)*`|\w+)\s*\.\s*)?(?<!\w)`?{quoted}(?!\w)", text):
@@ -313,29 +317,29 @@ def _schemas_of(text: str, name: str) -> Iterator[str | None]:
 
 def _hides(text: str) -> bool:
     first, plain = _read(text)
-    return first == "begin" or any(one.search(plain) for one in (_HIDES, _WORKED_OUT))
+    return first == "begin" or any(found.search(plain) for found in (_HIDES, _WORKED_OUT))
 
 
 def _at_work(command: SentCommand, times: Iterable[int]) -> bool:
-    """Whether a command was at work at one of the times; where none is known, it may have been."""
+    """Return whether a command ran at one of the times; True if no times are known."""
     times = tuple(times)
     end = command.done_ms if command.done_ms is not None else float("inf")
     return not times or any(command.sent_ms - 1 <= at <= end + 1 for at in times)
 
 
 def _only(able: Sequence[SentCommand], commands: Sequence[SentCommand]) -> str | None:
-    """The one node that can have done it."""
-    nodes = {one.node for one in able} or {one.node for one in commands}
+    """Return the node that caused a change; None if several may have."""
+    nodes = {command.node for command in able} or {command.node for command in commands}
     return next(iter(nodes)) if len(nodes) == 1 else None
 
 
 @lru_cache(maxsize=1024)
 def _plain(text: str) -> str:
-    """A statement without comments, a blank between its tokens, none around the dots of a name."""
+    """Return a statement without comments, with one space between tokens and none around dots."""
     return _AROUND_DOTS.sub(".", " ".join(token.text for token in tokens(text)))
 
 
 def _read(text: str) -> tuple[str, str]:
-    """The first word of a statement, and the statement as `_plain` gives it; in lower case."""
+    """Return the first word of a statement, and the result of `_plain`; both in lower case."""
     plain = _plain(text).lower()
     return (plain.lstrip("(; ").split(" ", 1) or [""])[0], plain

@@ -1,4 +1,4 @@
-"""The commands that go on from here after a run."""
+"""The next commands after a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -29,7 +29,7 @@ class CaughtMove(Protocol):
 
 
 class ClosedRun(Protocol):
-    """How a run ended; see `sparkwap.runs.types`."""
+    """The end of a run; see `sparkwap.runs.types`."""
 
     @property
     def decision(self) -> Decision: ...
@@ -82,7 +82,7 @@ def next_steps(closing: ClosedRun, branch: str) -> list[tuple[str, str]]:
         return []
     ways: list[tuple[str, str]] = []
     stopped = closing.refused is not None
-    # No dbt command can write these rows again.
+    # dbt cannot write these rows again.
     loads = [
         row.node for row in kept if row.node.kind == LOAD and (stopped or row.outcome == "rejected")
     ]
@@ -98,12 +98,12 @@ def next_steps(closing: ClosedRun, branch: str) -> list[tuple[str, str]]:
         ways.append(("look at it as built", next_command.dbt(look, branch=branch)))
     foreign = [row for row in kept if not row.node.known and row.node not in loads]
     if foreign:
-        # Only its own project has its code and its tests.
+        # Only the node's own project has its code and its tests.
         rebuilt = any(row.outcome == "rejected" for row in foreign)
         command = next_command.dbt("build" if rebuilt else "test", branch=branch)
         ways.append(("in the project that has it", command))
     if rejected:
-        # A retry repeats this invocation: one that only tested would read the same rows again.
+        # A retry repeats this invocation. If it only tested, it would read the same rows again.
         again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
         if not again:
             ways.append(("after a fix of it", "dbt retry"))
@@ -122,10 +122,10 @@ def next_steps(closing: ClosedRun, branch: str) -> list[tuple[str, str]]:
     elif not stopped and not loads:
         ways += _ways_from_held(kept, branch)
     elif stopped:
-        # The base of the refused candidates is no longer main.
+        # `main` has moved since the refused candidates were built.
         refused = [node for _, node, _ in kept if node.kind not in ("failures", LOAD)]
         if any(node.node_id in closing.continued for node in refused):
-            # Any other command would build the batches of today.
+            # Any other command would build today's batches.
             ways.append(("build all its batches on main as it is", "dbt retry"))
         elif refused:
             ways.append(("build on main as it is", _build(refused, branch)))
@@ -162,7 +162,7 @@ def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[
     elif any(node.stale for _, node, _ in kept):
         yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
-        # Without any other test `dbt test` does nothing, and runs no hooks.
+        # If there is no other test, `dbt test` does nothing and runs no hooks.
         publish = next_command.operation("wap_publish", branch, disabled_tests="publish")
         yield "enable the test, and run it", test
         yield "publish without it", publish

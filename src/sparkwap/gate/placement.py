@@ -1,7 +1,7 @@
-"""Where a table is built: on an Iceberg branch, on a clone, or as a new table.
+"""The place of a table's build: an Iceberg branch, a clone, or a new table.
 
-Rows can differ from branch to branch of an Iceberg table, but its columns, layout, properties and
-comments belong to all of them. So a build that changes any of those goes to a clone.
+The branches of an Iceberg table have their own rows, but share its columns, layout, properties and
+comments. So a build that changes one of these writes to a clone.
 """
 
 import re
@@ -11,18 +11,18 @@ from typing import Literal, Protocol
 
 Where = Literal["branch", "clone", "new"]
 DesiredColumn = tuple[str, str | None, bool | None, str | None]
-"""Name, Spark type text, nullable, comment; None for what is not managed."""
+"""Name, Spark type text, nullable, comment; None for a part that is not managed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a table shall look like. None means not managed: whatever the table has is right.
+    """The desired state of a table. None means not managed: the table keeps its present value.
 
     Attributes:
         columns: `(name, Spark type text, nullable, comment)` of each column, in order.
         partitioning: Spark DDL terms such as `days(ts)`; an empty tuple for none.
         sort_order: Spark DDL terms such as `id desc`; an empty tuple for none.
-        properties: Table properties that must have these values; others are left alone.
+        properties: Table properties that must have these values; others do not change.
         format_version: Iceberg's format version.
         comment: The table's comment; an empty text for none.
         location: The folder of the table. A folder with a run's suffix (`-1a2b3c4d`) is the same.
@@ -73,11 +73,11 @@ class CurrentTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """Where a table is built.
+    """The place of a table's build.
 
     Attributes:
         where: `branch` of the live table, `clone` of it, or `new`.
-        changes: What differs from the live table, in words, such as `column price: int ->
+        changes: The differences from the live table in words, such as `column price: int ->
             bigint`; empty unless `where` is `clone`.
     """
 
@@ -89,8 +89,8 @@ def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
     """Decide where a table is built.
 
     Args:
-        current: The live table; None where there is none.
-        desired: What it shall look like after the build.
+        current: The live table; None if there is none.
+        desired: The desired state after the build.
     """
     if current is None:
         return BuildPlan("new")
@@ -117,7 +117,7 @@ def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Itera
         else:
             yield from _one_column(old[key], column)
     yield from (f"column {column.name} removed" for key, column in old.items() if key not in wanted)
-    # Additions and removals are told above; here only what both have counts.
+    # Compare the order of the common columns only; the others are reported above.
     before = [key for key in old if key in wanted]
     after = [key for key in wanted if key in old]
     if desired.ordered and before != after:
@@ -179,10 +179,10 @@ def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
 
 
 def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
-    """Return those properties that may be set on the live table before anything is audited.
+    """Return the properties that may be set on the live table before an audit.
 
-    How long a writer insists on its commit (`commit.retry.*`) changes nothing for a reader, and
-    nothing of what a writer may do; and the run's own writes need it from the first one on.
+    `commit.retry.*` sets how long a writer retries its commit. It does not affect readers, and the
+    first write of the run needs it.
     """
     return {
         key: _property_text(value)
@@ -193,7 +193,7 @@ def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
 
 _IN_PLACE = "commit.retry."
 
-# Spark takes these as properties, but Iceberg keeps them elsewhere.
+# Spark accepts these as properties, but Iceberg does not store them as properties.
 _OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "owner"})
 
 
@@ -203,7 +203,7 @@ def _property_text(value: object) -> str:
 
 def _same_folder(current: str, wanted: str) -> bool:
     before, after = _folder(current), _folder(wanted)
-    # A new table gets a folder of its own, so that two runs never share one.
+    # Each run creates a new table in its own folder.
     return before == after or bool(re.fullmatch(re.escape(after) + r"-[0-9a-f]{8}", before))
 
 
@@ -224,9 +224,10 @@ _TRANSFORMS = {
 
 
 def partition_term(term: str) -> str:
-    """Return a partition term in one spelling: `day( `TS` )` -> `days(ts)`.
+    """Return a partition term in its normal form: `day( `TS` )` -> `days(ts)`.
 
-    Empty for a term that does not partition (`void`).
+    Returns:
+        Empty for a term that does not partition (`void`).
     """
     text = _plain(term)
     call = re.fullmatch(r"(\w+)\s*\((.*)\)", text)
@@ -238,13 +239,13 @@ def partition_term(term: str) -> str:
         return ""
     if function == "identity":
         return arguments[0]
-    # Spark takes `bucket(16, id)` and `truncate(id, 4)`.
+    # Spark accepts `bucket(16, id)` and `truncate(id, 4)`.
     arguments.sort(key=lambda argument: not argument.isdigit())
     return f"{function}({', '.join(arguments)})"
 
 
 def sort_term(term: str) -> str:
-    """Return a sort term in one spelling, defaults included: `ID` -> `id asc nulls first`."""
+    """Return a sort term in its normal form, with defaults: `ID` -> `id asc nulls first`."""
     parts = re.fullmatch(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", _plain(term))
     assert parts is not None  # every part but the first is optional
     direction = parts[2] or "asc"
@@ -253,7 +254,7 @@ def sort_term(term: str) -> str:
 
 
 def _terms(texts: Iterable[str] | str) -> list[str]:
-    """Return single terms; a text may hold several, as in `days(ts), bucket(16, id)`."""
+    """Return single terms; a text may contain several, as in `days(ts), bucket(16, id)`."""
     joined = texts if isinstance(texts, str) else ",".join(texts)
     return [term.strip() for term in _split(joined) if term.strip()]
 
@@ -284,17 +285,17 @@ _STORED = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-# A field's name is quoted, or all before a colon (`describe` does not quote), or one word.
+# A field's name is quoted, or all text before a colon (`describe` does not quote), or one word.
 _FIELD = re.compile(r"""\s*(`(?:[^`]|``)*`|[^:<'"`]+?(?=\s*:)|[^\s:`]+)\s*:?\s*(.*)""", re.DOTALL)
 _FIELD_EXTRAS = re.compile(r"\s+not\s+null\b|\s+comment\s+(['\"]).*\Z", re.IGNORECASE | re.DOTALL)
 
 
 def stored_type(text: str) -> str:
-    """Return a Spark type as Iceberg stores it, in one spelling.
+    """Return the normal form of a Spark type as Iceberg stores it.
 
-    Small integers are stored as `int`, `char` and `varchar` as `string`. Names of struct fields
-    keep their case; all else is lower case without spaces. Text that is no type comes back in
-    lower case.
+    Iceberg stores small integers as `int`, and `char` and `varchar` as `string`. Names of struct
+    fields keep their case; the rest is lower case without spaces. Text that is no type is returned
+    in lower case.
     """
     text = text.strip()
     outer = re.fullmatch(r"(array|list|map|struct)\s*<(.*)>", text, re.IGNORECASE | re.DOTALL)
@@ -333,7 +334,7 @@ _TOKEN = re.compile(rf"{_QUOTED}|.", re.DOTALL)
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are outside of brackets and quotes."""
+    """Split at the commas outside of brackets and quotes."""
     parts, depth = [""], 0
     for token in _TOKEN.findall(text):
         depth += (token in "<(") - (token in ">)")

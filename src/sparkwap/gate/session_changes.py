@@ -1,4 +1,4 @@
-"""What a statement changes in its Spark session, and the statements that undo it."""
+"""The changes of a Spark session by a statement, and the statements that undo them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ END_SESSION = "end session"
 
 
 def session_changes(sql: str) -> str | None:
-    """Return the statement that undoes what `sql` changes in its session.
+    """Return the statement that undoes the change of the session by `sql`.
 
     Returns:
         None if there is nothing to undo, SQL if a statement can undo it, and `END_SESSION` if only
@@ -30,9 +30,9 @@ def undo_statements(changes: Iterable[str], settings: Mapping[str, str]) -> list
     """Return the statements that undo changes of a session, in their order.
 
     Args:
-        changes: What `session_changes` has returned, in the order of the statements.
-        settings: What the session was opened with. `reset` goes back to the server's default, so
-            these have to be set again.
+        changes: The results of `session_changes`, in the order of the statements.
+        settings: The settings that the session was opened with. `reset` restores the server's
+            default, so these must be set again.
     """
     undo: list[str] = []
     for change in dict.fromkeys(reversed(list(changes))):
@@ -43,7 +43,8 @@ def undo_statements(changes: Iterable[str], settings: Mapping[str, str]) -> list
             undo.append(f"set `{key}`={settings[key]}")
             continue
         if change.startswith(_DROP_VIEW) and not change.startswith(_DROP_VIEW + "global_temp."):
-            # The node may have dropped it; the name then means a view of the schema.
+            # If the node has dropped the view, the name refers to a view of the schema, so create
+            # the temporary view first.
             view = change.removeprefix(_DROP_VIEW)
             undo.append(f"create or replace temporary view {view} as select 1 as nothing")
         undo.append(change)
@@ -56,9 +57,9 @@ def _undo_set(head: StatementReader) -> str | None:
     if head.take("catalog"):
         return END_SESSION
     if head.take_any("variable", "var"):
-        return None  # `declare` is what has to be undone
+        return None  # the undo of `declare` drops the variable
     key, follows = head.setting()
-    if not follows:  # shows it
+    if not follows:  # only shows the setting
         return None
     if follows != "=" or not SETTING_KEY.fullmatch(key):
         return END_SESSION
@@ -95,7 +96,7 @@ def _undo_by_new_session(head: StatementReader) -> str | None:
 
 
 _DROP_VIEW = "drop view if exists "
-# Statements that leave their session as it is. The empty one is a comment.
+# Statements that do not change their session. The empty statement is a comment.
 _STATELESS = frozenset(
     """
     ( alter analyze call comment delete desc describe drop explain from grant insert list map merge

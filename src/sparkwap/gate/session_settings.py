@@ -1,7 +1,7 @@
 """The settings that a project may set in its Spark sessions.
 
-Any other setting may redirect a write, change what a name means, or take the session off its audit
-branch. `server_side_parameters` of the profile can set every setting, for all sessions.
+Any other setting may redirect a write, change the meaning of a name, or remove the session from its
+audit branch. `server_side_parameters` of the profile can set every setting, for all sessions.
 """
 
 _KEYS = frozenset(
@@ -49,5 +49,5 @@ _FAMILIES = (
 
 
 def settable(key: str) -> bool:
-    """Whether a statement of a project, or a Python model, may set this key; case-sensitive."""
+    """Return whether a statement or Python model of a project may set a key; case-sensitive."""
     return key in _KEYS or key.startswith(_FAMILIES)

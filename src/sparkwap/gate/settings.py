@@ -37,14 +37,14 @@ MANIFEST_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How old things must be before a sweep takes them.
+    """The minimum ages at which a sweep deletes objects.
 
     Attributes:
-        run_days: Days since anything happened on an audit branch of a run's own.
-        named_days: The same for branches that users have named, such as ``pr_123``.
-        file_days: Days since a file was written that nothing refers to. It must be longer than
-            any job takes from writing its first file to its commit.
-        manifest_days: Days since a manifest that the ledger keeps was of any use.
+        run_days: Days since the last change of an audit branch that a run has named.
+        named_days: Days since the last change of a branch that a user has named (``pr_123``).
+        file_days: Days since an unreferenced file was written. It must be longer than any job takes
+            from its first file to its commit.
+        manifest_days: Days since the last use of a manifest in the ledger.
     """
 
     run_days: int = RUN_DAYS
@@ -55,39 +55,39 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """What the gate may publish, and how.
+    """The settings of the gate.
 
     Attributes:
-        publish: `run`: every table of the run or none. `lineage`: the tables that are clean and
-            whose upstream tables, and those that a test reads beside them, publish too. `never`:
-            all stays on the audit branch.
-        warnings: Whether a table publishes although one of its tests warned, or is held. `known`:
-            it publishes, unless the test was stricter when the table was last published.
+        publish: `run`: every table of the run or none. `lineage`: the clean tables whose upstream
+            tables, and tables that a test reads together with them, also publish. `never`: all
+            tables stay on the audit branch.
+        warnings: Whether a table with a test that warned is published or held. `known`: published,
+            unless the test was stricter at the last publish of the table.
         require_tests: Hold models, snapshots and seeds that no test reads.
-        branch: The user's name for the audit branch; None for a branch of the run's own.
-        tag_retention_days: Days that the tag of a published snapshot keeps it from expiring;
-            None for ever.
+        branch: The user's name for the audit branch; None for a new branch of the run.
+        tag_retention_days: Days that the tag of a published snapshot keeps the snapshot from
+            expiring; None for no limit.
         guard: Refuse statements that are not known to be harmless.
-        disabled_tests: Whether a table publishes although a test that would read it is disabled.
-        rebuilds: How often a run builds again, at most, what main moved away under; 0 for never.
-        rebuild_wait: Seconds before the first of these tries; each next one waits twice as long,
-            give or take a half.
-        rebuild_timeout: Seconds that one of these tries may take; 0 for no limit, None for a limit
-            that follows from how long the run itself has taken.
-        audits: Whether tests that are due together may be answered by one statement.
-        reads: What to do when a table that was only read has moved when the run publishes:
-            `warn` in the summary, `ignore` it, or be `strict`, that is refuse, which leads to a
-            rebuild.
-        sweep: Whether a run sweeps the lake when it has ended.
-        sweep_limits: How old things must be before a sweep takes them.
-        log: Where the structured log goes: `sparkwap.jsonl` in dbt's target folder, dbt's own
-            log, or nowhere.
+        disabled_tests: Whether a table with a disabled test is published or held.
+        rebuilds: Maximum number of rebuilds after a table moved on `main`; 0 for none.
+        rebuild_wait: Seconds before the first rebuild; the wait doubles each time, with a random
+            deviation of up to a half.
+        rebuild_timeout: Maximum seconds of a rebuild; 0 for no limit, None for a limit that depends
+            on the duration of the run.
+        audits: `fused`: one statement may answer tests that are due together. `single`: each test
+            has its own statement.
+        reads: The reaction if a table that the run only read has moved at the publish: `warn` in
+            the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
+        sweep: Whether a run sweeps the lake at its end.
+        sweep_limits: The minimum ages for a sweep.
+        log: The place of the structured log: `sparkwap.jsonl` in dbt's target folder, dbt's log, or
+            none.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
-            `schema.table.column`, in which `*` stands for anything.
-        alerts: Who is told of what the gate did.
-        varying: Variables that may have another value in each run: a test that uses one of them is
-            not held for that.
-        writes: Tables without a gate that hooks and operations may write to and change.
+            `schema.table.column`; `*` matches any text.
+        alerts: The alerts and their routes.
+        writes: Ungated tables that hooks and operations may write to and change.
+        varying: Variables that may have another value in each run; a test that uses one of them is
+            not held because of it.
     """
 
     publish: PublishMode = "run"
@@ -119,14 +119,12 @@ class GateSettings:
         `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_audits`, `wap_log`,
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
-        `wap_diff_hide`. A key
-        that is absent takes its default, and so does one without a value (`wap_branch:`), except
-        that a `wap_tag_retention_days` without a value keeps tags for ever. Numbers and booleans
-        may come as text, as they do from `env_var`. Keys without the prefix `wap_` are not looked
-        at.
+        `wap_diff_hide`. A missing key, or a key without a value (`wap_branch:`), has its default;
+        but `wap_tag_retention_days` without a value keeps tags without limit. Numbers and booleans
+        may be text, as from `env_var`. Keys without the prefix `wap_` are ignored.
 
         Raises:
-            ConfigError: Unknown keys or illegal values; one message that lists them all.
+            ConfigError: Unknown keys or illegal values; one message lists all of them.
         """
         reader = _Reader(variables)
         days = reader.read("wap_tag_retention_days", _days, "a whole number of 1 or more, or null")
@@ -167,16 +165,16 @@ class GateSettings:
 
 
 def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that are settings of one call, as far as they have a value.
+    """Return the environment variables that are settings of one call, if they have a value.
 
-    With other ``--vars`` than the last time dbt parses the whole project anew.
+    They exist because dbt parses the whole project again when ``--vars`` change.
     """
     return {key: environment[key] for key in (*_OF_ENVIRONMENT, UNTIL, REPLAY)
             if environment.get(key)}  # fmt: skip
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The vars that environment variables set: ``SPARKWAP_BRANCH`` is `wap_branch`, and so on.
+    """Return the vars that environment variables set: `wap_branch` for ``SPARKWAP_BRANCH``, etc.
 
     Returns:
         Those of `wap_branch`, `wap_publish`, `wap_warnings`, `wap_disabled_tests` and `wap_reads`
@@ -186,22 +184,22 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def table_names(value: object) -> tuple[Name, ...]:
-    """Read what `wap_writes` says in the config of a model: a name, or a list of names.
+    """Read `wap_writes` in the config of a model: a name, or a list of names.
 
     Raises:
-        ConfigError: One of them is no name of a table with its schema.
+        ConfigError: A name is not the name of a table with its schema.
     """
     try:
         return _tables(value)
     except ValueError as problem:
         raise ConfigError(
-            f"wap_writes: {_said(value, problem, 'a list of names: schema.table')}. Nothing was "
-            "sent to Spark. Correct it in the config of the model, and run again."
+            f"wap_writes: {_complaint(value, problem, 'a list of names: schema.table')}. Nothing "
+            "was sent to Spark. Correct it in the config of the model, and run again."
         ) from None
 
 
 class _Reader:
-    """Reads keys one by one and keeps the complaints until the end."""
+    """Reads keys one by one, and collects the problems until the end."""
 
     def __init__(self, variables: Mapping[str, object]) -> None:
         self._variables = variables
@@ -209,10 +207,10 @@ class _Reader:
         self._problems: list[str] = []
 
     def read(self, key: str, parse: Callable[[object], _T], legal: str | None) -> _T | None:
-        """Return the parsed value of `key`; None when it has none or an illegal one.
+        """Return the parsed value of `key`; None if it has no value or an illegal one.
 
-        Without `legal` the parser says itself what is wrong, and the value is not told: somebody
-        may have put a secret there.
+        Without `legal`, the message has only the parser's text and not the value, because the value
+        may contain a secret.
         """
         self._known.append(key)
         value = self._variables.get(key)
@@ -221,11 +219,11 @@ class _Reader:
         try:
             return parse(value)
         except ValueError as problem:
-            self._problems.append(f"{key}: {_said(value, problem, legal)}")
+            self._problems.append(f"{key}: {_complaint(value, problem, legal)}")
             return None
 
     def choice(self, key: str, options: tuple[str, ...]) -> str:
-        """Return the value of `key`, one of `options`, of which the first is the default."""
+        """Return the value of `key`, which is one of `options`; the first is the default."""
 
         def parse(value: object) -> str:
             if not isinstance(value, str) or value not in options:
@@ -244,7 +242,7 @@ class _Reader:
         return self.read(key, _days, "a whole number of 1 or more") or default
 
     def finish(self) -> None:
-        """Raise one error with all complaints, those on unknown keys included."""
+        """Raise one error with all problems, including unknown keys."""
         self._problems.extend(self._unknown(key) for key in self._variables)
         problems = [problem for problem in self._problems if problem]
         if problems:
@@ -262,7 +260,7 @@ class _Reader:
         return f"{key}: there is no such setting; {hint}"
 
 
-def _said(value: object, problem: ValueError, legal: str | None) -> str:
+def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
     if legal is None:
         return str(problem)
     detail = f" ({problem})" if str(problem) else ""
@@ -288,14 +286,14 @@ def _seconds(value: object) -> float:
         seconds = float(value)
     except ValueError:
         raise ValueError from None
-    # Neither NaN nor infinity is a pause.
+    # Reject NaN and infinity.
     if not 0 <= seconds < float("inf"):
         raise ValueError
     return seconds
 
 
 def _days(value: object) -> int:
-    # bool is an int to Python, so `wap_tag_retention_days: yes` would mean one day.
+    # A bool is an int in Python, so `wap_tag_retention_days: yes` would be one day.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError
     try:
@@ -318,13 +316,13 @@ def _flag(value: object) -> bool:
 
 def _names(value: object) -> tuple[str, ...]:
     values = value.split(",") if isinstance(value, str) else value
-    if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list | tuple) or not all(isinstance(name, str) for name in values):
         raise ValueError
-    return tuple(one.strip() for one in values if one.strip())
+    return tuple(name.strip() for name in values if name.strip())
 
 
 def _tables(value: object) -> tuple[Name, ...]:
-    return tuple(name_of(one) for one in _names(value))
+    return tuple(name_of(name) for name in _names(value))
 
 
 def _branch(value: object) -> str | None:
@@ -337,10 +335,10 @@ def _branch(value: object) -> str | None:
 
 
 def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSettings:
-    """The gate's settings, as a run has them.
+    """Return the gate's settings as in a run.
 
     Args:
-        raw: ``dbt_project.yml`` as it is written; dbt renders no Jinja in vars either.
+        raw: ``dbt_project.yml`` unrendered; dbt does not render Jinja in vars either.
         given: The vars of the command line.
     """
     variables = dict(raw.get("vars") or {})

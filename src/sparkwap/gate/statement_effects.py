@@ -1,4 +1,4 @@
-"""What a statement does: whether it reads or changes something, and which objects it changes.
+"""Classifies statements: whether a statement reads or changes, and which objects it changes.
 
 Only the part of a statement that names its target is read, so a large INSERT costs no more than a
 small one. A statement that cannot be read, or that is not on a list here, is `unknown`.
@@ -12,22 +12,22 @@ from sparkwap.gate.session_settings import settable
 from sparkwap.gate.statement_reader import SETTING_KEY, Name, StatementReader, UnreadableStatement
 
 StatementKind = Literal["read", "session", "change", "maintain", "unknown"]
-"""What a statement is.
+"""The kind of a statement.
 
 - `read`: returns rows, and changes nothing.
-- `session`: changes what only its own session sees.
+- `session`: changes only its own session.
 - `change`: changes the tables, views or functions that it names.
 - `maintain`: deletes old snapshots and unused files.
 - `unknown`: anything else.
 """
 
 Action = Literal["write", "create", "replace", "drop", "purge", "alter"]
-"""What is done to a target: to its rows (`write`), or to the object itself."""
+"""The change of a target: of its rows (`write`), or of the object itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementTarget:
-    """An object that a statement changes: its name, its kind, and what is done to it."""
+    """An object that a statement changes: its name, its kind, and the change."""
 
     name: Name
     kind: str
@@ -36,15 +36,15 @@ class StatementTarget:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a statement does.
+    """The effects of a statement.
 
     Attributes:
         kind: See `StatementKind`.
         verb: Its first words, for messages: `insert into`, `alter table`.
         targets: All objects that it changes; empty unless its kind is `change`.
-        beyond: What else may have an effect beyond its targets, such as an option of the write;
-            empty for nothing.
-        why: Why a statement of kind `unknown` is unknown.
+        beyond: A clause that may have effects beyond its targets, such as an option of the write;
+            empty for none.
+        why: The reason why a statement of kind `unknown` is unknown.
     """
 
     kind: StatementKind
@@ -55,7 +55,7 @@ class Statement:
 
 
 def classify(sql: str) -> Statement:
-    """Return what a statement does.
+    """Return the effects of a statement.
 
     Args:
         sql: One statement. For text that Spark cannot parse the result may be anything.
@@ -80,10 +80,10 @@ def dropped_objects(sql: str) -> tuple[Name, ...]:
 
 
 def name_of(text: str) -> Name:
-    """Read a table's name as SQL has it: `schema.table`, with backquotes or without.
+    """Read a table's name in SQL syntax: `schema.table`, with or without backquotes.
 
     Raises:
-        ValueError: It is no such name, or has no schema.
+        ValueError: The text is no name, or has no schema.
     """
     try:
         head = StatementReader(text)
@@ -133,16 +133,16 @@ def _query(head: StatementReader, verb: str) -> Statement:
         inserts.append(_insert(head, "insert"))
     if not inserts:
         return Statement("read", verb)
-    odd = [one for one in inserts if one.kind != "change"]
-    if odd:
-        return odd[0]
-    targets = tuple(target for one in inserts for target in one.targets)
-    beyond = next((one.beyond for one in inserts if one.beyond), "")
+    unreadable = [insert for insert in inserts if insert.kind != "change"]
+    if unreadable:
+        return unreadable[0]
+    targets = tuple(target for insert in inserts for target in insert.targets)
+    beyond = next((insert.beyond for insert in inserts if insert.beyond), "")
     return Statement("change", inserts[0].verb, targets, beyond)
 
 
 def _explain(head: StatementReader, verb: str) -> Statement:
-    """Classify `explain`: Spark may run what it explains (`execute immediate`)."""
+    """Classify `explain`: Spark may run the explained statement (`execute immediate`)."""
     head.take_any("logical", "formatted", "extended", "codegen", "cost")
     inner = _classified(head)
     return inner if inner.kind == "unknown" else Statement("read", verb)
@@ -192,7 +192,7 @@ def _create(head: StatementReader, verb: str) -> Statement:
         return Statement("session", verb) if known else _unknown("create temporary")
     head.take("external")
     kind = head.next()
-    if kind in _SCHEMAS:  # a new one, or none
+    if kind in _SCHEMAS:  # creates a new schema, or does nothing
         return Statement("session", f"create {kind}")
     return _created(head, f"create {kind}" if action == "create" else f"create or replace {kind}")
 
@@ -223,7 +223,7 @@ def _drop(head: StatementReader, verb: str) -> Statement:
     head.take("if", "exists")
     name = head.name()
     if kind == "view" and len(name) == 1:
-        # A view of the session, or one of this name in the default schema, which `check` looks up.
+        # A view of the session, or a view of the default schema, which `check` looks up.
         name = (_DEFAULT_SCHEMA, *name)
     return _changes(verb, StatementTarget(name, kind, "purge" if head.take("purge") else "drop"))
 
@@ -279,7 +279,7 @@ def _set(head: StatementReader, verb: str) -> Statement:
     if head.take_any("variable", "var"):
         return Statement("session", verb)
     key, follows = head.setting()
-    if not follows and "." in key and SETTING_KEY.fullmatch(key):  # shows it
+    if not follows and "." in key and SETTING_KEY.fullmatch(key):  # only shows the setting
         return Statement("read", verb)
     known = follows == "=" and _settable(key)
     return Statement("session", verb) if known else _refused_setting(verb, key)
@@ -309,7 +309,7 @@ def _refused_setting(verb: str, key: str) -> Statement:
 def _use(head: StatementReader, verb: str) -> Statement:
     return _unknown(
         verb,
-        "it changes what names without a schema or catalog mean; write the schema in front of "
+        "it changes the meaning of names without a schema or catalog; write the schema in front of "
         "each name",
     )
 
@@ -318,7 +318,7 @@ _PLACE = "a location of its own"
 _OBJECTS = frozenset({"table", "view", "function"})
 _SCHEMAS = frozenset({"schema", "database", "namespace"})
 _DEFAULT_SCHEMA = "default"
-"""Where a session of the Thrift server begins; as `use` is refused, it stays there."""
+"""The schema of a session of the Thrift server; it never changes, because `use` is refused."""
 
 _QUERIES = frozenset({"(", "from", "select", "table", "values", "map", "reduce"})
 _AFTER_CTES = _QUERIES | {"insert", "merge", "update", "delete"}

@@ -15,7 +15,7 @@ _ASSIGNMENT = re.compile(r"\s*(`(?:[^`]|``)*`|[^=;\s]*)\s*(=?)")
 
 
 class UnreadableStatement(Exception):
-    """The statement may mean something else to Spark than to the guard."""
+    """Spark may read the statement differently than the guard."""
 
 
 class StatementReader:
@@ -85,7 +85,7 @@ class StatementReader:
         return match[1].strip("`"), match[2] or self._sql[match.end() :].strip(" ;\n\t")
 
     def has_clause(self, *words: str) -> bool:
-        """Whether one of these words comes before the query, brackets left out."""
+        """Return whether one of these words comes before the query, outside of brackets."""
         while (token := self.next()) not in ("", "as", "select", "with", "from", "values"):
             if token in words:
                 return True
@@ -123,7 +123,7 @@ class StatementReader:
         return False
 
     def _skip_brackets(self) -> None:
-        """Go past the end of the bracket that was opened right before here."""
+        """Go past the end of the bracket that the last token has opened."""
         depth = 1
         while depth:
             token = self._token()

@@ -1,4 +1,4 @@
-"""The summary of a run: what was published, held and rejected, why, and the next commands."""
+"""The summary of a run: published, held and rejected tables, the reasons, and the next commands."""
 
 import re
 import textwrap
@@ -47,12 +47,12 @@ def lines(
         run_id: dbt's invocation id.
         branch: The audit branch.
         remarks: More lines, after the totals.
-        width: Columns of a line; None for no limit. A single longer word, such as a quoted
-            argument of a command, stays whole.
+        width: Columns of a line; None for no limit. A longer word, such as a quoted argument of a
+            command, is not broken.
         with_next: Whether to add the next commands.
 
     Returns:
-        One line for each of up to 20 tables of each outcome (tables with the same reason share a
+        One line for each of up to 20 tables per outcome (tables with the same reason share a
         line), up to 20 notices, the totals, and the next commands. Empty if the run built nothing.
     """
     rows = node_outcomes(closing)
@@ -75,19 +75,19 @@ def lines(
 def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[str]:
     """Return the summary of a run that ended without a decision of the gate, line by line.
 
-    The gate is a hook, and dbt skips all hooks after one that failed.
+    The gate is a hook, and dbt skips all hooks after a failed hook.
 
     Args:
         run_id: dbt's invocation id.
         branch: The audit branch.
-        caught: What the run has moved past the gate.
+        caught: Messages about the tables that the run has moved past the gate.
     """
     unchanged = "" if caught else "Readers of main see no change; "
     return [
         f"sparkwap  run {short_run_id(run_id)} on branch {branch}",
         f"{_INDENT}A hook failed before the gate decided, so nothing was published.",
-        *(f"{_INDENT}{one}" for one in caught),
-        f"{_INDENT}{unchanged}what was built stays on its branch.",
+        *(f"{_INDENT}{message}" for message in caught),
+        f"{_INDENT}{unchanged}the built tables stay on the branch.",
         *_next(
             [
                 ("after a fix of the hook", next_command.dbt("build", branch=branch)),
@@ -101,7 +101,7 @@ def _group(outcome: Outcome, group: Sequence[NodeOutcome], width: int) -> Iterab
     label = f"{_INDENT}{outcome:<{_LABEL_WIDTH}}"
     alike: dict[tuple[str, ...], list[NodeOutcome]] = {}
     for number, row in enumerate(group):
-        # A published table has a line of its own, with its number of tests.
+        # Each published table has its own line, with its number of tests.
         alike.setdefault(row.verdict.reasons or (str(number),), []).append(row)
     left = _ROWS_SHOWN
     for same in alike.values():
@@ -115,7 +115,7 @@ def _group(outcome: Outcome, group: Sequence[NodeOutcome], width: int) -> Iterab
         else:
             yield f"{label}{len(same):,} tables: {first}"
             yield from (f"{' ' * len(label)}{text}" for text in more)
-            yield f"{_NAMES}{', '.join(one.name for _, one, _ in same[:left])}"
+            yield f"{_NAMES}{', '.join(other.name for _, other, _ in same[:left])}"
         left -= len(same)
     if len(group) > _ROWS_SHOWN:
         # wap_status shows open branches, so it does not show published tables.
@@ -140,7 +140,7 @@ def _audited(node: BuiltNode, verdict: Verdict) -> str:
 
 
 def _notices_shown(verdict: Verdict) -> tuple[str, ...]:
-    # `no tests` says it already.
+    # Without tests, the line already has the text `no tests`.
     return verdict.notices if verdict.expected else ()
 
 
@@ -168,17 +168,17 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
     else:
         what = counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
         tail = "" if live == total else "; the others stay on the branch, where no reader sees them"
-        # Not known for a publish by another run.
+        # The time of a publish by another run is not known.
         took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
         how = "in a sequential publish" if closing.in_series else "in one transaction"
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 
 def _readers(closing: ClosedRun) -> str:
-    """Return what readers of main see after a run that published nothing, if the net looked."""
+    """Return the state of main for readers after a run without publish; '.' without the net."""
     if not closing.watched:
         return "."
-    left = sorted({".".join(one.identifier) for one in closing.caught if not one.back})
+    left = sorted({".".join(move.identifier) for move in closing.caught if not move.back})
     if left:
         return f"; but readers of main see what the run has done to {', '.join(left)}."
     return f"; {_AGAIN if closing.caught else _UNCHANGED}"
@@ -202,7 +202,7 @@ _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 
 
 def _wrapped(line: str, width: int | None) -> Iterable[str]:
-    """Break a line that is too long; the rest is indented to the beginning of its text."""
+    """Break a line that is too long, and indent the rest to the start of its text."""
     if width is None or len(line) <= width:
         return [line]
     text = line.lstrip(" ")

@@ -1,4 +1,4 @@
-"""Whether a test can fail at all, by its own config."""
+"""Finds tests whose config prevents every failure, and thresholds for accepted failures."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def cannot_fail(
     limit: int | None = None,
     where: str | None = None,
 ) -> str | None:
-    """Why no rows whatsoever make a test fail; None if some do, or if nobody can say.
+    """Return why no rows can make a test fail; None if some can, or if this is not known.
 
-    Conditions are tried out, on the numbers of failures at which they may change: SQLite reads them
-    as Spark does, or not at all, as where they name a column.
+    SQLite evaluates the conditions for the numbers of failures at which they may change. It
+    evaluates them as Spark does, or returns an error, for example if they name a column.
 
     Args:
-        severity: The test's; one that only warns is not asked to fail.
-        error_if: Its condition on the number of failures.
-        fail_calc: What is taken for that number.
-        limit: How many failing rows it looks at.
-        where: Which rows it looks at.
+        severity: The test's severity; a test that only warns need not fail.
+        error_if: The test's condition on the number of failures.
+        fail_calc: The SQL of that number.
+        limit: The maximum number of failing rows that the test counts.
+        where: The condition on the rows that the test reads.
     """
     if limit == 0:
-        return "its config has `limit: 0`, by which it cannot fail"
+        return "its config has `limit: 0`, so it cannot fail"
     with closing(sqlite3.connect(":memory:")) as engine:
 
         def holds(condition: str) -> bool | None:
@@ -45,7 +45,7 @@ def cannot_fail(
             return bool(row[0])
 
         if where and holds(where) is False:
-            return f"its config has `where: {where}`, by which it sees no row"
+            return f"its config has `where: {where}`, so it reads no rows"
         if severity.lower() != "error":
             return None
         numbers = _failures(error_if, fail_calc, limit)
@@ -54,23 +54,23 @@ def cannot_fail(
     given = [f"error_if: {error_if}", *([f"limit: {limit}"] if limit is not None else [])]
     given += [f"fail_calc: {fail_calc}"] if _plain(fail_calc) != COUNT else []
     return (
-        f"its config has {', '.join(f'`{one}`' for one in given)}, by which it cannot fail; if it "
-        "is only to warn, say `severity: warn`"
+        f"its config has {', '.join(f'`{item}`' for item in given)}, so it cannot fail; for a test "
+        "that only warns, set `severity: warn`"
     )
 
 
 def accepting(severity: str, failures: int) -> str | None:
-    """The `error_if` by which a test fails on more than some failing rows only.
+    """Return an `error_if` with which a test fails only on more than the accepted rows.
 
     Args:
-        severity: The test's, with its thresholds: `error`, `error, error_if > 10`.
-        failures: How many rows that failed it are accepted.
+        severity: The test's severity with its thresholds: `error`, `error, error_if > 10`.
+        failures: The accepted number of failing rows.
 
     Returns:
-        The condition; None for a test that does not count rows, or fails on few of them.
+        The condition; None for a test that does not count rows, or that fails on fewer rows.
     """
     kind, *given = severity.split(", ")
-    own = dict(one.split(" ", 1) for one in given if " " in one)
+    own = dict(item.split(" ", 1) for item in given if " " in item)
     counts = _plain(own.get("fail_calc", COUNT)) == COUNT
     if kind != "error" or not counts or not _MORE_FAILS.fullmatch(own.get("error_if", "!= 0")):
         return None
@@ -78,7 +78,7 @@ def accepting(severity: str, failures: int) -> str | None:
 
 
 def _failures(condition: str, fail_calc: str, limit: int | None) -> Iterable[float]:
-    """Numbers of failures that a condition may tell apart, as far as there can be so many."""
+    """Return the possible numbers of failures at which a condition may change."""
     if _NUMBER.fullmatch(_plain(fail_calc)):
         return [float(fail_calc)]
     given = [float(number) for number in _NUMBER.findall(condition)]

@@ -34,12 +34,12 @@ _UNNAMED = "dbt skipped it because of a failure that is in dbt's log"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate decides about one node.
+    """The gate's decision about one node.
 
     Attributes:
         outcome: `published`, `held` or `rejected`.
         reasons: Why it is not published; empty for a published node.
-        notices: What a reader should know of a published node.
+        notices: Notices about a published node.
         passed: Number of tests that the present candidate passed, warnings included.
         expected: Number of tests that it must pass.
         failed: Names of failed tests that `wap_accept` can accept.
@@ -55,7 +55,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate decides about a run.
+    """The gate's decision about a run.
 
     Attributes:
         verdicts: The verdict by node id, in the order of the nodes.
@@ -84,7 +84,7 @@ def decide(
         tests: All tests that are expected for them.
         results: All known results. Of several results of a test, those that audited the present
             candidates count, and the worst of these wins. Results of other tests do not count.
-        settings: The mode of publishing, and what to do with warnings and missing tests.
+        settings: The mode of publishing, and the rules for warnings and missing tests.
 
     Raises:
         GateError: A node is given twice.
@@ -118,7 +118,7 @@ def _index(nodes: Iterable[BuiltNode]) -> dict[str, BuiltNode]:
     by_id: dict[str, BuiltNode] = {}
     for node in nodes:
         if node.node_id in by_id:
-            # To take either could publish a candidate that the other one rejects.
+            # Either record could publish a candidate that the other one rejects.
             raise GateError(
                 f"The gate got two records of {node.name} ({node.node_id}). Nothing was "
                 "published; all tables are still on the audit branch. See them with: "
@@ -189,7 +189,7 @@ def _build_faults(node: BuiltNode) -> list[str]:
         return [f"build ended with the unknown status {node.status!r}{detail}"]
     if node.problem is not None:
         return [node.problem or "an invariant did not hold"]
-    # An empty token cannot tell one build from another.
+    # An empty token does not distinguish two builds.
     return [] if node.candidate else ["build left no candidate"]
 
 

@@ -1,47 +1,47 @@
-"""Landing files into an append-only change log, each file exactly once.
+"""Read landing files into an append-only change log, each file exactly once.
 
-A *drop* is all that has one load date. The raw table of an entity is its change log, and the list
-of the files read at the same time: each file leaves its rows and one row for itself
-(``_kind = 'file'``), in one commit, so that no crash can part the two, and an empty file is seen.
+A *drop* is all files with one load date. The raw table of an entity contains its change log and the
+list of the files that were read. Each file adds its rows and one row for itself
+(``_kind = 'file'``) in one commit. So a crash cannot separate them, and empty files are recorded.
 
-What a raw table has beside the entity's own columns (all text, as published; an empty field is
-NULL):
+A raw table has the entity's own columns (all text, as published; an empty field is NULL) and these:
 
 ================= ============= ===================================================================
 ``_op``           string        ``load`` (row of a full load), ``insert``, ``update``, ``delete``,
                                 ``truncate``; NULL where ``_kind`` is not ``row``
-``_sequence``     string        the source's order as a text that sorts like it; '' is the lowest
-``_event_time``   timestamp     when it happened at the source (UTC), else the load date
-``_absent``       array<string> columns that a partial row does not state; NULL: it states all
-``_load_date``    date          the drop that brought it
+``_sequence``     string        the source's order, as sortable text; '' is the lowest value
+``_event_time``   timestamp     time of the change at the source (UTC), else the load date
+``_absent``       array<string> columns that a partial row does not have; NULL if it has all columns
+``_load_date``    date          load date of the drop
 ``_file_path``    string        path below the landing folder
 ``_row``          bigint        position in the file, from 1, header not counted
 ``_part``         int           0; an update that changes the key is a delete (0) and an insert (1)
-``_batch``        bigint        number of the load that read it, 1, 2, ...
+``_batch``        bigint        number of the load that read the row, 1, 2, ...
 ``_run``          string        dbt's invocation id of that load
-``_kind``         string        ``row``; ``bad``, a row that cannot be used; ``skipped``, one that
-                                is counted only (tombstone, schema change); ``file``
+``_kind``         string        ``row``; ``bad``, a row that cannot be used; ``skipped``, a row that
+                                is only counted (tombstone, schema change); ``file``
 ``_raw``          string        the text of a bad or skipped row
-``_error``        string        the first reason why; of a ``file``, why it was not read again
+``_error``        string        the first reason; for a ``file``, why it was not read again
 ``_load``         string        ``full`` (the file is a whole state), ``changes`` or ``inserts``
-``_file_sha256``  string        digest of the file's bytes; on ``file`` rows only, like the next
+``_file_sha256``  string        digest of the file's bytes; this and the next three columns are
+                                set on ``file`` rows only
 ``_file_bytes``   bigint        size of the file
-``_file_rows``    bigint        rows in it, counted without Spark
-``_file_columns`` array<string> its columns as published
+``_file_rows``    bigint        number of rows in the file, counted without Spark
+``_file_columns`` array<string> the file's columns as published
 ================= ============= ===================================================================
 
-On the ``file`` row of a full load ``_sequence`` is where that load begins. The events of a table
-are ordered by ``_sequence``, ``_file_path``, ``_row``, ``_part``. A bad row that `replay` brings
-back is followed by a ``row`` with the same ``_file_path`` and ``_row``, and a greater ``_batch``.
+On the ``file`` row of a full load, ``_sequence`` is the lowest sequence of that load. The events of
+a table are ordered by ``_sequence``, ``_file_path``, ``_row``, ``_part``. If a replay accepts a bad
+row, it adds a ``row`` with the same ``_file_path`` and ``_row``, and a greater ``_batch``.
 
 A row that cannot be split or typed goes to quarantine with its text and the reason. A *file* that
-cannot be read as a whole (broken archive, not UTF-8) fails its table, and no other.
+cannot be read as a whole (broken archive, not UTF-8) fails its table, but no other table.
 """
 
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.entry import FORMATS, KINDS, LOADS, OPERATIONS, Entry, FileLayout, parse_entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import LandingFile, list_files
+from sparkwap.landing.landing_files import LandingFile, list_files
 from sparkwap.landing.reading import model, open_bad_rows
 from sparkwap.landing.unread import choose, copies, parse_until, pending, root_of
 

@@ -1,8 +1,8 @@
-"""A look at all of a file's text, in bounded memory, before Spark reads it.
+"""Checks the whole text of a file, in bounded memory, before Spark reads it.
 
-Spark replaces bytes that are not UTF-8 without a word, inflates whatever it is given, and holds a
-line in memory however long it is. So that is looked for here: a file that cannot be read as a whole
-is an error of its table, and reaches no other.
+Spark silently replaces bytes that are not UTF-8, inflates archives without a limit, and holds a
+line of any length in memory. This module checks for these cases first: a file that cannot be read
+as a whole is an error of its own table only.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError
 
 _CHUNK = 1 << 20
-# What Spark's CSV reader takes for blank: Java's String.trim().
+# Spark's CSV reader treats these bytes as blank, like Java's String.trim().
 _BLANK = bytes(range(0x21))
 _BOM = codecs.BOM_UTF8
 _OTHER_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-# Texts have few NULs, if any; ASCII in UTF-16 is half of them, and is valid UTF-8.
+# Text has few NULs. ASCII text in UTF-16 is half NULs, and is valid UTF-8.
 _NULS_OF_UTF16 = 0.3
-# Small files inflate by a lot without harm.
+# Small files may inflate by any ratio without harm.
 _RATIO_COUNTS_FROM = 64 << 20
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a look at all of a file's text has found.
+    """The columns and the row count of a file.
 
-    ``columns`` are the published names in order, empty where each row has its own (JSON);
-    ``rows`` is the number of rows, header and blank lines not counted.
+    Attributes:
+        columns: the published names in order; empty if each row has its own columns (JSON).
+        rows: the number of rows, without header and blank lines.
     """
 
     columns: tuple[str, ...]
@@ -44,15 +45,15 @@ class Contents:
 
 
 def look_into(path: Path, layout: FileLayout, entry: Entry) -> Contents:
-    """The columns and the number of rows of a file.
+    """Return the columns and the number of rows of a file.
 
-    The rows are counted independently of Spark, which `files_add_up` then checks Spark's rows
-    against. A file of 0 bytes has no header and is read as no rows: whether that is acceptable is
-    for the audits to say. Memory is bounded by a few times ``max_row_bytes`` of the entry.
+    The rows are counted without Spark; the test `files_add_up` compares this count with Spark's
+    rows. A file of 0 bytes has no header and gives no rows; the audits decide whether that is
+    acceptable. Memory is bounded by a few times ``max_row_bytes`` of the entry.
 
     Raises:
-        LandingError: broken archive, no access, not UTF-8, no Parquet, or beyond the limits of
-            the entry: too much text, too much of it for the size of the archive, a row too long.
+        LandingError: broken archive, no access, not UTF-8, not Parquet, or above a limit of the
+            entry: too much text, too high a compression ratio, a row that is too long.
     """
     if layout.format == "parquet":
         return _look_into_parquet(path, entry)
@@ -66,17 +67,17 @@ def look_into(path: Path, layout: FileLayout, entry: Entry) -> Contents:
 
 
 def require_size(path: Path, size: int, entry: Entry) -> None:
-    """Check the size of a file before anything of it is read.
+    """Check the size of a file before the file is read.
 
     Raises:
-        LandingError: it is beyond ``max_bytes`` of the entry.
+        LandingError: the file is larger than ``max_bytes`` of the entry.
     """
     if size > entry.max_bytes:
         raise _beyond(path, f"it has {size:,} bytes", "max_bytes", entry.max_bytes)
 
 
 def unreadable(path: Path, why: str) -> LandingError:
-    """The error for a file that cannot be read as a whole."""
+    """Return the error for a file that cannot be read as a whole."""
     return LandingError(
         f"{path} cannot be read: {why}. Nothing was read from this drop; main is as it was. Put a "
         "good file in its place, then: dbt retry"
@@ -106,7 +107,7 @@ class _Text:
         self._packed = path.stat().st_size
 
     def read(self, size: int) -> bytes:
-        """The next bytes, without a byte order mark; none at the end."""
+        """Return the next bytes, without a byte order mark; empty at the end of the file."""
         chunk = self._stream.read(size)
         if not self._size:
             self._require_utf8_mark(chunk)
@@ -116,10 +117,10 @@ class _Text:
         return chunk.removeprefix(_BOM) if not chunk_start else chunk
 
     def lines(self) -> Iterator[bytes]:
-        """The lines with their ends; as for Spark, a line feed, a carriage return, or both."""
+        """Yield the lines with their ends: like Spark, a line feed, a carriage return, or both."""
         rest = b""
         while chunk := self.read(_CHUNK):
-            # Splits at those ends only; a carriage return at the end may be half of one.
+            # A carriage return at the end of a chunk may be the first half of a line end.
             found = (rest + chunk).splitlines(keepends=True)
             rest = found.pop() if not found[-1].endswith(b"\n") else b""
             for line in found:
@@ -130,7 +131,7 @@ class _Text:
             yield rest
 
     def whole(self) -> bytes:
-        """All of it: one row."""
+        """Return the whole text, which is one row."""
         text = self.read(self.entry.max_row_bytes + 1)
         self.require_row(len(text))
         return text + self.read(1)
@@ -143,16 +144,18 @@ class _Text:
     def _require_utf8_mark(self, start: bytes) -> None:
         for mark, name in _OTHER_BOMS.items():
             if start.startswith(mark):
-                raise unreadable(self.path, f"it begins with the mark of {name}, and is no UTF-8")
+                raise unreadable(
+                    self.path, f"it begins with the mark of {name}, so it is not UTF-8"
+                )
         if start[:4096].count(0) > _NULS_OF_UTF16 * len(start[:4096]):
-            raise unreadable(self.path, "it is full of NULs, as UTF-16 is, and is no UTF-8 text")
+            raise unreadable(self.path, "it is full of NULs, like UTF-16, so it is not UTF-8 text")
 
     def _require_utf8(self, chunk: bytes) -> None:
         try:
             self._decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             at = self._size + error.start
-            why = f"it is no UTF-8 ({error.reason} at byte {at:,})"
+            why = f"it is not UTF-8 ({error.reason} at byte {at:,})"
             raise unreadable(self.path, why) from error
 
     def _require_limits(self) -> None:
@@ -177,7 +180,7 @@ def _count(lines: Iterable[bytes]) -> int:
 
 
 def _look_into_csv(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
-    # Its own limit is 128 KB, of the whole process; a longer row is found by its size here.
+    # Python's limit is 128 KB for the whole process; `require_row` checks the length of rows here.
     csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
     lines = text.lines()
     columns: tuple[str, ...] = ()
@@ -190,17 +193,17 @@ def _look_into_csv(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
 
 
 def _records(text: _Text, lines: Iterable[bytes], entry: Entry) -> int:
-    """The number of records that are not blank; a record may have many lines."""
+    """Return the number of records that are not blank; a record may have many lines."""
     size = count = 0
 
-    def fed() -> Iterator[str]:
+    def decoded_lines() -> Iterator[str]:
         nonlocal size
         for line in lines:
             size += len(line)
             text.require_row(size)
             yield line.decode()
 
-    for record in csv.reader(fed(), delimiter=entry.delimiter):
+    for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
         count += bool(record)
         size = 0
     return count
@@ -235,7 +238,7 @@ def _look_into_parquet(path: Path, entry: Entry) -> Contents:
         raise unreadable(path, f"{type(error).__name__}: {error}") from error
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
-    # A row is a byte at least, though a file may say a billion times "the same again" in a few.
+    # A row counts as at least one byte: run-length encoding can store a billion rows in few bytes.
     if max(size, metadata.num_rows) > entry.max_bytes:
         what = f"it holds {metadata.num_rows:,} rows of {size:,} bytes"
         raise _beyond(path, what, "max_bytes", entry.max_bytes)

@@ -1,4 +1,4 @@
-"""Debezium's messages, taken apart by Spark into the frame of `sparkwap.landing.formats`."""
+"""Parses Debezium messages with Spark, into the frame of `sparkwap.landing.formats`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sparkwap.landing.formats import (
     keys_by_path,
     plain,
 )
-from sparkwap.landing.sql import quote, text
+from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PLACEHOLDER = "__debezium_unavailable_value"
-"""What Debezium sends for a large value that did not change."""
+"""Debezium sends this text in place of a large value that did not change."""
 _ENVELOPE = ("payload", "before", "after", "op", "ddl", "tableChanges")
 _KEYS = "coalesce(json_object_keys({0}), cast(array() as array<string>))"
 
 
 def envelopes(texts: DataFrame) -> DataFrame:
-    """Debezium's messages without their wrapper: ``_message`` and its main parts, as texts.
+    """Return Debezium's messages without their wrapper: ``_message`` and its main parts, as texts.
 
     A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
     """
@@ -51,13 +51,13 @@ def envelopes(texts: DataFrame) -> DataFrame:
 
 
 def columns_by_path(messages: DataFrame) -> dict[str, tuple[str, ...]]:
-    """The columns that the images of each file's messages have, sorted, by path."""
+    """Return the sorted columns of the row images of each file, by path."""
     keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
     return keys_by_path(messages.selectExpr("_path", keys))
 
 
 def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapped) -> DataFrame:
-    """Rows of Debezium messages; an update that changes the key gives two."""
+    """Return the rows of Debezium messages; an update that changes the key gives two rows."""
     parsed = messages.selectExpr(
         "*",
         f"{json_object('_e.before', columns)} as _before",
@@ -77,7 +77,7 @@ def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapp
         f"and _old.{quote(k)} <> _new.{quote(k)})"
         for k in entry.key
     )
-    # Part, operation code, image, and what the image lacks.
+    # Part, operation code, image, and the columns that the image does not have.
     row = "named_struct('p', {0}, 'c', {1}, 'i', {2}, 'a', {3})"
     none = "cast(null as array<string>)"
     rows = (
@@ -94,7 +94,7 @@ def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapp
 
 
 def _broken_message() -> str:
-    """SQL: why a message cannot be used, whatever the table; NULL if it can."""
+    """Return SQL for the reason why a message is invalid for every table; NULL if it is valid."""
     return (
         "case when _trimmed = 'null' then null "
         "when _w is null or _w._corrupt is not null or cardinality(_outer) = 0 and "
@@ -117,7 +117,7 @@ def _schema_change() -> str:
 
 
 def _skipped_message() -> str:
-    """SQL: what a message is that is counted, and nothing else; NULL if it is a change."""
+    """Return SQL for the kind of a message that is only counted; NULL if it is a change."""
     return (
         "case when _trimmed = 'null' or (_wrapped and _message is null) then 'tombstone' "
         f"when {_schema_change()} then 'schema change' end"
@@ -125,7 +125,7 @@ def _skipped_message() -> str:
 
 
 def _at(path: str) -> str:
-    """SQL: the text at a path of a message, such as ``source.lsn``."""
+    """Return SQL for the text at a path of a message, such as ``source.lsn``."""
     return plain(f"get_json_object(_message, {text('$.' + path)})")
 
 
@@ -134,14 +134,15 @@ def _fields(struct: str, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _partial_images(entry: Entry, mapped: Mapped, columns: Sequence[str]) -> str:
-    """SQL: the columns whose values the after image does not state."""
+    """Return SQL for the columns whose values the after image does not have."""
 
     def unavailable(column: str) -> str:
         tests = [f"coalesce(_after.{quote(s)} = {text(PLACEHOLDER)}, false)"
                  for s in mapped.sources[column]]  # fmt: skip
         return " or ".join(tests) or "false"
 
-    # Without `partial` a column that is nowhere in the image is NULL; a placeholder never is.
+    # Without `partial`, a column that is missing in the image is NULL. A placeholder is always
+    # an absent value.
     everything = f"array({', '.join(text(c) for c in columns)})" if columns else "array('')"
     keys = _KEYS.format("_e.after") if entry.partial else everything
     return absent_columns(mapped, keys, unavailable)

@@ -1,9 +1,9 @@
-"""Files whose columns are not the entry's: which column goes where, and what to say of it.
+"""Maps the columns of files to the columns of the log, if files differ from the entry.
 
-Pure decisions on names. A new column is appended, ignored or refused (``on_new_columns``), a
-missing one is NULL, one that was renamed goes by the entry's ``renames``. A column that an
-earlier file brought, and that the log has therefore, is known. Columns without which a row
-cannot be used (key, operation, sequence of changes) must not be missing.
+These are pure decisions on names. A new column is appended, ignored or refused
+(``on_new_columns``). A missing column is NULL. The entry's ``renames`` map renamed columns. A
+column that an earlier file added to the log is not new. The columns that every row needs (key,
+operation, sequence of changes) must not be missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.landing.sql import has_controls
+from sparkwap.landing.row_sql import has_controls
 
 _MOST_COLUMNS = 2_000
 _LONGEST_NAME = 255
@@ -21,12 +21,12 @@ _LONGEST_NAME = 255
 
 @dataclass(frozen=True)
 class Mapped:
-    """Where the columns of some files go.
+    """Maps the columns of some files to the columns of the log.
 
     Attributes:
         sources: column of the log to the published names that it is filled from; empty for NULL.
-        new: those columns of the log that neither the entry nor the log had.
-        notices: what to say of it, one line each.
+        new: the columns that are neither in the entry nor in the log yet.
+        notices: messages about the differences, one line each.
     """
 
     sources: Mapping[str, tuple[str, ...]]
@@ -41,18 +41,18 @@ def map_columns(
     extras: Collection[str] = (),
     where: str = "the files",
 ) -> Mapped:
-    """Decide where each column goes.
+    """Map published columns to columns of the log.
 
     Args:
-        entry: the entry.
-        layout: how the files look.
-        published: the columns as published. Where each row has its own (JSON), all that were seen.
-        extras: columns that the log has beyond the entry's.
-        where: which files, for messages.
+        entry: the landing entry.
+        layout: the layout of the files.
+        published: the columns as published; for JSON, the columns of all rows.
+        extras: columns of the log that the entry does not have.
+        where: the names of the files, for messages.
 
     Raises:
-        LandingError: a column that is needed is missing, two columns have one name, or a new
-            column is refused.
+        LandingError: a required column is missing, two columns have one name, or a new column is
+            refused.
     """
     rows_differ = layout.format in ("json", "debezium")
     present = [c for c in published if c not in entry.service_columns]
@@ -70,20 +70,22 @@ def map_columns(
         faults.append(f"new columns {any_of(news)}, and on_new_columns is 'fail'")
     if faults:
         raise LandingError(
-            f"{where}: {'; '.join(faults)}. Nothing was read of '{entry.entity}'. "
+            f"{where}: {'; '.join(faults)}. Nothing was read for '{entry.entity}'. "
             "Correct the entry (columns, renames, on_new_columns) or the file, then: dbt retry"
         )
     append = news if entry.on_new_columns == "append" else []
     sources = {
         column: tuple(c for c in present if named[c] == column) for column in [*known, *append]
     }
-    told = {
+    cases = {
         "new, appended as text": append,
         "new, ignored": [c for c in news if c not in append],
         "ignored, as they begin with '_'": hidden,
         "missing, filled with NULL": [c for c in entry.columns if not sources[c] and published],
     }
-    notices = [f"{where}: columns {what}: {any_of(names)}" for what, names in told.items() if names]
+    notices = [
+        f"{where}: columns {case}: {any_of(found)}" for case, found in cases.items() if found
+    ]
     renamed = [f"'{c}' is '{entry.renames[c]}'" for c in present if c in entry.renames]
     if renamed:
         notices.append(f"{where}: columns renamed: {', '.join(renamed)}")
@@ -117,18 +119,18 @@ def _faults(
 
 
 def _unusable(news: Sequence[str], known: int) -> list[str]:
-    """Faults of new columns that a table cannot have: files come from others."""
+    """Return the faults of new columns that a table cannot have."""
     bad = [c for c in news if not c or len(c) > _LONGEST_NAME or has_controls(c)]
     faults = [f"columns {', '.join(f'{c[:40]!r}' for c in bad[:3])} have no usable names"] * bool(
         bad
     )
     if known + len(news) > _MOST_COLUMNS:
         faults.append(
-            f"{len(news):,} new columns, and a table has {_MOST_COLUMNS:,} at most; set "
-            "on_new_columns to 'ignore', or name those to keep in 'columns'"
+            f"{len(news):,} new columns, but a table has at most {_MOST_COLUMNS:,}; set "
+            "on_new_columns to 'ignore', or list the columns to keep in 'columns'"
         )
     return faults
 
 
 def _twice(columns: Sequence[str]) -> list[str]:
-    return [f"column '{c}' is there twice" for c in sorted(set(columns)) if columns.count(c) > 1]
+    return [f"column '{c}' occurs twice" for c in sorted(set(columns)) if columns.count(c) > 1]

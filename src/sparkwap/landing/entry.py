@@ -1,44 +1,43 @@
-"""The landing entry: what a raw model's YAML says of its files.
+"""The landing entry: the description of a raw model's files in its YAML.
 
-It is ``config.meta.landing`` of the model:
+The entry is ``config.meta.landing`` of the model:
 
 =================== ===============================================================================
-``entity``          name, for messages; the folder of the files unless ``path`` says otherwise
-``kind``            ``extract``: each drop is the whole table; ``changes``: what happened to it
-``format``          ``csv`` (default), ``json`` (lines), ``parquet``, ``debezium`` (JSON lines); of
-                    all files whose layout names no other
+``entity``          name, for messages; also the folder of the files if ``path`` is not set
+``kind``            ``extract``: each drop is the whole table; ``changes``: changes of the table
+``format``          ``csv`` (default), ``json`` (lines), ``parquet``, ``debezium`` (JSON lines); a
+                    layout may override it
 ``path``            folder below the landing folder, or a glob of folders; default ``<entity>``.
-                    In it: ``load_date=YYYY-MM-DD/`` folders, or the files themselves
+                    It contains ``load_date=YYYY-MM-DD/`` folders, or the files themselves
 ``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
-                    name of a file that is in no ``load_date=`` folder. Where it does not match,
-                    the load date is the day of the file's latest event
-``columns``         name to Spark type, of the columns to keep
-``key``             the columns that name a row
-``sequence``        column to type, of what orders the changes, the most significant first; a
-                    column of a Debezium envelope by its path, such as ``source.lsn``, which is
-                    also the default of that format. Not for ``extract``: load dates order it
-``event_time``      the column that says when a change happened (a time, or milliseconds since
-                    1970), else a sequence column that is a timestamp; ``source.ts_ms`` of a
-                    Debezium envelope; else the load date
+                    name of a file outside of ``load_date=`` folders. If it does not match, the
+                    load date is the day of the file's latest event
+``columns``         name to Spark type of the columns to keep
+``key``             the columns that identify a row
+``sequence``        column to type of the columns that order the changes, the most significant
+                    first. For Debezium, a path in the envelope; its default is ``source.lsn``.
+                    Not for ``extract``, which is ordered by load date
+``event_time``      the column with the time of a change (a time, or milliseconds since 1970).
+                    Default: ``source.ts_ms`` of a Debezium envelope, the first timestamp in
+                    ``sequence``, or the load date
 ``files``           list of layouts: ``match`` (file-name pattern), ``load`` (one of `LOADS`),
-                    ``header``, ``operation``, ``codes``, ``format``. The first that matches counts
-``operation``       the column with the operation code, for all layouts that say nothing else
-``codes``           code to `OPERATIONS`, likewise
+                    ``header``, ``operation``, ``codes``, ``format``. The first match applies
+``operation``       the column with the operation code; a layout may override it
+``codes``           code to one of `OPERATIONS`; a layout may override it
 ``partial``         an absent column means *unchanged*; default only for ``debezium``
 ``renames``         published column name to column
 ``on_new_columns``  ``append`` (default), ``ignore``, ``fail``
-``on_wider_types``  a value that only a wider type takes (bigint for int, more digits for a
-                    decimal): ``widen`` (default), for staging models that go along (see
-                    ``exact_cast`` in macros/cdc), or ``quarantine``, until somebody decides
+``on_wider_types``  handling of a value that needs a wider type (bigint for int, more digits for a
+                    decimal): ``widen`` (default), if the staging models use ``exact_cast`` (see
+                    macros/cdc), or ``quarantine``
 ``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
-``threshold``       how much of a load may be bad: a count, or a share below 1; default 0
-``multiline``       values hold line breaks (CSV), or a file is one JSON document
-``delimiter``       of CSV; default a comma
-``max_bytes``       the largest file, and the most text that one may inflate to; default 5 GB
-``max_ratio``       how many times its size a file of more than 64 MB of text may inflate to;
-                    default 250
-``max_row_bytes``   the longest row: a line, a record with line breaks, a JSON document; default
-                    32 MB
+``threshold``       how many rows of a load may be bad: a count, or a share below 1; default 0
+``multiline``       values contain line breaks (CSV), or a file is one JSON document
+``delimiter``       delimiter of CSV; default a comma
+``max_bytes``       maximum size of a file, and of its inflated text; default 5 GB
+``max_ratio``       maximum compression ratio of a file with more than 64 MB of text; default 250
+``max_row_bytes``   maximum size of a row: a line, a record with line breaks, a JSON document;
+                    default 32 MB
 =================== ===============================================================================
 """
 
@@ -56,7 +55,7 @@ KINDS = ("extract", "changes")
 LOADS = ("full", "changes", "inserts")
 FORMATS = ("csv", "json", "parquet", "debezium")
 ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
-"""Types of sequence columns: those whose order a sortable text can keep."""
+"""Legal types of sequence columns: a sortable text can keep their order."""
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
 ON_NEW_COLUMNS = ("append", "ignore", "fail")
 ON_WIDER_TYPES = ("widen", "quarantine")
@@ -71,17 +70,21 @@ _KNOWN = (
 _NEEDED = ("entity", "kind", "columns", "key", "files")
 _LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes", "format")
 UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"
-"""Environment variables that say for one call what `landing_until` and `landing_replay` say."""
+"""Environment variables that set `landing_until` and `landing_replay` for one command."""
 
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How some of an entity's files look.
+    """The layout of some of an entity's files.
 
-    ``match`` is a file-name pattern. ``load`` is one of `LOADS`: the whole table, changes with an
-    operation each, or rows that are all new, such as readings. ``operation`` names the column
-    with the operation code; it comes first in files without a header. ``codes`` are pairs of such
-    a code and its meaning, one of `OPERATIONS`. ``format`` is one of `FORMATS`.
+    Attributes:
+        match: file-name pattern.
+        load: one of `LOADS`: the whole table, changes with an operation each, or only new rows,
+            such as readings.
+        format: one of `FORMATS`.
+        header: whether the files have a header.
+        operation: the column with the operation code; the first column in files without a header.
+        codes: pairs of an operation code and its meaning, one of `OPERATIONS`.
     """
 
     match: str
@@ -94,10 +97,12 @@ class FileLayout:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entity of a source; the fields are those of the module's table.
+    """One entity of a source; the module's docstring describes the fields.
 
-    ``sequence`` are pairs of column and type, ``event_time`` is such a pair or None, ``threshold``
-    a count (int) or a share (float).
+    Attributes:
+        sequence: pairs of column and type.
+        event_time: a pair of column and type, or None.
+        threshold: a count (int) or a share (float).
     """
 
     entity: str
@@ -124,7 +129,7 @@ class Entry:
 
     @property
     def service_columns(self) -> frozenset[str]:
-        """Published columns that say something of a row and are not kept as columns."""
+        """Published columns with metadata of a row, which the log does not keep as columns."""
         named = {layout.operation for layout in self.layouts if layout.operation}
         named |= {name for name, _ in self.sequence}
         named |= {self.event_time[0]} if self.event_time else set()
@@ -132,14 +137,14 @@ class Entry:
 
 
 def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
-    """An entry from the ``landing`` key of a raw model's ``config.meta``.
+    """Return an entry from the ``landing`` key of a raw model's ``config.meta``.
 
     Raises:
-        LandingError: with every fault of the entry, not only the first.
+        LandingError: the entry has faults; the message lists all of them.
     """
     raw = raw or {}
     faults = [f"unknown setting '{k}' (legal: {any_of(_KNOWN)})" for k in raw if k not in _KNOWN]
-    # Messages of Debezium say themselves what they are.
+    # Debezium has one layout, so 'files' has a default.
     needed = [n for n in _NEEDED if n != "files" or raw.get("format") != "debezium"]
     faults += [f"'{k}' is missing" for k in needed if not raw.get(k)]
     faults += _choices(raw)
@@ -148,14 +153,14 @@ def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
     if faults:
         raise LandingError(
             f"The landing entry of '{raw.get('entity', '?')}' cannot be used: "
-            f"{'; '.join(faults)}. It is `config.meta.landing` of the raw model, in the YAML file "
-            "beside it. Nothing was read."
+            f"{'; '.join(faults)}. Nothing was read. Correct `config.meta.landing` in the YAML "
+            "file of the raw model."
         )
     return entry
 
 
 def _choices(raw: Mapping[str, Any]) -> list[str]:
-    """Faults of settings that have few legal values."""
+    """Return the faults of settings that have few legal values."""
     legal = {
         "kind": KINDS,
         "format": FORMATS,
@@ -163,7 +168,7 @@ def _choices(raw: Mapping[str, Any]) -> list[str]:
         "on_wider_types": ON_WIDER_TYPES,
     }
     return [
-        f"{name} '{raw[name]}' is none of {any_of(values)}"
+        f"{name} '{raw[name]}' is not one of {any_of(values)}"
         for name, values in legal.items()
         if raw.get(name) and raw[name] not in values
     ]
@@ -209,9 +214,9 @@ def _read_layout(
     operation = raw.get("operation", entry.get("operation"))
     format_ = str(raw.get("format") or entry.get("format") or "csv")
     if format_ not in FORMATS:
-        faults.append(f"format '{format_}' is none of {any_of(FORMATS)}")
+        faults.append(f"format '{format_}' is not one of {any_of(FORMATS)}")
     elif (format_ == "debezium") != debezium:
-        faults.append("files of format 'debezium' and others are not of one entry")
+        faults.append("one entry cannot have files of format 'debezium' and of another format")
     faults += [
         f"unknown setting '{k}' in 'files' (legal: {any_of(_LAYOUT_KNOWN)})"
         for k in raw
@@ -220,13 +225,13 @@ def _read_layout(
     if not raw.get("match"):
         faults.append("an item of 'files' has no 'match'")
     if load not in LOADS:
-        faults.append(f"load '{load}' is none of {any_of(LOADS)}")
+        faults.append(f"load '{load}' is not one of {any_of(LOADS)}")
     if load == "changes" and not debezium and not (operation and codes):
         faults.append("files with load 'changes' need 'operation' and 'codes'")
     if debezium and (operation or given):
         faults.append("format 'debezium' has its own operations; remove 'operation' and 'codes'")
     faults += [
-        f"operation '{v}' is none of {any_of(OPERATIONS)}"
+        f"operation '{v}' is not one of {any_of(OPERATIONS)}"
         for v in codes.values()
         if v not in OPERATIONS
     ]
@@ -246,7 +251,7 @@ def _read_columns(columns: Mapping[str, str], faults: list[str]) -> dict[str, st
         kind = normal(text)
         if kind is None:
             faults.append(
-                f"column '{name}' has the type '{text}', which is none of {any_of(SIMPLE)}"
+                f"column '{name}' has the type '{text}', which is not one of {any_of(SIMPLE)}"
             )
         found[name] = kind or text
     return found
@@ -266,7 +271,7 @@ def _read_sequence(
         kind = normal(str(text))
         if kind is None or kind.split("(")[0] not in ORDERED:
             faults.append(
-                f"sequence column '{name}' has the type '{text}', which is none of "
+                f"sequence column '{name}' has the type '{text}', which is not one of "
                 f"{any_of(ORDERED)}"
             )
         pairs.append((str(name), kind or str(text)))
@@ -283,13 +288,13 @@ def _read_event_time(
     if not raw.get("event_time"):
         if debezium:
             return "source.ts_ms", "bigint"
-        return next((one for one in sequence if one[1] in times), None)
+        return next((column for column in sequence if column[1] in times), None)
     name = str(raw["event_time"])
     typed = {str(k): str(v) for k, v in (raw.get("columns") or {}).items()} | dict(sequence)
     kind = normal(typed.get(name, "bigint" if debezium else "timestamp"))
     if kind not in (*times, "bigint"):
-        faults.append(f"event_time column '{name}' has the type '{kind}'; a time, or a bigint of "
-                      "milliseconds, is needed")  # fmt: skip
+        faults.append(f"event_time column '{name}' has the type '{kind}'; it must be a time, or a "
+                      "bigint of milliseconds")  # fmt: skip
     return name, kind or "timestamp"
 
 
@@ -309,16 +314,16 @@ def _read_limit(name: str, value: Any, faults: list[str]) -> int:
 
 
 def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
-    """Faults between settings."""
+    """Return the faults of settings that contradict each other."""
     faults = [f"key column '{k}' is not among the columns" for k in entry.key
               if k not in entry.columns]  # fmt: skip
     faults += [
-        f"column '{c}' begins with '_', which is kept for the log's own"
+        f"column '{c}' begins with '_', which is reserved for the log's columns"
         for c in entry.columns
         if c[:1] == "_"
     ]
     faults += [
-        f"rename '{old}: {new}' leads to no column"
+        f"rename '{old}: {new}' names a column that does not exist"
         for old, new in entry.renames.items()
         if new not in entry.columns
     ]
@@ -339,8 +344,8 @@ def _pattern_faults(pattern: str) -> list[str]:
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        return [f"load_date '{pattern}' is no regular expression: {error}"]
-    return [] if groups == 1 else [f"load_date '{pattern}' needs one group, that of the date"]
+        return [f"load_date '{pattern}' is not a regular expression: {error}"]
+    return [] if groups == 1 else [f"load_date '{pattern}' needs exactly one group, for the date"]
 
 
 def _mapping(raw: Mapping[str, Any], name: str, faults: list[str]) -> dict[str, str]:
@@ -355,4 +360,4 @@ def _read_key(given: Any, faults: list[str]) -> tuple[str, ...]:
     if isinstance(given, str):
         faults.append(f"'key' is a list, such as [{given}]")
         return ()
-    return tuple(str(one) for one in given or ())
+    return tuple(str(column) for column in given or ())

@@ -1,4 +1,4 @@
-"""The error of this package, and the words it is made of."""
+"""The error of this package, and helpers for its messages."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class LandingError(SparkwapError):
 
 
 def any_of(values: Iterable[object]) -> str:
-    """``'a', 'b'``, sorted; for messages."""
+    """Return ``'a', 'b'``, sorted; for messages."""
     return ", ".join(f"'{v}'" for v in sorted(map(str, values)))

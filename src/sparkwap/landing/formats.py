@@ -1,21 +1,21 @@
-"""Texts of landing files, taken apart by Spark.
+"""Parses the text of landing files with Spark.
 
-A number in JSON is its text: ``1.10`` stays so, and no digit of a decimal is lost.
+A number in JSON is kept as text: ``1.10`` stays ``1.10``, and no digit of a decimal is lost.
 
-Each format gives the same frame, one row for each row of the log to be:
+Each format gives the same frame, with one row for each future row of the log:
 
 ============== ============= ======================================================================
-``_path``      string        the file's path, or in a replay its name
+``_path``      string        the file's path; in a replay, its name
 ``_line``      bigint        position in the file, from 1, header not counted
 ``_part``      int           0; 1 for the second half of a change of keys
-``_text``      string        the row as it stands in the file
-``_own``       struct        the log's own columns, as texts; an empty text is NULL
-``_code``      string        operation code, NULL where there is none
-``_order``     array<string> the sequence columns' texts
-``_time``      string        the event time's text
-``_absent``    array<string> columns that the row does not state, or NULL
-``_broken``    string        why the text cannot be taken apart, or NULL
-``_skip``      string        why the row is counted, and not read, or NULL
+``_text``      string        the row as in the file
+``_own``       struct        the entity's own columns, as texts; an empty text is NULL
+``_code``      string        operation code, or NULL
+``_order``     array<string> the texts of the sequence columns
+``_time``      string        the text of the event time
+``_absent``    array<string> columns that the row does not have, or NULL
+``_broken``    string        the reason why the text cannot be parsed, or NULL
+``_skip``      string        the reason why the row is counted but not read, or NULL
 ============== ============= ======================================================================
 """
 
@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import Entry, FileLayout
-from sparkwap.landing.sql import quote, text
+from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Spark reads a number with a fraction as a double. So such numbers are put in quotes before, behind
-# a character that Unicode has set apart for a program's own use: ``1.10`` is "\ufdd01.10".
+# Spark reads a number with a fraction as a double. So such numbers are quoted first, with a prefix
+# that Unicode reserves for internal use: ``1.10`` becomes "\ufdd01.10".
 _MARK = "\ufdd0"
 _FRACTION = (
     r'((?:[^"0-9-]++'  # neither text nor number
     r'|"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # a text
-    r"|(?!-0(?![0-9]))-?[0-9]++(?![.eE])"  # a whole number, all of whose digits Spark keeps
+    r"|(?!-0(?![0-9]))-?[0-9]++(?![.eE])"  # a whole number: Spark keeps all of its digits
     r"|-(?![0-9]))*+)"
     r"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
-    # What is no JSON, or a name: quotes would make it right.
+    # A number must end here. Quotes would make invalid JSON valid, or change a name.
     r"(?=[ \t\r\n]*+(?:[,}\]]|$))"
 )
 _MARKED = f'"?{_MARK}([-+.0-9eE]+)"?'
@@ -49,11 +49,11 @@ _MARKED = f'"?{_MARK}([-+.0-9eE]+)"?'
 NULL = "cast(null as string)"
 _PLACE = (
     "_metadata.file_block_start as _start",
-    # file:///a%20b -> /a b; a plus sign stands for itself in a path
+    # file:///a%20b -> /a b; a plus sign in a path is not a space
     "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
     " as _path",
 )
-# Files are split in order, and a split numbers its rows upward.
+# Splits of a file are in order, and row numbers increase within a split.
 _NUMBER = "row_number() over (partition by _path order by _start, _number)"
 
 
@@ -61,7 +61,7 @@ _NUMBER = "row_number() over (partition by _path order by _start, _number)"
 
 
 def lines(session: SparkSession, paths: Sequence[str], header: bool) -> DataFrame:
-    """``_path``, ``_line``, ``_text`` of all lines that are not blank; a header is left out."""
+    """Return ``_path``, ``_line``, ``_text`` of all lines except blank lines and the header."""
     skipped = 1 if header else 0
     return (
         session.read.text([_escape_glob(p) for p in paths])
@@ -71,13 +71,13 @@ def lines(session: SparkSession, paths: Sequence[str], header: bool) -> DataFram
             f"cast({_NUMBER} as bigint) - {skipped} as _line",
             "regexp_replace(value, '^\\\\uFEFF', '') as _text",
         )
-        # What Spark's CSV reader takes for blank, too: Java's String.trim().
+        # Spark's CSV reader treats the same lines as blank, like Java's String.trim().
         .where("_line > 0 and _text rlike '[^\\\\x00-\\\\x20]'")
     )
 
 
 def documents(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Likewise, of files that are one JSON document each: an object, or a list of them."""
+    """Return the same columns for files of one JSON document: an object, or a list of objects."""
     whole = "regexp_replace(value, '^\\\\uFEFF', '')"
     return (
         session.read.text([_escape_glob(p) for p in paths], wholetext=True)
@@ -107,7 +107,7 @@ _BROKEN_CSV = "'wrong number of fields, or broken quotes'"
 def csv_rows(
     texts: DataFrame, entry: Entry, layout: FileLayout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
-    """Rows of CSV texts whose columns are ``columns``, in that order."""
+    """Return the rows of CSV texts with ``columns``, in that order."""
     options = (
         "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', "
         # RFC 4180; Spark's own default is a backslash
@@ -129,9 +129,9 @@ def csv_records(
     columns: Sequence[str],
     mapped: Mapped,
 ) -> DataFrame:
-    """Rows of CSV files whose values hold line breaks, so that lines are not rows.
+    """Return the rows of CSV files whose values contain line breaks, so that lines are not rows.
 
-    The raw text of a row that can be taken apart is put together again from its fields.
+    The raw text of a valid row is built again from its fields.
     """
     raw = ", ".join(f"f{i}" for i in range(len(columns)))
     parsed = (
@@ -156,7 +156,7 @@ def _csv_schema(columns: Sequence[str]) -> str:
 
 
 def _numbered(columns: Sequence[str]) -> dict[str, str]:
-    """SQL of the published columns' texts, which are numbered in ``_v``: names may be anything."""
+    """Return SQL for the texts of the published columns, numbered in ``_v``: any name is legal."""
     return {name: f"nullif(_v.f{i}, '')" for i, name in enumerate(columns)}
 
 
@@ -171,7 +171,7 @@ def parquet_rows(
     columns: Sequence[str],
     mapped: Mapped,
 ) -> DataFrame:
-    """Rows of Parquet files with one schema; the raw text of a row is a JSON object."""
+    """Return the rows of Parquet files with one schema; the raw text of a row is a JSON object."""
     frame = session.read.parquet(*[_escape_glob(p) for p in paths])
     kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
     nested = ("struct<", "array<", "map<")
@@ -197,7 +197,7 @@ def parquet_rows(
 def json_rows(
     texts: DataFrame, entry: Entry, layout: FileLayout, columns: Sequence[str], mapped: Mapped
 ) -> DataFrame:
-    """Rows of JSON objects, which may have any of ``columns``."""
+    """Return the rows of JSON objects, which may have any of ``columns``."""
     parsed = texts.selectExpr("*", f"{json_object(exact('_text'), columns)} as _v").selectExpr(
         "*", "json_object_keys(_text) as _keys"
     )
@@ -208,7 +208,7 @@ def json_rows(
 
 
 def json_columns(texts: DataFrame) -> dict[str, tuple[str, ...]]:
-    """The columns that the JSON objects of each file have, sorted, by path."""
+    """Return the sorted columns of the JSON objects of each file, by path."""
     return keys_by_path(texts.selectExpr("_path", "json_object_keys(_text) as _keys"))
 
 
@@ -223,21 +223,21 @@ def keys_by_path(frame: DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def json_object(value: str, columns: Sequence[str]) -> str:
-    """SQL: a JSON text as a struct of texts; NULL if it is no JSON object."""
+    """Return SQL for a JSON text as a struct of texts; NULL if it is not a JSON object."""
     schema = ", ".join(f"{quote(c)} string" for c in [*columns, "_corrupt"])
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
     return f"from_json({value}, {text(schema)}, {options})"
 
 
 def exact(value: str) -> str:
-    """SQL: a JSON text whose numbers with fractions are texts, behind a mark: see `plain`."""
+    """Return SQL for a JSON text with numbers with fractions as marked texts (see `plain`)."""
     found, quoted = text(rf"\G{_FRACTION}"), text(f'$1"{_MARK}$2"')
     marked = f"regexp_replace({value}, {found}, {quoted})"
     return f"if({value} rlike '[0-9][.eE]|-0', {marked}, {value})"
 
 
 def plain(value: str) -> str:
-    """SQL: a value out of such a JSON text, or a part of the text, without marks."""
+    """Return SQL for a value or a part of the JSON text of `exact`, without marks."""
     return (
         f"if(contains({value}, {text(_MARK)}), "
         f"regexp_replace({value}, {text(_MARKED)}, '$1'), {value})"
@@ -249,13 +249,13 @@ def json_field(struct: str, name: str) -> str:
 
 
 def absent_columns(mapped: Mapped, keys: str, unavailable: object) -> str:
-    """SQL: those columns of the log that an object does not state; NULL if it states all."""
-    tell = unavailable if callable(unavailable) else lambda _: "false"
+    """Return SQL for the columns of the log that an object does not have; NULL if it has all."""
+    is_unavailable = unavailable if callable(unavailable) else lambda _: "false"
     items = []
     for column, sources in mapped.sources.items():
         known = ", ".join(text(s) for s in sources)
         there = f"arrays_overlap({keys}, array({known}))" if sources else "false"
-        items.append(f"if({there} and not ({tell(column)}), {NULL}, {text(column)})")
+        items.append(f"if({there} and not ({is_unavailable(column)}), {NULL}, {text(column)})")
     listed = f"filter(array({', '.join(items)}), c -> c is not null)"
     return f"if(cardinality({listed}) = 0, cast(null as array<string>), {listed})"
 
@@ -272,7 +272,7 @@ def _flat(
     broken: str,
     absent: str | None = None,
 ) -> DataFrame:
-    """The frame of a format whose rows are flat: one row of the file, one row of the log."""
+    """Return the frame of a flat format: one row of the file gives one row of the log."""
     code = fields.get(layout.operation or "", NULL)
     order = ", ".join(fields.get(name, NULL) for name, _ in entry.sequence) or NULL
     return parsed.selectExpr(
@@ -291,7 +291,7 @@ def _flat(
 
 
 def columns_struct(mapped: Mapped, fields: Mapping[str, str]) -> str:
-    """SQL: the log's own columns as a struct of texts."""
+    """Return SQL for the entity's own columns as a struct of texts."""
     items = []
     for column, sources in mapped.sources.items():
         given = [fields[s] for s in sources if s in fields]

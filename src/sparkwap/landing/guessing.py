@@ -1,7 +1,7 @@
-"""A guess at a landing entry, from samples of a source: format, columns, types, key, order.
+"""Guesses a landing entry from samples of a source: format, columns, types, key, order.
 
-Each guess is listed, so that somebody can check it. Where the files can be read in two ways, and
-one of them would lose rows, the user is asked.
+The result lists each assumption, so that the user can check it. If the files are ambiguous and a
+wrong guess would lose rows, an error shows the options to choose from.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
 _EVERY = {"csv": ".csv*", "json": ".json*", "parquet": ".parquet*", "debezium": ".json*"}
 _DMS_LOAD = "LOAD*"
-"""What AWS DMS calls the files of a full load."""
+"""The names of the full-load files of AWS DMS."""
 _BROKEN = 0.01
-"""Share of the rows of changes that may have no key."""
+"""Maximum share of change rows without a key."""
 
 
 @dataclass(frozen=True)
 class SourceAnswers:
-    """What the user has said of the files, where a guess would not do.
+    """The user's options, which replace guesses.
 
     Attributes:
-        key: The key columns; guessed if empty.
-        kind: One of `entry.KINDS`.
-        operation: The column with the operation codes.
-        full: The pattern of the names of full loads.
+        key: the key columns; guessed if empty.
+        kind: one of `entry.KINDS`.
+        operation: the column with the operation codes.
+        full: the pattern of the names of full loads.
     """
 
     key: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class SourceAnswers:
 
 @dataclass(frozen=True)
 class Guess:
-    """A landing entry, and what it rests on, one line each."""
+    """A landing entry, and its assumptions, one line each."""
 
     entry: dict[str, Any]
     assumed: tuple[str, ...]
@@ -59,27 +59,28 @@ class Guess:
 def guess(
     samples: Sequence[FileSample], entity: str, answers: SourceAnswers | None = None
 ) -> Guess:
-    """A landing entry for files like the samples.
+    """Guess a landing entry for files like the samples.
 
     Args:
         samples: see `read_samples`.
         entity: the entity's name.
-        answers: what the user has said.
+        answers: the user's options.
 
     Raises:
-        LandingError: the files allow two readings, no column could be a key, or a key column is
-            not there.
+        LandingError: the files are ambiguous, no column can be a key, or a key column does not
+            exist.
     """
-    said = answers or SourceAnswers()
+    answers = answers or SourceAnswers()
     debezium = _is_debezium(samples, entity)
-    names = list(dict.fromkeys(name for one in samples for name in one.columns))
-    operation, codes = (None, {}) if debezium else _operation(samples, said, entity)
-    full, changes = _parted(samples, operation, said, entity)
+    names = _columns_of(samples)
+    operation, codes = (None, {}) if debezium else _operation(samples, answers, entity)
+    full, changes = _split_loads(samples, operation, answers, entity)
     types = {name: _kind(samples, name) for name in names}
-    order = _order([row for one in changes for row in one.rows], names, types) if operation else {}
+    rows = [row for sample in changes for row in sample.rows]
+    order = _order(rows, names, types) if operation else {}
     own = [n for n in names if n != operation and n not in order]
     is_changes = debezium or operation is not None
-    chosen = list(said.key) or _key(samples, own, types, unique=not is_changes)
+    chosen = list(answers.key) or _key(samples, own, types, unique=not is_changes)
     _check_key(chosen, own, entity)
     entry: dict[str, Any] = {
         "entity": entity,
@@ -93,55 +94,61 @@ def guess(
     if order:
         entry["sequence"] = order
     if not debezium:
-        entry["files"] = _files(full, changes, entry, said, entity)
-    entry |= {"multiline": True} if any(one.multiline for one in samples) else {}
+        entry["files"] = _files(full, changes, entry, answers, entity)
+    entry |= {"multiline": True} if any(sample.multiline for sample in samples) else {}
     entry |= _delimiter(samples, entity)
-    return Guess(entry, tuple(_assumed(samples, entry, said, types)))
+    return Guess(entry, tuple(_assumptions(samples, entry, answers, types)))
 
 
-def _ask(entity: str, what: str, *options: str) -> LandingError:
+def _ambiguous(entity: str, why: str, *options: str) -> LandingError:
     return LandingError(
-        f"The files of '{entity}' can be read in two ways: {what}. Nothing was written. "
-        f"Say which: {', or '.join(options)}."
+        f"The files of '{entity}' can be read in two ways: {why}. Nothing was written. "
+        f"Use {', or '.join(options)}."
     )
 
 
 def _is_debezium(samples: Sequence[FileSample], entity: str) -> bool:
-    others = [one.name for one in samples if one.format != "debezium"]
+    others = [sample.name for sample in samples if sample.format != "debezium"]
     if others and len(others) < len(samples):
         raise LandingError(
-            f"Of the files of '{entity}' some hold messages of Debezium, and {others[0]} does not. "
-            "Nothing was written. Give files of one kind; the others need an entry of their own."
+            f"Some files of '{entity}' contain Debezium messages, but {others[0]} does not. "
+            "Nothing was written. Give files of one kind; add another entry for the other files."
         )
     return not others
 
 
 def _operation(
-    samples: Sequence[FileSample], said: SourceAnswers, entity: str
+    samples: Sequence[FileSample], answers: SourceAnswers, entity: str
 ) -> tuple[str | None, dict[str, str]]:
-    """The column with the operation codes, and the codes; None where rows are whole states."""
-    if said.kind == "extract":
+    """Return the column with the operation codes, and the codes; None if drops are whole tables."""
+    if answers.kind == "extract":
         return None, {}
-    for name in [said.operation] if said.operation else _columns_of(samples):
-        values = [v for one in samples for row in one.rows if (v := row.get(name)) is not None]
+    for name in [answers.operation] if answers.operation else _columns_of(samples):
+        values = _values(samples, name)
         known = sum(value in _CODES for value in values)
-        if not said.operation and not (_OPERATION.fullmatch(name) and known):
+        if not answers.operation and not (_OPERATION.fullmatch(name) and known):
             continue
-        if known < ALIKE * len(values) and not (said.kind or said.operation):
+        if known < ALIKE * len(values) and not (answers.kind or answers.operation):
             strange = next(v for v in values if v not in _CODES)
-            raise _ask(
+            raise _ambiguous(
                 entity,
-                f"'{name}' has operation codes, and more often others, such as {strange!r}",
-                f"--kind changes, and correct 'codes' in the entry, if '{name}' says what happened",
-                f"--kind extract, if '{name}' is a column like others",
+                f"most values of '{name}' are not operation codes, such as {strange!r}",
+                f"--kind changes, and correct 'codes' in the entry, if '{name}' is the operation",
+                f"--kind extract, if '{name}' is an ordinary column",
             )
         return name, _codes_of(values)
-    # Full loads are all that is there, and their columns do not tell what the changes will have.
-    return ("Op", _codes_of(["I"])) if said.kind == "changes" else (None, {})
+    # All samples are full loads, whose columns do not show the columns of later changes.
+    return ("Op", _codes_of(["I"])) if answers.kind == "changes" else (None, {})
+
+
+def _values(samples: Iterable[FileSample], name: str) -> list[str]:
+    """Return the values of a column that are not NULL."""
+    rows = (row for sample in samples for row in sample.rows)
+    return [value for row in rows if (value := row.get(name)) is not None]
 
 
 def _columns_of(samples: Sequence[FileSample]) -> list[str]:
-    return list(dict.fromkeys(name for one in samples for name in one.columns))
+    return list(dict.fromkeys(name for sample in samples for name in sample.columns))
 
 
 def _codes_of(values: Sequence[str]) -> dict[str, str]:
@@ -150,32 +157,32 @@ def _codes_of(values: Sequence[str]) -> dict[str, str]:
     return {k: v for k, v in _CODES.items() if k in "IUD" or (k == "T" and k in values)}
 
 
-def _parted(
-    samples: Sequence[FileSample], operation: str | None, said: SourceAnswers, entity: str
+def _split_loads(
+    samples: Sequence[FileSample], operation: str | None, answers: SourceAnswers, entity: str
 ) -> tuple[list[FileSample], list[FileSample]]:
-    """The files that are whole states, and those of changes."""
+    """Return the full loads, and the files of changes."""
     if samples[0].format == "debezium":
         return [], list(samples)
     if operation is not None:
-        full = [s for s in samples if _is_full(s, operation, said)]
+        full = [s for s in samples if _is_full(s, operation, answers)]
         return full, [s for s in samples if s not in full]
     options = ("--kind extract, if each drop is the whole table",
                "--kind changes, if files of changes follow")  # fmt: skip
-    if said.kind is None:
+    if answers.kind is None:
         loads = [s.name for s in samples if fnmatchcase(s.name, _DMS_LOAD)]
         if loads:
-            what = f"{loads[0]} is called like a full load, after which files of changes come"
-            raise _ask(entity, what, *options)
+            why = f"{loads[0]} has the name of a full load, which files of changes usually follow"
+            raise _ambiguous(entity, why, *options)
         for before, after in pairwise(samples):
             if len(after.rows) < ALIKE * len(before.rows):
-                what = f"{after.name} has {len(after.rows):,} rows, after the {len(before.rows):,}"
-                raise _ask(entity, f"{what} of {before.name}", *options)
+                why = f"{after.name} has {len(after.rows):,} rows, after the {len(before.rows):,}"
+                raise _ambiguous(entity, f"{why} of {before.name}", *options)
     return list(samples), []
 
 
-def _is_full(sample: FileSample, operation: str, said: SourceAnswers) -> bool:
-    if said.full is not None:
-        return fnmatchcase(sample.name, said.full)
+def _is_full(sample: FileSample, operation: str, answers: SourceAnswers) -> bool:
+    if answers.full is not None:
+        return fnmatchcase(sample.name, answers.full)
     return operation not in sample.columns or fnmatchcase(sample.name, _DMS_LOAD)
 
 
@@ -186,14 +193,14 @@ def _files(
     full: Sequence[FileSample],
     changes: Sequence[FileSample],
     entry: dict[str, Any],
-    said: SourceAnswers,
+    answers: SourceAnswers,
     entity: str,
 ) -> list[dict[str, str]]:
-    """The layouts: full loads first, as the first that matches a name counts."""
-    several = len({one.format for one in (*full, *changes)}) > 1
+    """Return the layouts; full loads are first, because the first match applies."""
+    several = len({sample.format for sample in (*full, *changes)}) > 1
     found = []
     if entry["kind"] == "changes":
-        start = _full_pattern(full, changes, said, entity)
+        start = _full_pattern(full, changes, answers, entity)
         for format_ in _formats(full) or [entry["format"]]:
             match = start.rstrip("*") + "*" + _EVERY[format_] if several else start
             found.append(_layout(match, "full", format_, entry))
@@ -204,7 +211,7 @@ def _files(
 
 
 def _formats(samples: Sequence[FileSample]) -> list[str]:
-    return list(dict.fromkeys(one.format for one in samples))
+    return list(dict.fromkeys(sample.format for sample in samples))
 
 
 def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[str, str]:
@@ -213,20 +220,20 @@ def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[
 
 
 def _full_pattern(
-    full: Sequence[FileSample], changes: Sequence[FileSample], said: SourceAnswers, entity: str
+    full: Sequence[FileSample], changes: Sequence[FileSample], answers: SourceAnswers, entity: str
 ) -> str:
-    """A pattern of names that all full loads have, and no file of changes."""
-    names = [one.name for one in full]
+    """Return a pattern that matches the names of all full loads, and of no file of changes."""
+    names = [sample.name for sample in full]
     begin = re.match(r"[^\d.]*", _prefix(names))
     start = f"{begin[0]}*" if begin and begin[0] else _DMS_LOAD
-    for pattern in [said.full] if said.full else [_DMS_LOAD, start]:
+    for pattern in [answers.full] if answers.full else [_DMS_LOAD, start]:
         every = all(fnmatchcase(name, pattern) for name in names)
-        if every and not any(fnmatchcase(one.name, pattern) for one in changes):
+        if every and not any(fnmatchcase(sample.name, pattern) for sample in changes):
             return pattern
-    raise _ask(
+    raise _ambiguous(
         entity,
-        f"{names[0] if names else 'no file'} is a full load, {changes[0].name} has changes, and "
-        "their names do not tell them apart",
+        f"{names[0] if names else 'no file'} is a full load, {changes[0].name} has changes, but "
+        "no name pattern matches only the full loads",
         "--full <pattern of the names of full loads>, such as --full 'full_*'",
     )
 
@@ -238,11 +245,11 @@ def _prefix(names: Sequence[str]) -> str:
 
 
 def _delimiter(samples: Sequence[FileSample], entity: str) -> dict[str, str]:
-    found = {one.delimiter for one in samples if one.format == "csv"}
+    found = {sample.delimiter for sample in samples if sample.format == "csv"}
     if len(found) > 1:
         raise LandingError(
-            f"The files of '{entity}' are parted by {any_of(sorted(found))}. Nothing was written. "
-            "An entry has one delimiter; give files that have the same."
+            f"The files of '{entity}' have the delimiters {any_of(found)}. Nothing was written. "
+            "An entry has one delimiter; give files with the same delimiter."
         )
     return {"delimiter": found.pop()} if found - {","} else {}
 
@@ -251,24 +258,23 @@ def _delimiter(samples: Sequence[FileSample], entity: str) -> dict[str, str]:
 
 
 def _kind(samples: Sequence[FileSample], name: str) -> str:
-    """The type of a column: what all files say it is, else the narrowest that takes all texts."""
-    having = [one for one in samples if any(row.get(name) is not None for row in one.rows)]
-    typed = {one.typed.get(name) for one in having}
+    """Return the type of a column: the type in all files, else the narrowest type of all texts."""
+    filled = [sample for sample in samples if _values([sample], name)]
+    typed = {sample.typed.get(name) for sample in filled}
     if len(typed) == 1 and None not in typed:
         return str(typed.pop())
     if typed == {"bigint", "double"}:
         return "double"
-    texts = [v for one in having for row in one.rows if (v := row.get(name)) is not None]
-    found = text_kind(texts)
-    # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
-    marked = any(one.format in ("json", "debezium") and name not in one.typed for one in having)
-    return "string" if marked and found not in ("date", "timestamp") else found
+    found = text_kind(_values(filled, name))
+    # A JSON string is a string column, except for times, for which JSON has no other type.
+    is_text = any(s.format in ("json", "debezium") and name not in s.typed for s in filled)
+    return "string" if is_text and found not in ("date", "timestamp") else found
 
 
 def _order(
     rows: Sequence[dict[str, str | None]], names: Sequence[str], types: dict[str, str]
 ) -> dict[str, str]:
-    """Columns that order the changes: a time first, then a running number."""
+    """Return the columns that order the changes: a time first, then a sequence number."""
     times = [n for n in names if types[n] == "timestamp"][:1]
     numbers = [n for n in names if _ORDER.search(n) and _digits(rows, n)]
     return dict.fromkeys(times, "timestamp") | dict.fromkeys(numbers[:1], "decimal(38,0)")
@@ -281,16 +287,16 @@ def _digits(rows: Sequence[dict[str, str | None]], name: str) -> bool:
 def _key(
     samples: Sequence[FileSample], own: Sequence[str], types: dict[str, str], unique: bool
 ) -> list[str]:
-    """The likeliest key: no NULLs, no doubles where rows are states, called like one."""
+    """Return the likeliest key: no NULLs, unique if `unique`, with the name of a key."""
 
     def possible(name: str) -> bool:
         named = re.fullmatch(r"id|.*_id|.*_?key|.*_?code|.*number", name, re.IGNORECASE)
         if types[name] not in ("bigint", "int", "string"):
             return False
         if not unique:
-            values = [row.get(name) for one in samples for row in one.rows]
+            values = [row.get(name) for sample in samples for row in sample.rows]
             return bool(named) and values.count(None) <= _BROKEN * len(values)
-        columns = [[row.get(name) for row in one.rows] for one in samples]
+        columns = [[row.get(name) for row in sample.rows] for sample in samples]
         return all(None not in c and len(set(c)) == len(c) for c in columns)
 
     found = [name for name in own if possible(name)]
@@ -301,36 +307,38 @@ def _key(
 def _check_key(key: Sequence[str], own: Sequence[str], entity: str) -> None:
     lacking = [k for k in key if k not in own]
     if lacking or not key:
-        what = f"it has no column {', '.join(lacking)}" if lacking else "no column looks like a key"
+        why = f"it has no column {', '.join(lacking)}" if lacking else "no column looks like a key"
         raise LandingError(
-            f"The sample of '{entity}' does not tell the key: {what}. Nothing was written. "
-            f"Name it with --key; the columns are {', '.join(own)}."
+            f"The sample of '{entity}' does not show the key: {why}. Nothing was written. "
+            f"Name the key with --key; the columns are {', '.join(own)}."
         )
 
 
-def _assumed(
-    samples: Sequence[FileSample], entry: dict[str, Any], said: SourceAnswers, types: dict[str, str]
+def _assumptions(
+    samples: Sequence[FileSample],
+    entry: dict[str, Any],
+    answers: SourceAnswers,
+    types: dict[str, str],
 ) -> Iterable[str]:
-    rows = [row for one in samples for row in one.rows]
+    rows = [row for sample in samples for row in sample.rows]
     files = f"{len(samples):,} files with {len(rows):,}" if len(samples) > 1 else f"{len(rows):,}"
     formats = " and ".join(_formats(samples))
-    yield f"format {formats}, by {files} row{'' if len(rows) == 1 else 's'}"
+    yield f"format {formats}, from {files} row{'' if len(rows) == 1 else 's'}"
     yield f"kind {entry['kind']}: " + (
         "files of changes" if entry["kind"] == "changes" else "each drop is the whole table"
     )
-    if not said.key:
-        yield f"key {', '.join(entry['key'])}: no NULL there, and it looks like one"
+    if not answers.key:
+        yield f"key {', '.join(entry['key'])}: it has the name of a key, and no NULLs"
     if "operation" in entry:
         full = " and ".join(f["match"] for f in entry["files"] if f["load"] == "full")
         yield f"operation codes in '{entry['operation']}'; files named {full} are full loads"
-        values = [v for row in rows if (v := row.get(entry["operation"])) is not None]
-        strange = sorted({v for v in values if v not in entry["codes"]})
+        strange = sorted({*_values(samples, entry["operation"])} - {*entry["codes"]})
         if strange:
             yield f"rows whose operation is {any_of(strange[:3])} go to quarantine"
     if "sequence" in entry:
         yield f"order of changes by {', '.join(entry['sequence'])}"
     if entry["format"] == "debezium":
-        yield "order of changes by source.lsn; name another in 'sequence' if the source has none"
+        yield "order of changes by source.lsn; set 'sequence' if the source does not have it"
     empty = [n for n in entry["columns"] if all(row.get(n) is None for row in rows)]
     if empty:
-        yield f"string for {', '.join(empty)}, which the sample leaves empty"
+        yield f"type string for {', '.join(empty)}, which has no values in the sample"

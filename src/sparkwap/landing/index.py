@@ -1,13 +1,13 @@
-"""Digests of landing files, kept from build to build: a file that stays the same is hashed once.
+"""Caches the digests of landing files between builds: an unchanged file is hashed once.
 
-The index of a raw model is a file in dbt's target folder, for its owner alone. It has a row for
-each landing file of the model: its stamp (size, times of change, inode), its digest, when it was
-hashed, and its load date. A digest counts only while the file has the same stamp, and only if the
-file was hashed `MARGIN_NS` or more after its last change: file systems tell times in steps of up to
-two seconds, so that a file which is hashed and changed within one step may keep its stamp.
+The index of a raw model is a file in dbt's target folder, which only its owner can read. It has a
+row for each landing file of the model: its stamp (size, times of change, inode), its digest, the
+time of hashing, and its load date. A digest is valid only while the file has the same stamp, and
+only if the file was hashed `MARGIN_NS` or more after its last change: the clock of a file system
+has steps of up to two seconds, so a file that changes in the step of its hashing keeps its stamp.
 
-An index counts for nothing if it is damaged, belongs to another user, model or landing folder, or
-can be written to by others. The files are hashed again then; that is never an error.
+An index is ignored if it is damaged, belongs to another user, model or landing folder, or is
+writable by other users. The files are then hashed again, without an error.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import BinaryIO, NamedTuple
 
 FOLDER = "sparkwap_landing"
 LISTING = "SPARKWAP_LANDING_LISTING"
-"""Environment variable by which `sparkwap build` tells its dbt builds which listing is its own."""
+"""Environment variable with the id of the listing that `sparkwap build` gives to its dbt builds."""
 MARGIN_NS = 5 * 10**9
-"""Two seconds for the steps of a file system's time, the rest for clocks that disagree."""
+"""Two seconds for the steps of a file system's clock, the rest for differences between clocks."""
 _VERSION = 1
 _CHUNK = 1 << 20
 _OTHERS_WRITE = 0o022
 
 
 class Stamp(NamedTuple):
-    """What tells that a file has changed, without reading it.
+    """Metadata that differs after a change of a file.
 
     Attributes:
-        bytes: its size.
-        modified: when its content was changed, in nanoseconds; a program can set this back.
-        changed: when its content or its inode was changed; no program can set this.
-        inode: its number, which a file that takes its place does not have.
+        bytes: the size.
+        modified: time of the last change of the content, in nanoseconds; programs can set it.
+        changed: time of the last change of content or inode; programs cannot set it.
+        inode: the inode number; a file that replaces this one has another number.
     """
 
     bytes: int
@@ -50,19 +50,25 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Stamp:
-        """The stamp of a file, by its status."""
+        """Return the stamp of a file from its status."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Hashed(NamedTuple):
-    """A file as it was hashed; ``at`` is when that began, in nanoseconds, 0 if it changed since."""
+    """The digest of a file.
+
+    Attributes:
+        stamp: the file's stamp after hashing.
+        sha256: the digest.
+        at: start of the hashing, in nanoseconds; 0 if the file changed in the meantime.
+    """
 
     stamp: Stamp
     sha256: str
     at: int
 
     def holds(self, stamp: Stamp) -> bool:
-        """Whether a file with this stamp must have the same content."""
+        """Return whether a file with this stamp must have the same content."""
         last_change = max(stamp.modified, stamp.changed)
         return stamp == self.stamp and last_change + MARGIN_NS <= self.at
 
@@ -75,9 +81,9 @@ class Index:
     """The digests of a model's landing files.
 
     Attributes:
-        rows: the files by name, as they were hashed last.
-        listing: the files that were listed last.
-        listing_id: which command has listed them.
+        rows: the latest digests, by file name.
+        listing: the files of the latest listing.
+        listing_id: the id of the command of that listing.
     """
 
     def __init__(
@@ -92,13 +98,13 @@ class Index:
 
     @classmethod
     def of_model(cls, target_folder: Path | None, model: str, root: Path, path: str) -> Index:
-        """The index of a raw model.
+        """Return the index of a raw model.
 
         Args:
-            target_folder: dbt's target folder; None for an index that nothing is kept of.
+            target_folder: dbt's target folder; None for an index that is not saved.
             model: the model's name.
             root: the landing folder.
-            path: where the model's files are in it.
+            path: the path of the model's files in the landing folder.
         """
         if target_folder is None:
             return cls()
@@ -107,7 +113,7 @@ class Index:
         return cls(target_folder / FOLDER / f"{name}.json", owner)
 
     def look(self, name: str, path: Path, stamp: Stamp) -> Hashed:
-        """A file's digest: the one on record if it holds, else that of the file as it is now.
+        """Return a file's digest, from the index if it is valid there, else by hashing the file.
 
         Raises:
             OSError: the file cannot be read.
@@ -120,7 +126,7 @@ class Index:
         return known
 
     def hash(self, stream: BinaryIO) -> Hashed:
-        """Hash a file."""
+        """Return the digest of a file."""
         at, digest = self._clock(), hashlib.sha256()
         before = Stamp.of(os.fstat(stream.fileno()))
         while chunk := stream.read(_CHUNK):
@@ -129,7 +135,7 @@ class Index:
         return Hashed(after, digest.hexdigest(), at if before == after else 0)
 
     def record(self, listing: Listing, listing_id: str) -> None:
-        """Take note of the files that are there now; those that are gone are forgotten."""
+        """Record the listed files, and drop the digests of all others."""
         self.rows = {name: row for name, row in self.rows.items() if name in listing}
         self.listing, self.listing_id = dict(listing), listing_id
 

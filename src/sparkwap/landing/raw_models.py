@@ -1,4 +1,4 @@
-"""The raw models of a project, and what their tables hold: files, and rows in quarantine."""
+"""Finds the raw models of a project, and reads the files and quarantined rows of their tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RawModel:
-    """A raw model of the project: its name and table, and where its files land."""
+    """A raw model of the project: its name, its table, its landing folder and its entry."""
 
     name: str
     table: tuple[str, str]
@@ -26,11 +26,11 @@ class RawModel:
 
 
 def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
-    """The enabled models of dbt's manifest that have a landing entry, by name.
+    """Return the enabled models of dbt's manifest that have a landing entry, ordered by name.
 
     Raises:
-        ConfigError: a model names no landing folder.
-        LandingError: an entry cannot be used.
+        ConfigError: a model has no landing folder.
+        LandingError: an entry is invalid.
     """
     nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
     return [
@@ -45,7 +45,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
 
 
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
-    """The folders of the disabled models that have a landing entry."""
+    """Return the folders of the disabled models that have a landing entry."""
     disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
     return sorted({str(node["fqn"][-2]) for node in disabled if _has_entry(node)})
 
@@ -55,7 +55,7 @@ def _has_entry(node: Mapping[str, Any]) -> bool:
 
 
 def published(catalog: Catalog, model: RawModel) -> Table | None:
-    """A raw table; None if no run has published it yet."""
+    """Return a raw table; None if no run has published it yet."""
     from pyiceberg.exceptions import NoSuchTableError
 
     try:
@@ -68,7 +68,7 @@ def published(catalog: Catalog, model: RawModel) -> Table | None:
 def known_files(
     lake: LakePlace, models: Sequence[RawModel], names: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Name to SHA-256 of the files that the published raw tables hold.
+    """Return name to SHA-256 of the files in the published raw tables.
 
     Args:
         lake: the lake.
@@ -89,16 +89,16 @@ def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str
 
 
 def _rows_of(kind: str, files: Collection[str]) -> Any:
-    """The condition of PyIceberg for the rows of one ``_kind`` that some files have left."""
+    """Return PyIceberg's condition for the rows of one ``_kind`` from some files."""
     from pyiceberg import expressions
 
-    ex: Any = expressions  # its classes are typed for named arguments only
+    ex: Any = expressions  # the types of its classes allow named arguments only
     return ex.And(ex.EqualTo("_kind", kind), ex.In("_file_path", files))
 
 
 @dataclass(frozen=True, order=True)
 class BadRow:
-    """A row in quarantine: where it stands, its text, and why it cannot be used."""
+    """A row in quarantine: its place in the file, the reason, and its text."""
 
     file: str
     line: int
@@ -107,14 +107,14 @@ class BadRow:
 
 
 def bad_rows(lake: LakePlace, model: RawModel) -> list[BadRow]:
-    """The published bad rows of a raw model that no replay has brought back."""
+    """Return the published bad rows of a raw model that no replay has accepted."""
     catalog = lake.open()
     table = published(catalog, model) if catalog is not None else None
     return [] if table is None else open_rows(table)
 
 
 def open_rows(table: Table) -> list[BadRow]:
-    """The bad rows of a published raw table that no replay has brought back."""
+    """Return the bad rows of a published raw table that no replay has accepted."""
     place = ("_file_path", "_row", "_batch")
     bad = table.scan("_kind = 'bad'", selected_fields=(*place, "_error", "_raw")).to_arrow()
     rows = bad.to_pylist()

@@ -1,4 +1,4 @@
-"""Reading a run's files, or the quarantined rows once more, into log rows."""
+"""Reads a run's files, or replays the quarantined rows, into log rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sparkwap.landing import debezium, drift, formats, log
 from sparkwap.landing.contents import look_into
 from sparkwap.landing.drift import Mapped
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout, parse_entry
-from sparkwap.landing.files import LandingFile, layout_of
 from sparkwap.landing.index import LISTING, Index
-from sparkwap.landing.sql import text
+from sparkwap.landing.landing_files import LandingFile, layout_of
+from sparkwap.landing.row_sql import text
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownFiles:
-    """What a log holds already.
+    """The files and columns that a log already has.
 
     Attributes:
-        files: name to SHA-256 of the files read.
-        dates: name to load date of them.
-        columns: name to published columns of them.
-        extras: own columns that the entry does not name.
+        files: file name to SHA-256.
+        dates: file name to load date.
+        columns: file name to published columns.
+        extras: the entity's columns that the entry does not name.
         batch: number of the last load; 0 for none.
     """
 
@@ -43,19 +43,19 @@ class KnownFiles:
 
 
 _BY_ROW = ("json", "debezium")
-"""Formats in which each row says its own columns."""
+"""Formats in which each row has its own columns."""
 NOTHING = KnownFiles({}, {}, {}, (), 0)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Files, or rows of files, that are taken apart alike.
+    """Files, or rows of files, that are parsed in the same way.
 
     Attributes:
-        layout: how they look.
-        names: the files, for messages.
+        layout: their layout.
+        names: the names of the files, for messages.
         columns: the published columns, in order.
-        paths: the files' paths, or in a replay their names.
+        paths: the paths of the files; in a replay, their names.
     """
 
     layout: FileLayout
@@ -65,24 +65,24 @@ class Group:
 
 
 def model(dbt: Any, session: SparkSession) -> DataFrame:
-    """All that a raw model has to say: ``return landing.model(dbt, session)``.
+    """Return the new log rows of a raw model; its body is ``return landing.model(dbt, session)``.
 
     The node's meta has ``landing``, the entry (see `sparkwap.landing.entry`), and ``drop``:
     ``root``, the landing folder (relative to the project), ``until``, the last load date to read
-    or an empty text, and ``replay``, true to read the quarantined rows again and no new files;
-    ``SPARKWAP_LANDING_UNTIL`` and ``SPARKWAP_LANDING_REPLAY`` say so for one call.
-    In a run with ``as_of`` the log is what it was then, and no file is read.
+    or an empty text, and ``replay``, true to read only the quarantined rows again.
+    ``SPARKWAP_LANDING_UNTIL`` and ``SPARKWAP_LANDING_REPLAY`` set them for one command.
+    A run with ``as_of`` returns the log as of that time, and reads no file.
 
     Args:
-        dbt: the object that dbt hands to a Python model.
-        session: the session that dbt hands to a Python model.
+        dbt: the ``dbt`` object of a Python model.
+        session: the session of a Python model.
 
     Returns:
-        The rows to append to the log: all rows of the files that this run takes.
+        The rows to append to the log: all rows of the files that this run reads.
 
     Raises:
-        ConfigError: the meta names no landing folder.
-        LandingError: the entry, the folder or a file cannot be used.
+        ConfigError: the meta has no landing folder.
+        LandingError: the entry, the folder or a file is invalid.
     """
     here = node.current()
     entry = parse_entry(here.meta.get("landing"))
@@ -98,16 +98,16 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
         return reader.nothing() if table is None else reader.replay(table)
     until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
     index = Index.of_model(here.target_folder, name, root, entry.path)
-    # Not a setting: `dbt retry` would have it, too, and not see what has landed since.
+    # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
     listing_id = os.environ.get(LISTING, "")
     return reader.read(files_to_read(root, entry, known.files, until, index, listing_id))
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
-    """The log as it was at the moment of a replay.
+    """Return the log as of the time of a run with ``as_of``.
 
-    It holds each file that was read by then, so that the landing folder, where files come and go,
-    is not asked.
+    The log has all files that were read by then. The landing folder is not used, because its files
+    change.
     """
     published = here.published()
     if published is None:
@@ -120,7 +120,7 @@ def _is_true(value: object) -> bool:
 
 
 def known_log(table: DataFrame, entry: Entry) -> KnownFiles:
-    """Look up what a log holds: one query on its file rows, one for its last load."""
+    """Return the known files of a log: one query for its file rows, one for its last load."""
     own = [c for c in table.columns if not c.startswith("_")]
     rows = (
         table.where("_kind = 'file'")
@@ -138,10 +138,10 @@ def known_log(table: DataFrame, entry: Entry) -> KnownFiles:
 
 
 def open_bad_rows(table: DataFrame) -> DataFrame:
-    """The bad rows of a log that no later load has replaced, with all of the log's columns."""
+    """Return the bad rows of a log that no later load has replaced, with all columns of the log."""
     bad = table.where("_kind = 'bad'").alias("b")
     later = table.where("_kind in ('row', 'bad')").alias("l")
-    # The load date is the log's partition: only the drops that have bad rows are looked at.
+    # The load date is the log's partition: Spark scans only the drops that have bad rows.
     same = "b._load_date = l._load_date and b._file_path = l._file_path and b._row = l._row"
     from pyspark.sql.functions import expr
 
@@ -158,23 +158,23 @@ class Reader:
     here: node.Node
 
     def nothing(self) -> DataFrame:
-        """No rows."""
+        """Return no rows."""
         columns = [*self.entry.columns, *self.known.extras]
         return self.session.createDataFrame([], log.schema(columns))
 
     # -- new files -------------------------------------------------------------------------------
 
     def read(self, files: Sequence[LandingFile]) -> DataFrame:
-        """The log rows of some files.
+        """Return the log rows of some files.
 
         Raises:
-            LandingError: a file cannot be read, or lacks what it must have.
+            LandingError: a file cannot be read, or a required column is missing.
         """
         if not files:
             return self.nothing()
         again = copies(files, self.known.files, self.entry)
         for file, first in again.items():
-            self.here.tell(f"{file.name} is {first} once more: skipped")
+            self.here.tell(f"{file.name} is a copy of {first}: skipped")
         fresh = [f for f in files if f not in again]
         looks = {file: look_into(file.path, file.layout, self.entry) for file in fresh}
         published = {file: looks[file].columns for file in fresh}
@@ -185,15 +185,15 @@ class Reader:
         listed = self._listed(files, again, published, {f: look.rows for f, look in looks.items()})
         parts = [
             log.rows(
-                self._parsed(group, one), listed, self.entry, group.layout, columns,
+                self._parsed(group, mapping), listed, self.entry, group.layout, columns,
                 self._has_code(group), undated,
             )
-            for group, one in zip(groups, mapped, strict=True)
+            for group, mapping in zip(groups, mapped, strict=True)
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
         begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in fresh)
-        marks = log.files(self._settled(listed, rows, begins, undated), columns)
-        frame = marks if rows is None else rows.unionByName(marks)
+        file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns)
+        frame = file_rows if rows is None else rows.unionByName(file_rows)
         return log.stamped(frame, columns, self.known.batch + 1, self.here.run_id)
 
     def _groups(
@@ -211,12 +211,12 @@ class Reader:
                 tuple(str(f.path) for f in members),
             )
             for (layout, _), members in found.items()
-            # A Parquet file of 0 bytes is none that Spark could read.
+            # Spark cannot read a Parquet file of 0 bytes.
             if layout.format != "parquet" or published[members[0]]
         ]
 
     def _columns_of_rows(self, files: Sequence[LandingFile]) -> dict[LandingFile, tuple[str, ...]]:
-        """The columns that the rows of JSON files have."""
+        """Return the columns of the rows of JSON files."""
         filled = [str(f.path) for f in files if f.bytes]
         found = self._keys(self._texts(filled, files[0].layout)) if filled else {}
         return {file: found.get(str(file.path), ()) for file in files}
@@ -232,21 +232,20 @@ class Reader:
         return formats.lines(self.session, paths, layout.format == "csv" and layout.header)
 
     def _map(self, groups: Sequence[Group]) -> tuple[list[str], list[Mapped]]:
-        """The log's own columns, and where each group's columns go. Tells what is new."""
+        """Return the entity's columns and the column mapping of each group; log the notices."""
         mapped, extras = [], list(self.known.extras)
         for group in groups:
             where = group.names[0]
             where += f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
-            one = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
-            extras += one.new
-            mapped.append(one)
-            for notice in one.notices:
+            mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
+            extras += mapping.new
+            mapped.append(mapping)
+            for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
-        # A column that a later group has brought is NULL in the groups before it.
-        return columns, [
-            replace(one, sources={c: one.sources.get(c, ()) for c in columns}) for one in mapped
-        ]
+        # A column that a later group adds is NULL in the groups before it.
+        return columns, [replace(m, sources={c: m.sources.get(c, ()) for c in columns})
+                         for m in mapped]  # fmt: skip
 
     def _has_code(self, group: Group) -> bool:
         return group.layout.format == "debezium" or group.layout.operation in group.columns
@@ -257,9 +256,9 @@ class Reader:
             return formats.parquet_rows(self.session, group.paths, entry, layout, columns, mapped)
         if layout.format == "csv" and entry.multiline:
             return formats.csv_records(self.session, group.paths, entry, layout, columns, mapped)
-        return self._taken_apart(self._texts(group.paths, layout), group, mapped)
+        return self._parse_texts(self._texts(group.paths, layout), group, mapped)
 
-    def _taken_apart(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
+    def _parse_texts(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
         entry, layout, columns = self.entry, group.layout, group.columns
         if layout.format == "debezium":
             return debezium.rows(debezium.envelopes(texts), entry, columns, mapped)
@@ -286,22 +285,22 @@ class Reader:
             log.LISTED,
         )  # fmt: skip
 
-    def _settled(
+    def _with_dates(
         self, listed: DataFrame, rows: DataFrame | None, begins: bool, undated: bool
     ) -> DataFrame:
-        """The files, with what only their rows tell: load date, and where a full load begins.
+        """Return the files with load dates and full-load starts, from their rows where needed.
 
-        All files of a full load begin where the first of them does: the rows of one must not be
-        taken for what was there before another.
+        All files of a full load have the lowest start of its files: otherwise, the rows of one file
+        would count as older than the load of another file.
         """
         start = "concat(cast(_load_date as string), '|0')"
-        if rows is not None and (begins or undated):  # else it would be a second reading for naught
-            told = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
-            told = told.selectExpr(
+        if rows is not None and (begins or undated):  # it reads the files a second time
+            by_file = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
+            by_file = by_file.selectExpr(
                 "_file_path", "`min(_sequence)` as _least", "`max(_load_date)` as _day"
             )
             listed = (
-                listed.join(told, "_file_path", "left")
+                listed.join(by_file, "_file_path", "left")
                 .selectExpr("*", "coalesce(_load_date, _day) as _settled_date")
                 .drop("_load_date")
                 .withColumnRenamed("_settled_date", "_load_date")
@@ -309,10 +308,10 @@ class Reader:
             start = "min(_least) over (partition by _load, _load_date)" if begins else start
         return listed.selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
 
-    # -- quarantined rows once more --------------------------------------------------------------
+    # -- replay of quarantined rows --------------------------------------------------------------
 
     def replay(self, table: DataFrame) -> DataFrame:
-        """Those bad rows that are good by the present entry, to be appended to the log."""
+        """Return the bad rows that are valid by the current entry, to be appended to the log."""
         bad = open_bad_rows(table)
         waiting = [row[0] for row in bad.selectExpr("_file_path").distinct().collect()]
         groups = self._replay_groups(waiting)
@@ -325,10 +324,10 @@ class Reader:
         columns, mapped = self._map(groups)
         parts = [
             log.rows(
-                self._taken_apart(texts.where(_is_one_of("_path", group.paths)), group, one),
+                self._parse_texts(texts.where(_is_one_of("_path", group.paths)), group, mapping),
                 listed, self.entry, group.layout, columns, self._has_code(group), undated=False,
             ).where("_kind = 'row'")
-            for group, one in zip(groups, mapped, strict=True)
+            for group, mapping in zip(groups, mapped, strict=True)
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
         return log.stamped(rows, columns, self.known.batch + 1, self.here.run_id)
@@ -338,7 +337,7 @@ class Reader:
         for name in sorted(names):
             layout = layout_of(name.rpartition("/")[2], self.entry)
             if layout is None:
-                self.here.tell(f"{name}: no layout of the entry matches it; its rows stay")
+                self.here.tell(f"{name}: no layout of the entry matches; its rows stay bad")
                 continue
             key = _as_texts(layout), self.known.columns.get(name, ())
             found.setdefault(key, []).append(name)
@@ -349,12 +348,12 @@ class Reader:
 
 
 def _load(layout: FileLayout) -> str:
-    """What the log says of a file: to a reader of it, rows that are all new are changes."""
+    """Return ``_load`` of a file; rows that are all new count as changes."""
     return "full" if layout.load == "full" else "changes"
 
 
 def _as_texts(layout: FileLayout) -> FileLayout:
-    """The layout for raw texts out of the log: those of Parquet rows are JSON objects."""
+    """Return the layout of raw texts in the log: those of Parquet rows are JSON objects."""
     return replace(layout, format="json") if layout.format == "parquet" else layout
 
 

@@ -1,4 +1,4 @@
-"""Samples of landing files: the first rows of the files of a table, for a guess at their entry."""
+"""Reads samples of landing files: the first rows of a table's files, to guess their entry."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import DROP_PREFIX, is_hidden
+from sparkwap.landing.landing_files import DROP_PREFIX, is_hidden
 
 LEAST_DIGITS = 18
-"""Whole numbers of as many digits are a bigint."""
+"""Whole numbers with at most this many digits are a bigint."""
 ALIKE = 0.5
-"""Share: of the columns of two files of one table; of codes among the values of an operation; of
-the rows of one extract in the next."""
+"""Minimum share: of common columns of two files of one table; of known codes among the values of
+an operation column; of an extract's row count in the next extract."""
 _ROWS = 10_000
 _FILES = 60
-# Of a sample that is one line, or inflates without end, no more is looked at.
+# Limit for samples that are one line, or that inflate without end.
 _MOST = 32_000_000
 _DELIMITERS = ",;\t|"
 
 
 @dataclass
 class FileSample:
-    """Rows of a file, as texts by column; ``typed`` where the file itself knows types."""
+    """Rows of a file, as texts by column; ``typed`` has the types that the file declares."""
 
     format: str
     rows: list[dict[str, str | None]]
@@ -41,20 +41,20 @@ class FileSample:
 
     @property
     def columns(self) -> list[str]:
-        """The names of its columns, in order."""
+        """The column names, in order."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
 
 def read_samples(given: Sequence[Path]) -> list[FileSample]:
-    """The first rows of the files of a table.
+    """Return the first rows of the files of a table.
 
     Args:
-        given: Files, or folders of files. Of one file the others of its table are looked at, too:
-            those in the ``load_date=`` folders beside its own, else those beside it with like
-            columns.
+        given: files, or folders of files. If this is one file, the other files of its table are
+            read too: files in the ``load_date=`` folders next to its own folder, else files with
+            similar columns in its folder.
 
     Raises:
-        LandingError: A given file cannot be read; none has rows.
+        LandingError: a given file cannot be read, or no file has rows.
     """
     named = [path for path in given if not path.is_dir()]
     samples = {path: _named(path) for path in named}
@@ -73,7 +73,7 @@ def read_samples(given: Sequence[Path]) -> list[FileSample]:
             samples[path] = sample
     found = [samples[path] for path in sorted(samples) if samples[path].rows]
     if not found:
-        raise _no_sample(given[0], "it has no rows to learn from")
+        raise _no_sample(given[0], "it has no rows")
     return found
 
 
@@ -83,14 +83,14 @@ def _table_folder(path: Path) -> Path:
 
 
 def _members(folder: Path) -> list[Path]:
-    """The files of a table's folder, those in its ``load_date=`` folders included."""
+    """Return the files of a table's folder, including its ``load_date=`` folders."""
     inner = [p for p in folder.iterdir() if p.is_dir() and p.name.startswith(DROP_PREFIX)]
     files = [p for place in (folder, *inner) for p in place.iterdir() if p.is_file()]
     return sorted(p for p in files if not is_hidden(p.name))
 
 
 def _spread(files: Sequence[Path]) -> Sequence[Path]:
-    """Not more than some of many files: the first, the last, and some between."""
+    """Return the first and the last file, and a limited number of files between them."""
     step = -(-len(files) // _FILES) or 1
     return [*files[::step], *files[-1:]]
 
@@ -110,7 +110,7 @@ def _named(path: Path) -> FileSample:
 
 
 def _quietly(path: Path) -> FileSample | None:
-    """A file that nobody has named; None if it is none of a known format."""
+    """Return the sample of a file that the user did not name; None if it cannot be read."""
     known = {".csv", ".json", ".jsonl", ".ndjson", ".parquet"}
     if not known & {s.lower() for s in path.suffixes}:
         return None
@@ -122,8 +122,8 @@ def _quietly(path: Path) -> FileSample | None:
 
 def _no_sample(path: Path, why: str) -> LandingError:
     return LandingError(
-        f"{path} cannot serve as a sample: {why}. Nothing was written. Give a CSV file with a "
-        "header, JSON, or Parquet, or a folder of such files: "
+        f"{path} cannot be used as a sample: {why}. Nothing was written. Give a CSV file with a "
+        "header, a JSON or Parquet file, or a folder of such files: "
         "sparkwap source add <file> --source <name> --entity <name>"
     )
 
@@ -175,7 +175,7 @@ def _read_json(stream: IO[str]) -> FileSample:
 
 
 def _images(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The row images of a Debezium message; the new one first."""
+    """Return the row image of a Debezium message: the after image, else the before image."""
     payload = message.get("payload", message)
     if not isinstance(payload, dict) or "op" not in payload:
         return []
@@ -184,13 +184,13 @@ def _images(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _sample_of(objects: Sequence[dict[str, Any]], format_: str, multiline: bool) -> FileSample:
     kinds: dict[str, set[str]] = {}
-    for one in objects:
-        for name, value in one.items():
+    for item in objects:
+        for name, value in item.items():
             if value is not None:
                 kinds.setdefault(name, set()).add(_json_kind(value))
     typed = {name: _common(found) for name, found in kinds.items()}
-    rows = [{name: _json_text(value) for name, value in one.items()} for one in objects]
-    # A text in JSON was meant as one, unless it is a time, which JSON cannot say otherwise.
+    rows = [{name: _json_text(value) for name, value in item.items()} for item in objects]
+    # A JSON string may be a time, for which JSON has no type of its own; `guess` decides.
     return FileSample(format_, rows, {n: k for n, k in typed.items() if k != "string"},
                   multiline=multiline)  # fmt: skip
 

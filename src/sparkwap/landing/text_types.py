@@ -1,4 +1,4 @@
-"""The type that a column of texts has, by all of its texts."""
+"""Guesses the type of a column from its texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_DIGITS, _MOST_DIGITS = 18, 38
 
 
 def text_kind(values: Iterable[str]) -> str:
-    """The narrowest type that takes all of some texts as they are; string for none."""
+    """Return the narrowest type that keeps all texts exactly; string if there are no texts."""
     found = list(values)
     if not found:
         return "string"
@@ -30,12 +30,12 @@ def text_kind(values: Iterable[str]) -> str:
 
 
 def _number_kind(values: Sequence[str]) -> str | None:
-    """A decimal where the texts prove its scale, else double if it keeps every digit.
+    """Return a decimal if the texts show its scale, else double if it keeps every digit, else None.
 
-    A scale is proven by a fixed number of places: all have as many, and one ends in a zero that
-    would not be written otherwise. 0.5 and 0.25 say nothing of what comes later.
+    The texts show a scale if all have the same number of places and one ends in a zero. Texts such
+    as 0.5 and 0.25 do not limit the places of later values.
     """
-    # 007 is a name, and so is 1E6 more often than not.
+    # 007 is a code, and 1E6 usually is one too.
     if not all(_NUMBER.fullmatch(value) for value in values):
         return None
     places = {len(value.partition(".")[2]) for value in values}

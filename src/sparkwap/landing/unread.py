@@ -1,4 +1,4 @@
-"""Which files of the landing folder are new, and which of them a run takes."""
+"""Selects the new files of the landing folder, and those that a run reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.files import LandingFile, list_files, listed_files, unchanged
 from sparkwap.landing.index import Index
+from sparkwap.landing.landing_files import LandingFile, list_files, listed_files, unchanged
 
 
 def files_to_read(
@@ -23,24 +23,24 @@ def files_to_read(
     index: Index,
     listing_id: str,
 ) -> list[LandingFile]:
-    """The files that a run reads.
+    """Return the files that a run reads.
 
-    If the command that has started this run has listed the folder, the run looks at the files that
-    it reads, and at no others. If one of these has changed since, it lists the folder itself.
+    If the command that started this run has listed the folder, the run checks only the files that
+    it reads. If one of them has changed since, the run lists the folder again.
 
     Args:
         root: the landing folder.
-        entry: the entry.
-        known: name to SHA-256 of the files that the log holds.
+        entry: the landing entry.
+        known: name to SHA-256 of the files in the log.
         until: the last load date to read.
         index: the index of the model's files.
-        listing_id: which listing the run is to go by; empty for its own.
+        listing_id: the id of the listing to use; empty for a new listing.
 
     Raises:
         LandingError: see `list_files` and `pending`.
     """
     if listing_id and index.listing_id == listing_id:
-        with suppress(LandingError):  # its own listing may have none
+        with suppress(LandingError):  # a new listing may have no fault
             listed = listed_files(root, entry, index)
             if listed is not None:
                 taken = choose(pending(listed, known), entry.kind, until)
@@ -51,14 +51,14 @@ def files_to_read(
 
 
 def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[LandingFile]:
-    """The files that were not read yet.
+    """Return the files that were not read yet.
 
     Args:
-        files: what is in the landing folder.
-        known: name to SHA-256 of the files that the log holds.
+        files: the files of the landing folder.
+        known: name to SHA-256 of the files in the log.
 
     Raises:
-        LandingError: a file has the name of one that was read, and other content.
+        LandingError: the content of a file differs from the file of the same name in the log.
     """
     new = []
     for file in files:
@@ -77,15 +77,16 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
 def copies(
     new: Sequence[LandingFile], known: Mapping[str, str], entry: Entry
 ) -> dict[LandingFile, str]:
-    """Those new files that are deliveries of bytes that were read before, and where those are.
+    """Return the new files that are copies of files that were read before, with the first names.
 
-    Equal bytes are a second delivery if the rows carry their own order (sequence columns, files
-    of changes), whatever the file is called, or if they are two files of one drop. Otherwise they
-    are news: an extract that is the same as last month's says that nothing has changed.
+    A file with equal bytes is a copy if the rows have their own order (sequence columns, files of
+    changes), or if both files are in one drop. Otherwise it is new data: an extract that equals
+    the last one means that nothing has changed.
 
     Args:
         new: unread files, in the order in which they are read.
-        known: name to SHA-256 of the files that the log holds.
+        known: name to SHA-256 of the files in the log.
+        entry: the landing entry.
     """
     seen: dict[tuple[str, object], str] = {}
     for name, digest in known.items():
@@ -109,11 +110,11 @@ def _drop_of(name: str) -> str:
 
 
 def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[LandingFile]:
-    """The files that a run takes.
+    """Return the files that a run reads.
 
-    With ``until`` all new files up to that load date, and those whose date only their events
-    tell. Without it, all for kind ``changes``, and for kind ``extract`` the oldest drop alone: a
-    snapshot built on the latest extract would never see the states in between.
+    With ``until``: all new files up to that load date, and files without a date. Without it: all
+    files for kind ``changes``, and the oldest drop for kind ``extract``, because a snapshot on the
+    latest extract would miss the states in between.
     """
     if until is not None:
         return [f for f in new if f.load_date is None or f.load_date <= until]
@@ -124,27 +125,27 @@ def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[La
 
 
 def root_of(model: str, meta: Mapping[str, Any]) -> Path:
-    """The landing folder that a raw model's meta names, as it is written there.
+    """Return the landing folder in a raw model's meta, unresolved.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: the meta has no landing folder.
     """
     drop = meta.get("drop")
     root = drop.get("root") if isinstance(drop, Mapping) else None
     if not root:
         raise ConfigError(
             f"The model {model} has a landing entry, but no landing folder. Nothing was read, and "
-            "nothing was built. Name it for all raw models in dbt_project.yml: "
-            "`+meta: {drop: {root: landing}}`; all of the setting is in docs/landing.md."
+            "nothing was built. Set the folder for all raw models in dbt_project.yml: "
+            "`+meta: {drop: {root: landing}}` (see docs/landing.md)."
         )
     return Path(str(root))
 
 
 def parse_until(value: object) -> date | None:
-    """The variable ``landing_until`` as a date; empty means no limit.
+    """Return the variable ``landing_until`` as a date; empty means no limit.
 
     Raises:
-        LandingError: it is not a date.
+        LandingError: the value is not a date.
     """
     if value in (None, "", "None"):
         return None

@@ -1,21 +1,19 @@
 """The ledger: the history of runs, nodes, test results and publishes.
 
-Rows are only appended, except for manifests of code that is no longer needed.
+Rows are only appended; only manifests are deleted, when no publish or branch needs them any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg import expressions
-from pyiceberg.table import Table
 
-from sparkwap.catalog import publish_journal
-from sparkwap.catalog.model import Identifier, LedgerRows
+from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.store import Staged
+from sparkwap.ledger.journal import JournalTable
 from sparkwap.ledger.manifests import Packed
 from sparkwap.ledger.records import (
     LOADED,
@@ -30,7 +28,7 @@ from sparkwap.ledger.records import (
 )
 from sparkwap.ledger.rollback_plan import undone_entries
 from sparkwap.ledger.schemas import SCHEMAS
-from sparkwap.ledger.tables import LedgerTables, TableChange, append_change, ex
+from sparkwap.ledger.tables import TableChange, ex
 
 _WRITTEN = {
     "runs": "ended_at",
@@ -39,48 +37,10 @@ _WRITTEN = {
     "metrics": "measured_at",
 }
 _ID_LENGTH = 8
-_JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
 
 
-class Ledger(LedgerTables):
+class Ledger(JournalTable):
     """The ledger of a lake; safe for use by several threads."""
-
-    def open_journals(self) -> list[dict[str, Any]]:
-        """Return the journal rows of publishes and rollbacks that have not ended."""
-        rows = self.rows("journal")
-        ended = {_journal_key(row) for row in rows if publish_journal.is_closed({row["state"]})}
-        found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
-        return sorted(found, key=lambda row: time_of(row["intended_at"]))
-
-    def journal_states(self, row: Mapping[str, Any]) -> list[str]:
-        """Return all states of a journal; ``row`` is any of its rows."""
-        found = self.read("journal", _of_journal(row))
-        return [one["state"] for one in found if _journal_key(one) == _journal_key(row)]
-
-    def settle(self, row: Mapping[str, Any]) -> list[str]:
-        """Write a state of a journal, unless it is closed or the other direction was decided.
-
-        By compare and swap: no other row of the journal is written between the check and the row.
-
-        Returns:
-            All states that the journal has now.
-
-        Raises:
-            CatalogError: The catalog failed, or the disk; nothing was written.
-        """
-        states: list[str] = []
-
-        def may(table: Table) -> bool:
-            rows = table.scan(_of_journal(row), selected_fields=_JOURNAL_KEY_AND_STATE).to_arrow()
-            found = [one for one in rows.to_pylist() if _journal_key(one) == _journal_key(row)]
-            states[:] = [one["state"] for one in found]
-            return publish_journal.may_follow(states, row["state"])
-
-        change = replace(append_change(LedgerRows("journal", [row])), only_if=may)
-        self.lake.store.commit(lambda: self.stage_changes([change]), "ledger")
-        return (
-            [*states, row["state"]] if publish_journal.may_follow(states, row["state"]) else states
-        )
 
     def branch_history(self, branch: str) -> BranchHistory:
         """Return the latest rows of an audit branch since it was last discarded."""
@@ -96,8 +56,8 @@ class Ledger(LedgerTables):
     def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the rows without those of a publish that never began.
 
-        If each table of the ledger is a commit of its own, the verdicts are written before the
-        journal. A process that died between the two has published nothing.
+        On a catalog without multi-table transactions, the verdicts are committed before the
+        journal. A process that dies between the two commits has published nothing.
         """
         if self.lake.store.backend.atomic or all(row["verdict"] != "published" for row in nodes):
             return nodes
@@ -111,10 +71,10 @@ class Ledger(LedgerTables):
     def published_tests(
         self, test_ids: Iterable[str], stands: Callable[[str], Identifier | None]
     ) -> dict[str, dict[str, Any]]:
-        """Return the row of each test from when rows that it read were last published.
+        """Return the last row of each test that audited a published candidate, by test id.
 
-        A publish that was rolled back does not count, nor one of another target, which has other
-        tables.
+        Publishes that were rolled back do not count, nor do those of another target, which has
+        other tables.
 
         Args:
             test_ids: The tests.
@@ -129,7 +89,7 @@ class Ledger(LedgerTables):
         return {row["test_id"]: row for row in latest(counted, "test_id", "executed_at")}
 
     def tests_of(self, nodes: Mapping[str, Identifier]) -> list[dict[str, Any]]:
-        """Return the rows of the tests that read the last published candidates of some nodes.
+        """Return the latest rows of the tests that audited the last published candidates of nodes.
 
         Args:
             nodes: Node -> schema and name of its table.
@@ -145,7 +105,9 @@ class Ledger(LedgerTables):
     def tests_of_others(
         self, nodes: Mapping[Identifier, str]
     ) -> dict[Identifier, list[dict[str, Any]]]:
-        """Return the rows of other projects' tests of tables that these projects built last.
+        """Return the rows of other projects' tests, by table.
+
+        Only tables that another project published last are returned.
 
         Args:
             nodes: Schema and name of each table -> the node that builds it now.
@@ -168,9 +130,10 @@ class Ledger(LedgerTables):
         return found
 
     def _published(self, nodes: Mapping[str, Identifier]) -> dict[tuple[str, str], datetime]:
-        """Return the candidates of nodes that were published and not rolled back -> when.
+        """Return (node, token) of each candidate that was published and not rolled back -> when.
 
-        A node has another table in each target of its project.
+        Args:
+            nodes: Node -> schema and name of its table. A node has another table in each target.
         """
         if not nodes:
             return {}
@@ -185,9 +148,10 @@ class Ledger(LedgerTables):
         }
 
     def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
-        """Return the rows of all builds of a node under a name, oldest first.
+        """Return all builds of a node under a name, oldest first.
 
-        With each row, whether the build was published and not rolled back.
+        Returns:
+            The row of each build, and whether the build was published and not rolled back.
         """
         schema, name = identifier
         rows = self.read(
@@ -240,7 +204,7 @@ class Ledger(LedgerTables):
         return {row["test_id"]: row for row in latest(holding, "test_id", "accepted_at")}
 
     def _published_from(self, branch: str) -> dict[str, datetime]:
-        """Return the tables (``schema.name``) published from an audit branch -> when last."""
+        """Return the last publish time of each table (``schema.name``) from an audit branch."""
         found: dict[str, datetime] = {}
         condition = ex.And(ex.EqualTo("branch", branch), ex.EqualTo("action", "publish"))
         for row in self.read("publishes", condition):
@@ -268,7 +232,7 @@ class Ledger(LedgerTables):
         return last["node_id"], next((row["project"] for row in runs), "")
 
     def owners(self) -> dict[Identifier, str]:
-        """Return what was last published under each name, without stored failures."""
+        """Return the node last published under each name; stored test failures do not count."""
         last = _last_of_names(self.read("nodes", ex.EqualTo("verdict", "published")))
         return {
             key: str(row["node_id"])
@@ -284,26 +248,26 @@ class Ledger(LedgerTables):
         return found[:limit]
 
     def publish(self, some_id: str) -> list[LedgerPublish]:
-        """Return the publishes with a publish id or run id, newest first.
+        """Return the publishes with this publish id or run id, newest first.
 
         Args:
-            some_id: Either id, or at least its first eight characters.
+            some_id: The id, or at least its first eight characters.
         """
         if len(some_id) < _ID_LENGTH:
             return []
         ids = ex.Or(ex.StartsWith("publish_id", some_id), ex.StartsWith("run_id", some_id))
         named = {p.publish_id for p in group_publishes(self.read("publishes", ids))}
-        # Read again by publish id, as the row of a rollback has the run id of the rollback.
+        # Read again by publish id: rows of a rollback have the run id of the rollback.
         return group_publishes(self.read("publishes", ex.In("publish_id", named))) if named else []
 
     def standing_publishes(self, run_id: str) -> list[LedgerPublish]:
         """Return the publishes of a run and of its rebuilds that were not rolled back."""
         rebuilds = [row["run_id"] for row in self.rows("runs") if row.get("rebuild_of") == run_id]
-        found = [one for some_id in (run_id, *rebuilds) for one in self.publish(some_id)]
-        return [one for one in found if not one.rolled_back]
+        found = [publish for some_id in (run_id, *rebuilds) for publish in self.publish(some_id)]
+        return [publish for publish in found if not publish.rolled_back]
 
     def publishes(self, limit: int | None = None) -> list[LedgerPublish]:
-        """All publishes, newest first."""
+        """Return all publishes, newest first."""
         return group_publishes(self.rows("publishes"))[:limit]
 
     def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
@@ -328,25 +292,24 @@ class Ledger(LedgerTables):
 
     def manifest_projects(self) -> dict[str, str]:
         """Return hash -> project of all stored manifests."""
-        return {one.hash: one.project for one in self.kept_manifests()}
+        return {kept.hash: kept.project for kept in self.kept_manifests()}
 
     def kept_manifests(self) -> list[KeptManifest]:
-        """Return all stored manifests, each once, by hash."""
+        """Return all stored manifests once, sorted by hash."""
         found = self.read("manifests", columns=("hash", "project", "stored_at"))
         kept = {r["hash"]: KeptManifest(r["hash"], r["project"], r["stored_at"]) for r in found}
-        return [kept[one] for one in sorted(kept)]
+        return [kept[key] for key in sorted(kept)]
 
     def forget_manifests(self, hashes: Collection[str]) -> None:
         """Delete manifests.
 
-        Their files stay until the last snapshots that refer to them are trimmed; a sweep then
-        deletes them.
+        Their data files stay until no snapshot of the table refers to them; a sweep deletes them.
 
         Args:
-            hashes: The manifests; unknown ones are ignored.
+            hashes: The manifests; unknown hashes are ignored.
 
         Raises:
-            CatalogError: The catalog failed, or the disk; nothing was deleted.
+            CatalogError: The catalog or the disk failed; nothing was deleted.
         """
         condition = ex.In("hash", set(hashes))
 
@@ -369,7 +332,7 @@ class Ledger(LedgerTables):
     def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
         """Return the rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a time.
 
-        Columns that a ledger of an older version does not have are None.
+        Columns that an older version of sparkwap has not created are None.
         """
         rows = self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
         return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
@@ -387,22 +350,12 @@ class Ledger(LedgerTables):
         return max((row["ended_at"] for row in self.read("runs", condition)), default=None)
 
 
-def _same_project(one: str, other: str) -> bool:
-    """Whether two nodes are of one project; what another program has written is of none."""
-    return one.startswith(LOADED) or one.split(".")[1:2] == other.split(".")[1:2]
-
-
-def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str, datetime]:
-    # With the time, as a second rollback may take what a first one left.
-    return row["publish_id"], row["run_id"], row["action"], row["intended_at"]
-
-
-def _of_journal(row: Mapping[str, Any]) -> expressions.BooleanExpression:
-    found: expressions.BooleanExpression = ex.EqualTo("publish_id", row["publish_id"])
-    return found
+def _same_project(published: str, present: str) -> bool:
+    """Return whether two nodes belong to one project; tables of other programs always match."""
+    return published.startswith(LOADED) or published.split(".")[1:2] == present.split(".")[1:2]
 
 
 def _last_of_names(rows: Iterable[dict[str, Any]]) -> dict[Identifier, dict[str, Any]]:
-    """The row of ``nodes`` that was built last under each name."""
+    """Return the row of ``nodes`` that was built last under each name."""
     ordered = sorted(rows, key=lambda row: time_of(row["built_at"]))
     return {(row["schema"], row["name"]): row for row in ordered}

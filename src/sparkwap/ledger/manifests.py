@@ -1,7 +1,7 @@
-"""dbt's manifest as the ledger keeps it: the code of a run, to compare other code with.
+"""dbt's manifest as the ledger stores it: the code of a run, as a base of later comparisons.
 
-Kept is what dbt's ``state:modified`` compares, and no more. What differs from call to call (times,
-ids, where the project lies) is left out, so that the same code has the same hash.
+Only the parts that dbt's ``state:modified`` compares are stored. Values that differ between two
+calls of dbt (times, ids, folders) are left out, so that the same code has the same hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTS = (
     "semantic_models",
     "functions",
 )
-# dbt does not load a manifest without these; nothing of them is compared.
+# dbt needs these parts to load a manifest, but does not compare them.
 _EMPTY = ("docs", "disabled", "parent_map", "child_map", "group_map")
 _MACRO = (
     "name",
@@ -44,8 +44,8 @@ _MACRO = (
     "macro_sql",
     "depends_on",
 )
-# Of a call, of a machine, of what was compiled; and `meta` as it was rendered with the variables of
-# a call: as it was written it stays, in `unrendered_config`.
+# Fields that depend on the call, the machine or the compilation. `meta` is rendered with the
+# variables of the call; `unrendered_config` still has its source.
 _VOLATILE = frozenset(
     {
         "created_at", "root_path", "build_path", "compiled", "compiled_code", "compiled_path",
@@ -66,15 +66,15 @@ class Packed:
 
 
 def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
-    """The parts of a manifest that are kept; the rest of dbt's required parts is empty.
+    """Return the parts of a manifest that are stored; other parts that dbt needs are empty.
 
-    Nodes that are switched off are not: parsed in full, dbt has the tests of models that are off
-    among its nodes, and parsed in part it has not.
+    Disabled nodes are left out: after a full parse, dbt lists the tests of disabled models among
+    its nodes; after a partial parse it does not.
 
     Args:
-        manifest: dbt's own, or one that was reduced before.
-        calls: What its nodes called when they were parsed. dbt adds to that whatever a node calls
-            when it is run, so that a manifest after a build is not that of the same code parsed.
+        manifest: dbt's manifest, or a reduced one.
+        calls: The macros that each node calls, as of the parse. While dbt runs a node, it adds
+            more macros to the manifest, so that the manifest differs after a build.
     """
     metadata, calls = manifest["metadata"], calls or {}
     return {
@@ -98,7 +98,7 @@ def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
 
 
 def pack(manifest: Document, calls: Calls | None = None) -> Packed:
-    """Reduce and compress a manifest, see `reduced`; the same code gives the same hash."""
+    """Reduce (see `reduced`) and compress a manifest; the same code gives the same hash."""
     kept = reduced(manifest, calls)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
     content = text.encode()
@@ -106,10 +106,10 @@ def pack(manifest: Document, calls: Calls | None = None) -> Packed:
 
 
 def unpack(packed: Packed) -> dict[str, Any]:
-    """The manifest, as `reduced` left it.
+    """Return the manifest that `pack` has reduced.
 
     Raises:
-        SparkwapError: the bytes are not those that were packed.
+        SparkwapError: The content does not have the hash.
     """
     try:
         content = zlib.decompress(packed.content)
@@ -142,5 +142,5 @@ def _calling(node: dict[str, Any], macros: Sequence[str] | None) -> dict[str, An
 
 
 def _unit_test(test: Mapping[str, Any]) -> dict[str, Any]:
-    # dbt compares its checksum; the rows that it gives and expects are made up, or somebody's.
+    # dbt compares the checksum only. The rows of a unit test may contain personal data.
     return {**_plain(test), "given": [], "expect": {"rows": []}}

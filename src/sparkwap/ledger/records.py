@@ -1,4 +1,4 @@
-"""Records of the ledger, and what follows from its rows. Pure."""
+"""Records that are made from rows of the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class BranchHistory:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPublish:
-    """A publish on record.
+    """A publish that the ledger has.
 
     Attributes:
-        publish_id: Its id.
+        publish_id: The id of the publish.
         run_id: The run that published.
-        branch: Its audit branch.
-        published_at: When.
-        entries: All its tables and views.
+        branch: The audit branch of the run.
+        published_at: The time of the publish.
+        entries: All tables and views of the publish.
         left: The entries that were not rolled back.
         manifest_hash: The manifest of the published code; None if it is not stored.
     """
@@ -51,7 +51,7 @@ class LedgerPublish:
 
     @property
     def rolled_back(self) -> bool:
-        """Whether all of it was rolled back."""
+        """Whether all entries were rolled back."""
         return not self.left
 
 
@@ -74,7 +74,7 @@ class DeliveredAlert:
 
 
 def token_of(node: Mapping[str, Any]) -> str | None:
-    """Return the candidate's token of a row of ``nodes``, as in ``tests.audited``."""
+    """Return the token of the candidate in a row of ``nodes``, as in ``tests.audited``."""
     snapshot = node["candidate_snapshot"]
     return str(snapshot) if snapshot is not None else node["candidate_metadata"]
 
@@ -82,9 +82,9 @@ def token_of(node: Mapping[str, Any]) -> str | None:
 def ended_otherwise(
     runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
 ) -> dict[str, str]:
-    """Return what happened to runs after their end, by run id.
+    """Return later outcomes of runs that have ended, by run id.
 
-    ``discarded``: the audit branch was dropped later, with all that was not published.
+    ``discarded``: the audit branch was dropped later, with all unpublished tables.
     ``rolled back`` and ``partly rolled back``: the publish was undone.
 
     Args:
@@ -132,7 +132,7 @@ def _publish(rows: Sequence[Mapping[str, Any]], undone: Collection[Undone]) -> L
             row["candidate_snapshot"],
             row["published_metadata"],
         )
-        # Two commands that complete the same journal at once both write its rows.
+        # The ledger may have a row twice, if two commands complete the same journal at once.
         for row in rows
     }
     names = sorted(entries)
@@ -153,6 +153,7 @@ def _how(text: str) -> How:
 
 
 def latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[str, Any], ...]:
+    """Return the row with the latest ``time`` for each value of ``key``, sorted by key."""
     latest: dict[str, dict[str, Any]] = {}
     for row in rows:
         known = latest.get(row[key])
@@ -162,4 +163,5 @@ def latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[st
 
 
 def time_of(value: datetime | None) -> datetime:
+    """Return the time; the earliest possible time for None."""
     return value or datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Undoing publishes: what a rollback has to take with it. Pure."""
+"""Which later publishes a rollback has to undo, too. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparkwap.catalog.model import Identifier, PublishedEntry
 
 
 class Published(Protocol):
-    """A publish, as `sparkwap.ledger.records.LedgerPublish` has it."""
+    """The part of `sparkwap.ledger.records.LedgerPublish` that is needed here."""
 
     @property
     def publish_id(self) -> str: ...
@@ -27,34 +27,34 @@ Undone = tuple[str, str, str]
 
 
 def later_on_the_same(publish: P, publishes: Iterable[P]) -> list[P]:
-    """The later publishes that would be left half if ``publish`` alone were undone.
+    """Return the later publishes that a rollback of ``publish`` has to undo as well.
 
-    What was rolled back already counts for nothing. A publish is all or nothing, so one that shares
-    a table with what is undone, and came after it, goes as a whole; and then those that came after
-    that one on any of its tables.
+    A publish is undone as a whole. So a later publish that shares a table with ``publish`` is
+    undone too, and so are the publishes that came after it on any of its tables. Entries that were
+    rolled back before do not count.
 
     Args:
         publish: The publish to undo.
         publishes: All publishes.
 
     Returns:
-        The others, oldest first.
+        The later publishes, oldest first.
     """
-    standing = sorted((one for one in publishes if one.publish_id != publish.publish_id), key=_time)
+    others = sorted((p for p in publishes if p.publish_id != publish.publish_id), key=_time)
     since = {entry.identifier: publish.published_at for entry in publish.left}
     found: list[P] = []
-    # In order of time, as what is taken along can only pull in what is later still.
-    for one in standing:
-        names = [entry.identifier for entry in one.left]
-        if any(name in since and since[name] < one.published_at for name in names):
-            found.append(one)
+    # One pass in order of time is enough: a publish can only require later ones.
+    for other in others:
+        names = [entry.identifier for entry in other.left]
+        if any(name in since and since[name] < other.published_at for name in names):
+            found.append(other)
             for name in names:
-                since.setdefault(name, one.published_at)
+                since.setdefault(name, other.published_at)
     return found
 
 
 def entries_before(publishes: Sequence[Published]) -> tuple[PublishedEntry, ...]:
-    """For each table of some publishes the entry of the earliest: what was before all of them."""
+    """Return the entry of the earliest publish for each table: the state before all of them."""
     found: dict[Identifier, PublishedEntry] = {}
     for publish in sorted(publishes, key=_time):
         for entry in publish.left:
@@ -63,9 +63,9 @@ def entries_before(publishes: Sequence[Published]) -> tuple[PublishedEntry, ...]
 
 
 def undone_entries(publishes: Iterable[Mapping[str, Any]]) -> set[Undone]:
-    """The tables of publishes that were rolled back.
+    """Return the tables of publishes that were rolled back.
 
-    Table by table, as a rollback by a series leaves those that others have moved on meanwhile.
+    Table by table, as a sequential rollback leaves tables that another writer has changed.
 
     Args:
         publishes: Rows of the ledger's ``publishes``.
@@ -74,7 +74,7 @@ def undone_entries(publishes: Iterable[Mapping[str, Any]]) -> set[Undone]:
 
 
 def undone_key(row: Mapping[str, Any]) -> Undone:
-    """Which table of which publish a row of ``publishes`` is about."""
+    """Return the publish id and the table of a row of ``publishes``."""
     return row["publish_id"], row["schema"], row["name"]
 
 

@@ -1,4 +1,4 @@
-"""The tables of the ledger: their columns, and what each is for."""
+"""The tables of the ledger and their columns."""
 
 from __future__ import annotations
 
@@ -191,35 +191,51 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         }
     ),
 }
-"""Table -> columns. All times are UTC; ``nodes.base_metadata`` is what stood at the live name when
-the run first looked, ``nodes.problem`` an invariant that did not hold, ``nodes.parents`` the ids of
-the nodes it reads, ``nodes.built_on`` the candidates of the branch that it was built on, by
-node, itself where it has added to what was there;
-``batches`` are the ranges of time, ``start/end``, that a microbatch model was to build;
-``refusal`` names, by kinds, what stood on main when the catalog refused the
-node's publish; ``reads`` maps tables that were only read to what they were then (see
-`sparkwap.catalog.read_dependencies`); ``runs.tries`` is how often the run built anew what main
-moved away under, ``rebuild_of`` the run that such a build belongs to, ``as_of`` the moment that
-a replay read as of and ``pins`` the snapshot of each table that it read so; ``tests.audited`` maps
-a node's id to the candidate that the test saw; ``publishes.action`` is ``publish`` or
-``rollback``; of a rollback, ``undone_metadata`` is what stood there until then, and ``undone_by``
-the publish that was to be undone, which is another one where a forced rollback takes later
-publishes with it; ``manifest_hash`` names the code of a publish, or of a run on a branch with a
-name, which ``manifests`` has once: ``content`` is what `sparkwap.ledger.manifests` packs;
-``sweeps.what`` is ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``,
-``sweeps.folder`` and ``uuid`` are those of a table that went with a branch. ``tests.finding`` is
-what an audit
-says of what it found, where it does not only count rows, ``tests.inputs`` has a token of the value
-of each variable of the command line or the environment that the test uses, ``tests.given`` of all
-that the command was given, ``code`` and ``sql`` are tokens of the test's code and of its query, and
-``seconds`` is what a build or test took. ``tests.answered`` is ``alone``, or ``shared`` for a test
-that a statement shared with other tests has answered.
-``acceptances`` is what people have found right of what a test rejected, up to ``failures`` failing
-rows: on any branch before ``until``, or on that branch until it is published or discarded, and only
-where the nodes of ``tables`` are these tables.
-``metrics`` has what the anomaly audits have measured of a candidate, named as in ``tests.audited``,
-with what was expected of it (see `sparkwap.audits.anomaly`); ``metrics.scope`` is what else a
-metric depends on, such as a test's ``where``. Only those of published candidates are compared with.
-``alerts`` is what was sent to which route, ``alerts.fingerprint`` the same for the same trouble.
-``journal`` is kept on catalogs that cannot publish in one transaction: a publish as it was
-intended, and what came of it."""
+"""Table -> columns. All times are UTC.
+
+Runs:
+    runs.tries: How often the run built again because ``main`` had moved.
+    runs.rebuild_of: The run that this rebuild belongs to.
+    runs.as_of, runs.pins: The moment of a replay, and the snapshot of each table that it reads.
+    manifest_hash: The code of a publish, or of a run on a named branch; see ``manifests``.
+
+Nodes:
+    nodes.base_metadata: The metadata file of the live table when the run first looked at it.
+    nodes.problem: An invariant that did not hold.
+    nodes.parents: The ids of the nodes that the node reads.
+    nodes.built_on: The candidates of the branch that the node was built on, by node. The node
+        itself is among them if it added rows to its own candidate.
+    nodes.batches: The time ranges, ``start/end``, that a microbatch model had to build.
+    nodes.refusal: The kinds of differences on ``main`` for which the publish was refused.
+    reads: The state of each table that was only read; see `sparkwap.catalog.read_dependencies`.
+    seconds: The duration of a build or test.
+
+Tests:
+    tests.audited: Node id -> the candidate that the test read.
+    tests.finding: The finding of an audit that does more than count rows.
+    tests.inputs: A token of each variable (command line or environment) that the test uses.
+    tests.given: A token of each variable that the command was given.
+    tests.code, tests.sql: Tokens of the test's code and of its query.
+    tests.answered: ``alone``, or ``shared`` for a test that a shared statement has answered.
+    acceptances: People have accepted up to ``failures`` failing rows of a test, on any branch
+        before ``until``, or on this branch until it is published or discarded. An acceptance is
+        valid only while the nodes of ``tables`` have these tables.
+    metrics: Figures that anomaly audits have measured of a candidate (named as in
+        ``tests.audited``), with the expected range; see `sparkwap.audits.anomaly`. Later runs
+        compare with the figures of published candidates only. ``scope`` has other inputs of the
+        metric, such as the ``where`` of a test.
+
+Publishes:
+    publishes.action: ``publish`` or ``rollback``.
+    publishes.undone_metadata: Of a rollback, the metadata file until then.
+    publishes.undone_by: Of a rollback, the publish that the user named. It differs from
+        ``publish_id`` where a forced rollback undoes later publishes, too.
+    manifests.content: The bytes of `sparkwap.ledger.manifests.pack`; each hash is stored once.
+    journal: The intended moves and the states of a publish, on catalogs that cannot publish in
+        one transaction.
+
+Others:
+    sweeps.what: ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``.
+    sweeps.folder, sweeps.uuid: Those of a table that was dropped with a branch.
+    alerts: Each delivery of an alert. The same trouble has the same ``fingerprint``.
+"""

@@ -1,7 +1,7 @@
 """The Iceberg tables of the ledger: create, read, append, delete.
 
-They are in the schema ``wap_ledger`` of the same catalog: rows about a publish are committed in the
-transaction of the publish, and anyone can query them with Spark.
+They are in the schema ``wap_ledger`` of the same catalog, so that rows about a publish are
+committed in the transaction of the publish, and Spark can query them.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ R = TypeVar("R")
 
 _TABLE_PROPERTIES = {
     "format-version": "2",
-    # Each append is a commit: without these, metadata and manifests grow with every run.
+    # Each append is a commit; without these, metadata and manifests grow with every run.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
     "write.metadata.previous-versions-max": "10",
 }
 _KEPT_SNAPSHOTS = 10
-# PyIceberg's expressions take a column's name and a value, but are not typed so.
+# PyIceberg's expressions accept a column name and a value, but their types do not say so.
 ex: Any = expressions
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A change of one table; ``make`` adds it to a transaction, unless ``only_if`` is False."""
+    """A change of one table; ``make`` adds it to a transaction if ``only_if`` returns True."""
 
     table: str
     make: Callable[[Transaction], None]
@@ -78,7 +78,7 @@ class LedgerTables:
     """The tables of the ledger of a lake; safe for use by several threads.
 
     Args:
-        lake: The lake whose history they contain.
+        lake: The lake.
     """
 
     def __init__(self, lake: LedgerLake) -> None:
@@ -87,22 +87,22 @@ class LedgerTables:
         self._lock = threading.Lock()
 
     def append(self, rows: LedgerRows | Sequence[LedgerRows]) -> None:
-        """Append rows, in one transaction if the catalog has transactions over several tables.
+        """Append rows, in one transaction if the catalog has multi-table transactions.
 
         Raises:
-            ValueError: A table or a column is not one of the ledger's.
-            CatalogError: The catalog failed, or the disk; nothing was appended.
+            ValueError: The ledger has no such table or column.
+            CatalogError: The catalog or the disk failed; nothing was appended.
         """
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
         merged = merge_rows(appends)
         self.ensure({append.table for append in merged})
-        together = [merged] if self.lake.store.backend.atomic else [[one] for one in merged]
-        for part in together:
-            # Without such a transaction each table is a commit, which is retried by itself.
+        commits = [merged] if self.lake.store.backend.atomic else [[one] for one in merged]
+        for part in commits:
+            # Each commit is retried on its own.
             self.lake.store.commit(partial(self.stage, part), "ledger")
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return all rows of a table; none if it was never written."""
+        """Return all rows of a table; none if the table does not exist."""
         return self.read(table)
 
     def ensure_all(self) -> None:
@@ -113,22 +113,22 @@ class LedgerTables:
         self.ensure(set(SCHEMAS) - unneeded)
 
     def ensure(self, tables: Collection[str]) -> None:
-        """Create the ledger's schema, these tables and their columns, as far as they are missing.
+        """Create the ledger's schema, these tables and their columns where they are missing.
 
         Raises:
-            ValueError: A table is not one of the ledger's.
+            ValueError: The ledger has no such table.
         """
         unknown = sorted(set(tables) - set(SCHEMAS))
         if unknown:
             raise ValueError(f"unknown tables of the ledger: {unknown}; known: {sorted(SCHEMAS)}")
         if not tables:
             return
-        standing = self.lake.relations(LEDGER_SCHEMA)
+        existing = self.lake.relations(LEDGER_SCHEMA)
         for name in sorted(tables):
-            if name in standing and name in self._checked:
+            if name in existing and name in self._checked:
                 continue
             try:
-                self._ensure(name, new=name not in standing)
+                self._ensure(name, new=name not in existing)
             except OSError as error:
                 raise write_failed(f"The ledger ({LEDGER_SCHEMA})", error) from error
             except DBAPIError as error:
@@ -141,9 +141,9 @@ class LedgerTables:
                 self._checked.add(name)
 
     def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
-        """Add appends to the transaction of a commit; see `stage`.
+        """Add appends to a staged commit; see `stage`.
 
-        If that fails, the files of the commit are deleted.
+        If this fails, the files of the staged commit are deleted.
         """
         try:
             own = self.stage(appends)
@@ -160,14 +160,15 @@ class LedgerTables:
     def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
         """Write the files of appends and return the pointer updates that commit them.
 
-        The tables must exist (see `ensure`), each at most once among the appends (see
+        The tables must exist (see `ensure`). The appends must have each table at most once (see
         `merge_rows`). A manifest that the ledger already has is left out.
         """
         return self.stage_changes(
-            [append_change(one) for one in map(self._new, appends) if one.rows]
+            [append_change(new) for new in map(self._new, appends) if new.rows]
         )
 
     def stage_changes(self, changes: Sequence[TableChange]) -> Staged[None]:
+        """Write the files of changes and return the pointer updates that commit them."""
         swaps: list[PointerUpdate] = []
         files: list[str] = []
         obsolete: list[str] = []
@@ -201,9 +202,9 @@ class LedgerTables:
         transaction = table.transaction()
         change.make(transaction)
         grown = transaction.table_metadata
-        before_it = {snapshot.snapshot_id for snapshot in table.snapshots()}
+        former = {snapshot.snapshot_id for snapshot in table.snapshots()}
         for snapshot in grown.snapshots:
-            if snapshot.snapshot_id not in before_it:
+            if snapshot.snapshot_id not in former:
                 files.extend(_new_files(table, snapshot))
         trimmed, dropped = _trim(_document(grown))
         growth = difference(_document(table.metadata), trimmed)
@@ -217,7 +218,7 @@ class LedgerTables:
         obsolete.extend(dropped)
 
     def _ensure(self, name: str, *, new: bool) -> None:
-        """Create or change a table; try again if another run did so at the same time."""
+        """Create or change a table; retry if another run does so at the same time."""
         for attempt in retrying(lambda error: rule_of(error) in ("retry", "refresh")):
             with attempt:
                 if attempt.retry_state.attempt_number > 1:
@@ -249,7 +250,7 @@ class LedgerTables:
         condition: expressions.BooleanExpression | None = None,
         columns: tuple[str, ...] = ("*",),
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table that meet a condition; none if it was never written."""
+        """Return the rows of a table that meet a condition; none if the table does not exist."""
         if table not in self.lake.relations(LEDGER_SCHEMA):
             return []
         loaded = self.lake.catalog.load_table((LEDGER_SCHEMA, table))
@@ -274,12 +275,13 @@ def _value(value: Any) -> Any:
 
 
 def append_change(rows: LedgerRows) -> TableChange:
+    """Return the change that appends rows to their table."""
     content = _arrow(rows)
     return TableChange(rows.table, lambda transaction: transaction.append(content))
 
 
 def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
-    """Return the files that a snapshot added; they are deleted if it is not committed."""
+    """Return the files that a snapshot added; they are deleted if the commit fails."""
     files = [snapshot.manifest_list]
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id == snapshot.snapshot_id:
@@ -298,7 +300,7 @@ def _document(metadata: TableMetadata) -> md.Document:
 
 
 def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
-    """Return the document with the latest snapshots only, and the manifest lists of the others."""
+    """Return the document with its latest snapshots, and the manifest lists of the removed ones."""
     named = {ref.snapshot_id for ref in md.refs_of(document).values()}
     snapshots = sorted(document["snapshots"], key=lambda entry: entry["sequence-number"])
     old = [entry for entry in snapshots[:-_KEPT_SNAPSHOTS] if entry["snapshot-id"] not in named]

@@ -1,1 +1,1 @@
-"""Maintenance: branches, tags, snapshots and files that nothing needs any more."""
+"""Maintenance: removes branches, tags, snapshots and files that nothing needs."""

@@ -1,7 +1,7 @@
-"""What a sweep takes away: the decision, free of catalog and clock.
+"""Decides what a sweep removes. Pure: no catalog, no clock.
 
-A sweep removes only what runs have left behind. In doubt a branch stays: if its age is unknown,
-if its run may be alive, or if sparkwap did not open it.
+A sweep removes only what runs have left. A branch stays if its age is unknown, if its run may be
+alive, or if sparkwap did not open it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from sparkwap.gate.settings import Limits
 
 @dataclass(frozen=True, slots=True)
 class BranchFact:
-    """An audit branch as it is found.
+    """An audit branch.
 
     Attributes:
         name: The branch.
-        of_run: It is a run's own, and not one that a user has named.
-        ours: sparkwap opened it, and no user.
-        last_seen: When anything last happened on it: a write, an audit, a sign of life of its
-            run; None if nobody knows.
-        in_use: In words by which living run; None if by none.
+        of_run: A run made the branch for itself; False if a user has named it.
+        ours: sparkwap opened it, not a user.
+        last_seen: The last write, audit or heartbeat of a run; None if not known.
+        in_use: The living run that uses it, in words; None if there is none.
     """
 
     name: str
@@ -35,18 +34,18 @@ class BranchFact:
 
 @dataclass(frozen=True, slots=True)
 class TagFact:
-    """A tag of sparkwap's on a table.
+    """A tag of sparkwap on a table.
 
     Attributes:
         table: ``schema.name``.
         name: The tag.
-        branch: For a tag that keeps the base of an audit branch, that branch; else None.
+        branch: The audit branch whose base the tag marks; None for other tags.
         needed: For the base of a branch: the table has the branch, or its run lives. For a
-            receipt: it tags what readers see now.
-        since: When a receipt was given, or a publish undone; None if nobody knows.
-        keeps: How long the tag is to stay; None for ever.
-        in_use: By which living run the table is in use, in words; None if by none.
-        aborted: It keeps the table from what may still be on its way of an undone publish.
+            receipt: it marks the snapshot that readers see now.
+        since: Time of the publish of a receipt, or of the undoing of a publish; None if not known.
+        keeps: How long the tag stays; None for ever.
+        in_use: The living run that uses the table, in words; None if there is none.
+        aborted: An abort tag, which blocks late requests of an undone publish.
     """
 
     table: str
@@ -61,12 +60,12 @@ class TagFact:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFact:
-    """A manifest that the ledger keeps: the code of publishes and of runs.
+    """A manifest in the ledger: the code of publishes and runs.
 
     Attributes:
         hash: Its hash.
-        needed: It is the code of some table's latest publish, or of a run on an open branch.
-        last_used: When it was that last, or was stored, or built with.
+        needed: It is the code of a table's latest publish, or of a run on an open branch.
+        last_used: The last time that it was needed, stored, or used by a run.
     """
 
     hash: str
@@ -76,7 +75,7 @@ class ManifestFact:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A branch or tag to take away, and the reason in words."""
+    """A branch or tag to remove, and the reason in words."""
 
     name: str
     reason: str
@@ -93,7 +92,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What to take away; ``kept`` are the branches that stay, ``manifests`` hashes."""
+    """The branches, tags and manifests (hashes) to remove, and the branches that stay."""
 
     branches: tuple[Swept, ...]
     kept: tuple[Kept, ...]
@@ -115,7 +114,7 @@ def decide(
         tags: sparkwap's tags.
         limits: The ages.
         now: The catalog's time.
-        manifests: The manifests that the ledger keeps.
+        manifests: The manifests in the ledger.
     """
     swept: list[Swept] = []
     kept: list[Kept] = []
@@ -123,10 +122,10 @@ def decide(
         reason = why_kept(branch, limits, now)
         if reason is None and branch.last_seen is not None:
             age = words(now - branch.last_seen)
-            swept.append(Swept(branch.name, f"nothing happened on it for {age}"))
+            swept.append(Swept(branch.name, f"no activity for {age}"))
         else:
             kept.append(Kept(branch.name, str(reason)))
-    gone = {one.name for one in swept}
+    gone = {branch.name for branch in swept}
     return SweepPlan(
         tuple(swept),
         tuple(kept),
@@ -137,9 +136,10 @@ def decide(
             if reason is not None
         ),
         tuple(
-            one.hash
-            for one in manifests
-            if not one.needed and now - one.last_used >= timedelta(days=limits.manifest_days)
+            manifest.hash
+            for manifest in manifests
+            if not manifest.needed
+            and now - manifest.last_used >= timedelta(days=limits.manifest_days)
         ),
     )
 
@@ -154,7 +154,7 @@ def why_kept(branch: BranchFact, limits: Limits, now: datetime) -> str | None:
         return "its age is not known; drop it by hand: wap_discard"
     age, limit = now - branch.last_seen, _limit(limits, branch)
     if age < limit:
-        return f"{words(age)} old, and {words(limit)} are allowed"
+        return f"{words(age)} old; the limit is {words(limit)}"
     return None
 
 
@@ -162,20 +162,20 @@ def _why_tag_goes(tag: TagFact, gone: Collection[str], now: datetime) -> str | N
     if tag.in_use is not None or tag.needed:
         return None
     if tag.branch is not None:
-        # That of a branch that goes now goes with it.
+        # The removal of a branch also removes its base tag.
         left_over = tag.branch not in gone
-        return "it keeps the base of a branch that is no more" if left_over else None
+        return "it marks the base of a branch that no longer exists" if left_over else None
     if tag.since is None or tag.keeps is None or now - tag.since < tag.keeps:
         return None
-    what = "the abort tag of an undone publish, which" if tag.aborted else "a receipt that"
-    return f"{what} was to stay for {words(tag.keeps)}"
+    kind = "the abort tag of an undone publish" if tag.aborted else "a receipt"
+    return f"{kind}, past its age of {words(tag.keeps)}"
 
 
 def words(age: timedelta) -> str:
-    """An age in words, rounded down: ``8 days``."""
+    """Return an age in words, rounded down: ``8 days``."""
     seconds = age.total_seconds()
     if seconds < 0:
-        return "less than no time (clocks differ)"
+        return "less than 0 s (clocks differ)"
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             count = int(seconds // length)

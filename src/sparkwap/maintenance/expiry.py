@@ -1,9 +1,8 @@
-"""Expires all of a table but the live rows of `main`, for an erasure.
+"""Expires everything of a table except the live rows of `main`, for an erasure.
 
-Iceberg's own expiry keeps what a table still refers to, and it refers to more than its rows: the
-manifests of a delete name the deleted files with the bounds of their columns until some later
-commit rewrites them. Here nothing stays but the files of `main`'s live rows and the metadata that
-names them.
+Iceberg's own expiry keeps everything to which a table refers, and this is more than its rows: the
+manifests of a delete name the deleted files, with the bounds of their columns, until a later commit
+rewrites them. Here, only the files of `main`'s live rows and their metadata stay.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _NOTED_LIMIT = "wap.log-limit"
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What a table has forgotten.
+    """The result of the expiry of a table.
 
     Attributes:
         identifier: The table.
-        snapshots: Number of snapshots that are gone.
-        refs: Branches and tags that are gone with them.
+        snapshots: Number of removed snapshots.
+        refs: Removed branches and tags.
         kept: The snapshot of `main`; None for an empty table.
     """
 
@@ -51,17 +50,17 @@ class Expired:
 
 
 def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
-    """Let a table forget all but `main`: snapshots, branches, tags, logs, statistics of files.
+    """Remove all snapshots, branches, tags, logs and statistics of a table except those of `main`.
 
-    Tags on the snapshot of `main` stay. Files are not deleted, see `unreachable`. Calling it again
+    Tags on the snapshot of `main` stay. Files are not deleted, see `unreachable`. A second call
     does nothing.
 
-    A catalog that writes its metadata itself (REST) keeps the log of former metadata files, too,
-    and is asked to cut it (see `_turn_log`). That it does so is not taken for granted: files that
-    stay in the log stay where they are, and are read by whoever proves.
+    A REST catalog writes its metadata itself, and keeps the log of former metadata files.
+    `_cut_log` makes the catalog shorten this log. If the catalog does not, the files in the log
+    stay, and the proof of the erasure reads them.
 
     Raises:
-        CatalogError: There is no such table, or other writers were faster each time.
+        CatalogError: There is no such table, or other writers were faster in each try.
     """
 
     def stage() -> Staged[Expired]:
@@ -94,34 +93,34 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
     if lake.store.backend.takes_files:
         forget_previous(lake, identifier)
     else:
-        _turn_log(lake, identifier, run_id)
+        _cut_log(lake, identifier, run_id)
     return expired
 
 
 def forget_by_updates(document: md.Document) -> md.Document:
-    """As `forget`, as far as updates of a catalog that writes its metadata itself can say it: pure.
+    """Do as `forget`, as far as the updates of a REST catalog can express it. Pure.
 
-    A snapshot cannot change, so that the present one names its parent, by a number. Logs are the
-    catalog's.
+    A snapshot cannot change, so the present snapshot keeps the id of its parent. The catalog writes
+    the logs.
     """
     return {
         **forget(document),
         "snapshot-log": document.get("snapshot-log") or [],
         "metadata-log": document.get("metadata-log") or [],
         "snapshots": [
-            one
-            for one in document.get("snapshots") or ()
-            if one["snapshot-id"] == md.main_of(document)
+            snapshot
+            for snapshot in document.get("snapshots") or ()
+            if snapshot["snapshot-id"] == md.main_of(document)
         ],
     }
 
 
-def _turn_log(lake: Lake, identifier: Identifier, run_id: str) -> None:
-    """Have the log of former metadata files begin with the expiry.
+def _cut_log(lake: Lake, identifier: Identifier, run_id: str) -> None:
+    """Remove the entries before the expiry from the log of former metadata files.
 
-    It is cut to a limit, a property of the table, whenever the table changes. So that is set to the
-    least, one, and put back by a second change; what it was is noted between the two, as a call
-    that dies there has another one go on.
+    With each change of a table, the catalog cuts the log to a limit, which is a property of the
+    table. One change sets this property to 1, and a second change restores it. In between, another
+    property has the former limit, so that the next call can continue if this one dies.
     """
     document = lake.store.load(table_row(lake.store, identifier).location)
     properties = md.properties_of(document)
@@ -150,17 +149,17 @@ def _set(
 
 
 def _holds_more(lake: Lake, document: md.Document, entry: Mapping[str, Any]) -> bool:
-    """Whether a former metadata file that is there still has snapshots that the table has not."""
+    """Return whether a former metadata file exists and has snapshots that the table lacks."""
     try:
         former = lake.store.reload(entry["metadata-file"])
     except CatalogError:
         return False
-    present = {one["snapshot-id"] for one in document.get("snapshots") or ()}
-    return any(one["snapshot-id"] not in present for one in former.get("snapshots") or ())
+    present = {entry["snapshot-id"] for entry in document.get("snapshots") or ()}
+    return any(entry["snapshot-id"] not in present for entry in former.get("snapshots") or ())
 
 
 def forget(document: md.Document) -> md.Document:
-    """A table's metadata with nothing but `main`: pure."""
+    """Return a table's metadata with only `main`. Pure."""
     main = md.main_of(document)
     present = md.snapshot(document, main) if main is not None else None
     forgotten: dict[str, Any] = {
@@ -179,16 +178,16 @@ def forget(document: md.Document) -> md.Document:
         forgotten["refs"].setdefault(md.MAIN, {"snapshot-id": main, "type": "branch"})
     for kind in ("statistics", "partition-statistics"):
         if kind in document:
-            forgotten[kind] = [one for one in document[kind] if one["snapshot-id"] == main]
+            forgotten[kind] = [entry for entry in document[kind] if entry["snapshot-id"] == main]
     now = int(time.time() * 1000)
     forgotten["last-updated-ms"] = max(now, int(document.get("last-updated-ms") or 0))
     return forgotten
 
 
-def same(one: md.Document, other: md.Document) -> bool:
-    """Whether two documents differ in nothing but their time."""
-    left = {**one, "last-updated-ms": 0}
-    right = {**other, "last-updated-ms": 0}
+def same(first: md.Document, second: md.Document) -> bool:
+    """Return whether two documents are equal except for their time."""
+    left = {**first, "last-updated-ms": 0}
+    right = {**second, "last-updated-ms": 0}
     for document in (left, right):
         for empty in ("statistics", "partition-statistics", "metadata-log", "snapshot-log"):
             document[empty] = document.get(empty) or []
@@ -219,7 +218,7 @@ def _max_age(document: md.Document, name: str) -> int | None:
 
 
 def forget_previous(lake: Lake, identifier: Identifier) -> None:
-    """Clear a SQL catalog's note of the metadata file before the present one."""
+    """Clear the column of a SQL catalog that names the previous metadata file of a table."""
     statement = text(
         "update iceberg_tables set previous_metadata_location = null where catalog_name = :catalog "
         "and table_namespace = :schema and table_name = :name"

@@ -1,4 +1,4 @@
-"""The files of a lake, and which of them a table or view refers to."""
+"""The files of a lake, and the tables and views that refer to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def files_of(lake: Lake, folder: str) -> list[str]:
-    """All files below a folder, hidden ones included; empty where there is no such folder."""
+    """Return all files below a folder, hidden files included; none if there is no folder."""
     path = local_path(folder)
     if path is not None:
         if path.is_file():
@@ -46,12 +46,12 @@ def files_of(lake: Lake, folder: str) -> list[str]:
 
 
 def content(lake: Lake, location: str) -> bytes:
-    """A file as it is, still compressed where it is."""
+    """Return the content of a file; a compressed file is not decompressed."""
     path = local_path(location)
     if path is not None:
         rows = lake.store.backend
         database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
-        # The database itself, and the index of its log beside it.
+        # The database, its write-ahead log, and the log's index.
         is_database = bool(database) and str(path).startswith(str(database))
         return read_apart(path) if is_database else path.read_bytes()
     with lake.store.files.io(location).new_input(location).open() as stream:
@@ -59,10 +59,10 @@ def content(lake: Lake, location: str) -> bytes:
 
 
 def reachable(lake: Lake) -> dict[str, set[Identifier]]:
-    """All files that some table or view of the catalog refers to, and by which.
+    """Return all files to which tables and views of the catalog refer, with these tables.
 
-    These are metadata files (present and former ones that are still logged), manifest lists,
-    manifests, data and delete files, and statistics, of all snapshots.
+    These are metadata files (the present ones, and former ones in the metadata log), and the
+    manifest lists, manifests, data files, delete files and statistics of all snapshots.
     """
     found: dict[str, set[Identifier]] = {}
     rows = lake.store.backend.all()
@@ -79,15 +79,15 @@ def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
 
 
 def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:
-    """All files that a table's or view's metadata refers to, of all of its snapshots, and its own.
+    """Return a metadata file and all files to which it refers, in all snapshots.
 
     Args:
         lake: The lake.
         location: The metadata file.
-        document: What stands in it, or what it would be after some change.
+        document: Its content, or its content after a planned change.
 
     Raises:
-        Exception: A manifest list or manifest cannot be read; then nothing is known.
+        Exception: A manifest list or manifest cannot be read.
     """
     found = {location}
     if md.is_view(document):
@@ -120,12 +120,12 @@ def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
 
 
 def unreachable(paths: Iterable[str], known: Collection[str]) -> list[str]:
-    """Those of ``paths`` that are not in ``known``; a checksum file goes with its file."""
+    """Return the paths that are not in ``known``; a checksum file counts as its file."""
     return [path for path in paths if _checked(plain_location(path)) not in known]
 
 
 def _checked(path: str) -> str:
-    """The file that a Hadoop checksum file is about; any other file itself."""
+    """Return the file of a Hadoop checksum file; any other path as it is."""
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".crc"):
         return f"{folder}/{name[1 : -len('.crc')]}"
@@ -133,10 +133,10 @@ def _checked(path: str) -> str:
 
 
 def delete_files(lake: Lake, paths: Collection[str]) -> None:
-    """Delete files that nothing refers to, and the folders that are empty then.
+    """Delete files to which nothing refers, and the folders that become empty.
 
     Raises:
-        CatalogError: Some could not be deleted; the message names them.
+        CatalogError: Files could not be deleted.
     """
     left: list[str] = []
     for path in sorted(paths):
@@ -149,6 +149,6 @@ def delete_files(lake: Lake, paths: Collection[str]) -> None:
                 lake.store.files.delete_empty(str(folder))
     if left:
         raise CatalogError(
-            f"{len(left)} files could not be deleted, the first is {left[0]}. Nothing refers to "
-            "them. Check their rights, then run the same command again."
+            f"{len(left)} files could not be deleted, such as {left[0]}. No table refers to them. "
+            "Check the file permissions, then run the same command again."
         )

@@ -1,4 +1,4 @@
-"""The folders of tables that the catalog and its ledger know, and the former metadata of these."""
+"""The folders of tables in the catalog and its ledger, and the metadata of former tables."""
 
 from __future__ import annotations
 
@@ -20,31 +20,25 @@ if TYPE_CHECKING:
 
 
 _S3 = re.compile(r"^s3[an]?://")
-
-
 _ID_LENGTH = 8
-
-
 _REPLACING = ("new", "view", "replace")
-
-
 _FILES = ("base_metadata", "published_metadata", "undone_metadata")
 
 
 @dataclass(frozen=True)
 class KnownFolders:
-    """What the catalog and its ledger know of folders and identities.
+    """The folders and table identities in the catalog and its ledger.
 
     Attributes:
-        present: Folder -> the metadata file of the table in it now.
-        former: Folders of tables that sparkwap has taken out of the catalog.
-        published: Folders that a publish has put into the catalog.
-        uuids: Identities of tables and views, present and former.
+        present: Folder -> the present metadata file of its table.
+        former: Folders of tables that sparkwap has removed from the catalog.
+        published: Folders that a publish has added to the catalog.
+        uuids: Identities of present and former tables and views.
         runs: Short ids of the runs on record.
         schemas: Schemas, side schemas included.
-        keep_out: Folders of tables whose files are not their own to delete.
-        last: Metadata files that the ledger names: they are deleted last, as they tell whose a
-            folder was.
+        keep_out: Folders of tables with ``gc.enabled=false``, whose files must not be deleted.
+        last: Metadata files that the ledger names. They are deleted last, because they show which
+            table the folder belonged to.
     """
 
     present: Mapping[str, str]
@@ -57,7 +51,7 @@ class KnownFolders:
     last: frozenset[str]
 
     def ours(self, folder: str, warehouse: str) -> bool:
-        """Whether files of a folder may go."""
+        """Return whether files of a folder may be deleted."""
         return (
             folder in self.present
             or folder in self.former
@@ -66,7 +60,7 @@ class KnownFolders:
         )
 
     def of_run(self, folder: str, warehouse: str) -> bool:
-        """Whether a run on record has made a folder, and has not published it."""
+        """Return whether a run on record has made a folder and not published it."""
         above, _, name = folder.rpartition("/")
         root, _, schema = above.rpartition("/")
         return (
@@ -78,13 +72,13 @@ class KnownFolders:
 
 
 def of_diff(folder: str, warehouse: str) -> bool:
-    """Whether a comparison has made a folder; no catalog of the lake ever knows its table."""
+    """Return whether a comparison has made a folder; the lake's catalogs never have its table."""
     above, _, name = folder.rpartition("/")
     return above == warehouse and is_diff_folder(name)
 
 
 def plain(location: str) -> str:
-    """A location in the one spelling by which files and references are compared."""
+    """Return a location in the spelling that is used to compare files and references."""
     return _S3.sub("s3://", plain_location(location))
 
 
@@ -94,7 +88,7 @@ def former_documents(
     publishes: Sequence[Mapping[str, Any]],
     since: datetime | None,
 ) -> dict[str, md.Document]:
-    """Metadata of tables that are no more, and that a rollback or a reopening could bring back."""
+    """Return the metadata of former tables that a rollback or a reopening could bring back."""
     present = {md.identity(document) for document in documents.values()}
     found: dict[str, md.Document] = {}
     locations = sorted(
@@ -108,14 +102,14 @@ def former_documents(
     )
     loaded = lake.store.map(lambda location: _load(lake, location), locations)
     for location, document in zip(locations, loaded, strict=True):
-        # What is still in the catalog refers to its files itself.
+        # The present metadata of a table that is still in the catalog refers to its files.
         if document is not None and md.identity(document) not in present:
             found[location] = document
     return found
 
 
 def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[str]:
-    """The metadata files that a publish or rollback names, as long as it can be undone."""
+    """Yield the metadata files in the row of a publish or rollback that can still be undone."""
     if since is None or row["published_at"] >= since:
         for column in _FILES:
             if row.get(column):
@@ -123,7 +117,7 @@ def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[
 
 
 def _load(lake: Lake, location: str) -> md.Document | None:
-    """A metadata file of a former table; None for one that is gone."""
+    """Return a metadata file of a former table; None if it no longer exists."""
     try:
         return lake.store.load(location)
     except CatalogError as error:
@@ -136,10 +130,11 @@ def known_folders(
     lake: Lake,
     documents: Mapping[Pointer, md.Document],
     former: Mapping[str, md.Document],
-    going: Sequence[md.Document],
+    to_remove: Sequence[md.Document],
     publishes: Sequence[Mapping[str, Any]],
     sweeps: Sequence[Mapping[str, Any]],
 ) -> KnownFolders:
+    """Return the folders and table identities in the catalog and its ledger."""
     present: dict[str, str] = {}
     keep_out: set[str] = set()
     for row, document in documents.items():
@@ -151,13 +146,13 @@ def known_folders(
             keep_out.add(folder)
     named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
     replacing = [row for row in publishes if row["how"] in _REPLACING]
-    telling = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
-    standing = lake.store.map(lambda location: _load(lake, location), sorted(telling))
+    replaced = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
+    loaded = lake.store.map(lambda location: _load(lake, location), sorted(replaced))
     everything = [
         *documents.values(),
         *former.values(),
-        *going,
-        *(one for one in standing if one),
+        *to_remove,
+        *(document for document in loaded if document),
     ]
     published = {
         _table_folder(row["published_metadata"])
@@ -165,15 +160,16 @@ def known_folders(
         if row["published_metadata"] and row["action"] == "publish"
     }
     swept = {plain(str(row["folder"])) for row in sweeps if row["folder"] and row["uuid"]}
-    swept |= {plain(str(one["location"])) for one in going if not is_clone(one)}
+    swept |= {plain(str(document["location"])) for document in to_remove if not is_clone(document)}
     runs = {str(r["run_id"]).replace("-", "")[:_ID_LENGTH].lower() for r in lake.ledger.runs()}
     named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
     return KnownFolders(
         present,
-        frozenset((swept | set(_taken_out(publishes))) - set(present)),
+        frozenset((swept | set(_removed(publishes))) - set(present)),
         frozenset(published),
         frozenset(
-            {md.identity(one) for one in everything} | {str(r["uuid"]) for r in sweeps if r["uuid"]}
+            {md.identity(document) for document in everything}
+            | {str(row["uuid"]) for row in sweeps if row["uuid"]}
         ),
         frozenset(runs),
         frozenset(lake.schemas() | named_schemas),
@@ -182,8 +178,8 @@ def known_folders(
     )
 
 
-def _taken_out(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """The folders of tables that a publish replaced, or that a rollback took away."""
+def _removed(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield the folders of tables that a publish replaced or a rollback removed."""
     for row in publishes:
         if row["action"] == "publish" and row["how"] in ("replace", "view"):
             yield from (_table_folder(path) for path in (row["base_metadata"],) if path)
@@ -192,5 +188,5 @@ def _taken_out(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _table_folder(metadata_file: str) -> str:
-    """The folder of the table that a metadata file is of: ``<folder>/metadata/<file>``."""
+    """Return the table's folder of a metadata file: ``<folder>/metadata/<file>``."""
     return plain(metadata_file).rsplit("/", 2)[0]

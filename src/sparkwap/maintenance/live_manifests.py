@@ -1,7 +1,7 @@
-"""Snapshots whose manifests name live files only.
+"""Makes snapshots whose manifests name only live files.
 
-The manifests that a delete or overwrite leaves name the removed files too, with the lower and upper
-bounds of their columns.
+The manifests of a delete or overwrite also name the removed files, with the lower and upper bounds
+of their columns.
 """
 
 from __future__ import annotations
@@ -35,28 +35,26 @@ if TYPE_CHECKING:
 
 _COMPRESSION: Any = "gzip"
 
-
 WRITABLE_VERSION = 2
-"""The newest format version whose manifests can be written here."""
-
+"""The newest Iceberg format version whose manifests sparkwap can write."""
 
 READABLE_VERSION = 3
-"""The newest format version that can be read here."""
+"""The newest Iceberg format version that sparkwap can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """A snapshot without entries of removed files, staged beside the one that it stands for."""
+    """A staged snapshot without entries of removed files, and the files written for it."""
 
     snapshot: Mapping[str, Any]
     files: tuple[str, ...]
 
 
 def require_supported(identifier: Identifier, document: md.Document) -> None:
-    """Refuse a table whose manifests cannot be written here.
+    """Refuse a table whose manifests sparkwap cannot write.
 
     Raises:
-        CatalogError: It has a newer format version.
+        CatalogError: The table has a newer format version.
     """
     version = int(document.get("format-version") or 1)
     if version > WRITABLE_VERSION:
@@ -69,19 +67,16 @@ def require_supported(identifier: Identifier, document: md.Document) -> None:
 
 
 def keep_live_files(lake: Lake, identifier: Identifier, branch: str, run_id: str) -> int:
-    """Let the head of an audit branch name its live files only.
-
-    The manifests that a delete or overwrite leaves name the removed files too, with the least and
-    the greatest value of each column.
+    """Make the manifests of an audit branch's head name only live files.
 
     Args:
         lake: The lake.
         identifier: The table.
         branch: The audit branch.
-        run_id: The run, for the summary of the snapshot that is added where there is need.
+        run_id: The run, for the summary of an added snapshot.
 
     Returns:
-        The head.
+        The head: a new snapshot if a manifest named a removed file.
 
     Raises:
         CatalogError: There is no such table or branch.
@@ -112,10 +107,10 @@ def live_snapshot(
     snapshot_id: int,
     run_id: str,
 ) -> LiveSnapshot | None:
-    """A snapshot of the same live files; None where none of its manifests names a removed one."""
+    """Return a snapshot of the same live files; None if no manifest names a removed file."""
     table = lake.catalog.load_table(identifier)
     if table.metadata_location != row.location:
-        # Another writer came between; the commit below would find out, and try again.
+        # Another writer has committed; the caller's commit detects this and tries again.
         table = _static(table, row.location)
     snapshot = table.snapshot_by_id(snapshot_id)
     entry = md.snapshot(document, snapshot_id)
@@ -173,8 +168,9 @@ def _live_manifest(
         return []
     if manifest.content == ManifestContent.DELETES:
         raise CatalogError(
-            f"The manifest {manifest.manifest_path} names delete files of live rows, which the "
-            "rewrite should have left none of. Nothing was changed by this step."
+            f"The manifest {manifest.manifest_path} names delete files of live rows, but the "
+            "rewrite should have removed them. This step changed nothing. Run the same command "
+            "again."
         )
     path = f"{_metadata_folder(table)}/{uuid.uuid4()}-m0.avro"
     written.append(path)
@@ -194,7 +190,7 @@ def _metadata_folder(table: Table) -> str:
 
 
 def has_delete_files(lake: Lake, identifier: Identifier) -> bool:
-    """Whether rows of `main` are hidden by delete files, and so still are in data files."""
+    """Return whether `main` has delete files; the data files then still have the deleted rows."""
     table = lake.catalog.load_table(identifier)
     snapshot = table.current_snapshot()
     if snapshot is None:

@@ -1,16 +1,16 @@
-"""Finds and deletes the files of the lake that nothing refers to.
+"""Finds and deletes the files of the lake to which nothing refers.
 
-What is deleted here cannot be brought back, so a file goes only if all of this holds:
+Deleted files cannot be brought back, so a file is deleted only if all of this holds:
 
-- it is in the ``data`` or ``metadata`` folder of a table of this catalog, or of one that is no more
-  because a publish replaced it, a rollback or a sweep took it away, or the run on record that was
-  making it never published it; or a comparison of branches has made the folder. A table that
-  somebody has dropped by hand is left alone;
-- nothing reaches it: no metadata file of any table, view, clone or copy of any catalog in the same
+- it is in the ``data`` or ``metadata`` folder of a table of this catalog, or of a former table: a
+  publish replaced it, a rollback or a sweep removed it, or a run on record made it and never
+  published it; or a comparison of branches made the folder. The files of a table that somebody
+  dropped by hand stay;
+- nothing reaches it: no metadata file of a table, view, clone or copy of any catalog in the same
   database, no snapshot, branch or tag, and no publish that can still be rolled back;
-- it was written before the margin, and before the oldest run that is still at work began;
-- its folder has no metadata file of a table that this catalog does not know, which is how a second
-  catalog on the same folders, or a path that is spelled in two ways, would show.
+- it was written before the margin, and before the oldest running command began;
+- its folder has no metadata file of a table that this catalog does not know. Such a file means that
+  a second catalog uses the folder, or that its path has two spellings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _METADATA = re.compile(r"\.metadata\.json$|\.gz\.metadata\.json$|^v\d+(\.gz)?\.m
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file as its folder lists it; ``modified`` is when it was written."""
+    """A file in a listing; ``modified`` is the time when it was written."""
 
     path: str
     size: int
@@ -60,8 +60,8 @@ class Folder:
 
     Attributes:
         path: The folder.
-        files: The files that nothing refers to, in the order in which they are to be deleted.
-        former: No table has the folder any more, so that it goes with its last file.
+        files: The files to which nothing refers, in the order of deletion.
+        former: No table uses the folder, so it is deleted with its last file.
     """
 
     path: str
@@ -70,17 +70,17 @@ class Folder:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What was found.
+    """The files to which nothing refers.
 
     Attributes:
         folders: Folders with files to delete.
-        left_alone: Folder -> why nothing of it is deleted, in words.
+        left_alone: Folder -> the reason why none of its files is deleted.
     """
 
     folders: tuple[Folder, ...]
@@ -88,12 +88,12 @@ class Orphans:
 
     @property
     def count(self) -> int:
-        """Number of files to delete."""
+        """The number of files to delete."""
         return sum(len(folder.files) for folder in self.folders)
 
     @property
     def size(self) -> int:
-        """Bytes of the files to delete."""
+        """The size of the files to delete, in bytes."""
         return sum(folder.size for folder in self.folders)
 
 
@@ -103,20 +103,20 @@ def find(
     *,
     roots_since: datetime | None,
     written_before: datetime,
-    going: Sequence[md.Document] = (),
+    to_remove: Sequence[md.Document] = (),
 ) -> Orphans:
-    """Find the files that nothing refers to.
+    """Find the files to which nothing refers.
 
     Args:
         lake: The lake.
         documents: The metadata of all rows that the catalog has, or would have after a sweep.
-        roots_since: Publishes from then on can still be rolled back, so that what they replaced
-            stays; None for all publishes.
-        written_before: Only files from before this time are looked at.
-        going: The metadata of tables and views that a sweep would take away.
+        roots_since: Publishes since this time can still be rolled back, so the tables which they
+            replaced stay; None for all publishes.
+        written_before: Find only files from before this time.
+        to_remove: The metadata of tables and views that a sweep would remove.
 
     Raises:
-        CatalogError: Some metadata cannot be read, so that nothing is known of what it refers to.
+        CatalogError: Metadata cannot be read, so the files to which it refers are not known.
     """
     warehouse = plain(lake.warehouse)
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
@@ -124,7 +124,7 @@ def find(
     listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
-    known = known_folders(lake, documents, former, going, publishes, sweeps)
+    known = known_folders(lake, documents, former, to_remove, publishes, sweeps)
     by_folder: dict[str, list[Listed]] = {}
     for file in listed:
         folder = _folder_of(plain(file.path), warehouse, known)
@@ -134,31 +134,31 @@ def find(
     left_alone: dict[str, str] = {}
     for path, files in sorted(by_folder.items()):
         lone = set(unreachable([plain(file.path) for file in files], reached))
-        doomed = [f for f in files if plain(f.path) in lone and f.modified < written_before]
-        if not doomed:
+        orphans = [f for f in files if plain(f.path) in lone and f.modified < written_before]
+        if not orphans:
             continue
-        why = _why_left_alone(lake, path, files, lone, known, warehouse)
-        if why is not None:
-            left_alone[path] = why
+        reason = _why_left_alone(lake, path, files, lone, known, warehouse)
+        if reason is not None:
+            left_alone[path] = reason
             continue
-        doomed.sort(key=lambda file: _turn(file.path, known))
-        folders.append(Folder(path, tuple(doomed), path not in known.present))
+        orphans.sort(key=lambda file: _turn(file.path, known))
+        folders.append(Folder(path, tuple(orphans), path not in known.present))
     return Orphans(tuple(folders), left_alone)
 
 
 def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]) -> list[Folder]:
-    """Delete what was found, unless something refers to it by now.
+    """Delete the files, unless something refers to them by now.
 
     Args:
         lake: The lake.
-        orphans: What `find` has found.
-        documents: What it was found by.
+        orphans: The files, from `find`.
+        documents: The metadata that `find` has read.
 
     Returns:
-        The folders with the files that are gone.
+        The folders with the deleted files.
 
     Raises:
-        CatalogError: Metadata that came meanwhile cannot be read, or a file cannot be deleted.
+        CatalogError: New metadata cannot be read, or a file cannot be deleted.
     """
     known = {row.location for row in documents}
     rows = [*lake.store.backend.all(), *lake.store.backend.others()]
@@ -168,7 +168,7 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
     for folder in orphans.folders:
         gone = [file for file in folder.files if plain(file.path) not in reached]
         reached_step(FILES_DELETING, file=folder.path)
-        # Metadata files tell whose a folder is, so they go when all else has gone.
+        # Metadata files are deleted last, because they show which table the folder belongs to.
         lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
         for file in gone:
             if _is_metadata(file.path):
@@ -178,8 +178,8 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         left = [file.path for file in gone if _is_there(file.path)]
         if left:
             raise CatalogError(
-                f"{len(left)} files to which nothing refers could not be deleted; the first is "
-                f"{left[0]}. Check the rights on it, then sweep again."
+                f"{len(left)} files to which nothing refers could not be deleted, such as "
+                f"{left[0]}. Check the file permissions, then sweep again."
             )
         reached_step(FILES_DELETED, file=folder.path)
         if gone:
@@ -187,11 +187,8 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
     return done
 
 
-# -- what is there -------------------------------------------------------------------------------
-
-
 def listing(lake: Lake, folder: str) -> list[Listed]:
-    """All files below a folder, with size and time; links are not followed."""
+    """Return all files below a folder, with size and time; links are not followed."""
     path = local_path(folder)
     if path is not None:
         found = []
@@ -213,7 +210,7 @@ def listing(lake: Lake, folder: str) -> list[Listed]:
     selector = FileSelector(inner, allow_not_found=True, recursive=True)
     root = folder.removesuffix(inner)
     return [
-        # A store that does not tell when a file was written says that it is new.
+        # A file without a time counts as new, so it is not deleted.
         Listed(f"{root}{info.path}", info.size, info.mtime or datetime.max.replace(tzinfo=UTC))
         for info in system.get_file_info(selector)
         if info.type == FileType.File
@@ -227,7 +224,7 @@ def _reached(
     *,
     others: bool = True,
 ) -> set[str]:
-    """All files that something refers to, by their plain locations."""
+    """Return the plain locations of all files to which something refers."""
     roots = [(row.location, document) for row, document in documents.items()]
     roots += former.items()
     if others:
@@ -239,14 +236,14 @@ def _reached(
         raise
     except Exception as error:
         raise CatalogError(
-            f"A manifest of a table cannot be read: {error}. So it is not known what files are "
-            "needed, and none was deleted. Repair or drop the table, then sweep again."
+            f"A manifest of a table cannot be read: {error}. The files that the table needs are "
+            "not known, so none was deleted. Repair or drop the table, then sweep again."
         ) from error
     return {plain(path) for paths in found for path in paths}
 
 
 def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
-    """The table's folder that a file belongs to; None for a file that is none of our business."""
+    """Return the table's folder of a file; None if its files must not be deleted."""
     part, _, _ = path.rpartition("/")
     while part.startswith(f"{warehouse}/"):
         folder, _, name = part.rpartition("/")
@@ -270,7 +267,7 @@ def _why_left_alone(
     present = known.present.get(folder)
     listed = {plain(file.path) for file in files}
     if present is not None and present.startswith(f"{folder}/") and present not in listed:
-        return "its files are listed by other names than the catalog knows them by"
+        return "the listing has its files under other names than the catalog"
     for file in files:
         path = plain(file.path)
         if path in lone and _is_metadata(path):
@@ -278,7 +275,7 @@ def _why_left_alone(
                 owner = md.identity(lake.store.reload(file.path))
             except CatalogError:
                 return f"the metadata file {path} cannot be read"
-            # In its own folder a run that died before it could tell has left nobody else's table.
+            # In a folder that a run or a comparison has made, there is no table of others.
             made_here = known.of_run(folder, warehouse) or of_diff(folder, warehouse)
             if owner not in known.uuids and not made_here:
                 return f"it has metadata of a table that this catalog does not know ({path})"
@@ -307,5 +304,5 @@ def _delete_empty_folders(lake: Lake, folder: str) -> None:
 
 
 def cutoff(now: datetime, days: int, began: Iterable[datetime]) -> datetime:
-    """Before when a file must have been written: the margin, and the oldest run at work."""
+    """Return the time before which a file must have been written: margin and oldest running run."""
     return min([now - timedelta(days=days), *began])

@@ -16,9 +16,7 @@ from sparkwap.catalog.model import Identifier, LedgerRows
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
-from sparkwap.core.names import (
-    base_tag,
-)
+from sparkwap.core.names import base_tag
 from sparkwap.maintenance.survey import Alive
 
 if TYPE_CHECKING:
@@ -26,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class InUse(GateError):
-    """A living run holds the branch; nothing was taken away."""
+    """A living run uses the branch; nothing was removed."""
 
 
 @dataclass(frozen=True)
 class SweptBranch:
-    """A branch that was taken away.
+    """A branch that was removed.
 
     Attributes:
         branch: The branch.
-        tables: Tables that had it.
+        tables: Tables that had the branch.
         side: Tables and views in its side schemas.
         schemas: Its side schemas.
-        snapshots: Number of snapshots that only it held.
-        leases: Leases of dead runs on it, which are gone with it.
+        snapshots: Number of snapshots that only the branch reached.
+        leases: Leases of dead runs on the branch, which were removed too.
     """
 
     branch: str
@@ -59,23 +57,23 @@ def sweep_branch(
     older_than: datetime,
     alive: Alive = leasing.alive,
 ) -> SweptBranch:
-    """Take an audit branch away with all that exists only on it, in one transaction.
+    """Remove an audit branch and everything that exists only on it, in one transaction.
 
-    Tables lose the branch, its base tag and the snapshots that only it held; its side schemas go.
-    The ledger gets rows in ``runs`` and ``sweeps`` in the same transaction, in which the leases
-    are looked at once more. No file is deleted.
+    The transaction removes the branch, its base tag, the snapshots that only it reaches, and its
+    side schemas. It adds rows to ``runs`` and ``sweeps`` of the ledger, and checks the leases
+    again. It deletes no files.
 
     Args:
         lake: The lake.
         branch: The audit branch.
         run_id: The run that sweeps.
-        reason: Why, for the ledger.
-        older_than: Only snapshots from before this time go; younger ones go by a later sweep.
-        alive: Whether the run of a lease lives, at the catalog's time.
+        reason: The reason, for the ledger.
+        older_than: Remove only snapshots from before this time; a later sweep removes the others.
+        alive: Returns whether the run of a lease lives, at the catalog's time.
 
     Raises:
-        InUse: A living run holds the branch; nothing has changed.
-        CatalogError: Other writers were faster each time, or the database failed.
+        InUse: A living run uses the branch; nothing has changed.
+        CatalogError: Other writers were faster in each try, or the database failed.
     """
     before_ms = int(older_than.timestamp() * 1000)
     lake.ledger.ensure({"runs", "sweeps"})
@@ -84,7 +82,7 @@ def sweep_branch(
         for lease in leases:
             if lease.branch == branch and alive(lease, now):
                 raise InUse(
-                    f"{branch} is {leasing.told(lease, lives=True)}. Nothing of it was changed."
+                    f"{branch} is {leasing.told(lease, lives=True)}. The branch was not changed."
                 )
 
     def stage() -> Staged[SweptBranch]:
@@ -134,21 +132,21 @@ def sweep_table(
     reason: str,
     older_than: datetime,
 ) -> tuple[tuple[str, ...], int]:
-    """Take tags away from a table, and the snapshots of runs that no branch or tag reaches.
+    """Remove tags of a table, and the snapshots of runs that no branch or tag reaches.
 
     Args:
         lake: The lake.
         identifier: The table.
         tags: The tags.
         run_id: The run that sweeps.
-        reason: Why, for the ledger.
-        older_than: Only snapshots from before this time go.
+        reason: The reason, for the ledger.
+        older_than: Remove only snapshots from before this time.
 
     Returns:
-        The tags that are gone, and the number of snapshots.
+        The removed tags, and the number of removed snapshots.
 
     Raises:
-        CatalogError: Other writers were faster each time, or the database failed.
+        CatalogError: Other writers were faster in each try, or the database failed.
     """
     before_ms = int(older_than.timestamp() * 1000)
     lake.ledger.ensure({"sweeps"})
@@ -179,7 +177,7 @@ def sweep_table(
 def after(
     document: md.Document, branches: Collection[str], tags: Collection[str], before_ms: int
 ) -> md.Document:
-    """A live table's metadata as it would be after a sweep, for telling what that frees: pure."""
+    """Return a live table's metadata as it would be after a sweep, for a preview. Pure."""
     refs = {*tags, *(ref for branch in branches for ref in (branch, base_tag(branch)))}
     gone = tuple(refs & set(md.refs_of(document)))
     snapshots = unreferenced(document, gone, before_ms)
@@ -187,20 +185,20 @@ def after(
 
 
 def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int) -> set[int]:
-    """The snapshots that runs have written and that no branch or tag reaches: pure.
+    """Return the snapshots that runs have written and that no branch or tag reaches. Pure.
 
     Args:
         document: A table's metadata.
-        dropped: Branches and tags that are about to go.
-        before_ms: Only snapshots from before this time, in milliseconds since the epoch.
+        dropped: Branches and tags that will be removed.
+        before_ms: Return only snapshots from before this time, in milliseconds since the epoch.
 
     Returns:
-        Their ids; none for a table whose files are not its own to delete (``gc.enabled=false``),
-        and none that another tool has written: it may have staged them without a branch.
+        The ids of the snapshots; none of a table with ``gc.enabled=false``, and none that another
+        tool has written, because it may have staged them without a branch.
     """
     if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
         return set()
-    snapshots = {int(one["snapshot-id"]): one for one in document.get("snapshots") or ()}
+    snapshots = {int(entry["snapshot-id"]): entry for entry in document.get("snapshots") or ()}
     reached: set[int] = set()
     for name, ref in md.refs_of(document).items():
         current: int | None = None if name in dropped else ref.snapshot_id
@@ -210,10 +208,10 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
             current = None if parent is None else int(parent)
     return {
         number
-        for number, one in snapshots.items()
+        for number, entry in snapshots.items()
         if number not in reached
-        and int(one["timestamp-ms"]) < before_ms
-        and "wap_run" in (one.get("summary") or {})
+        and int(entry["timestamp-ms"]) < before_ms
+        and "wap_run" in (entry.get("summary") or {})
     }
 
 
@@ -230,7 +228,7 @@ def _without(
 def _objects_of_branch(
     lake: Lake, swept: SweptBranch, side: Sequence[Pointer], tables: Sequence[Pointer]
 ) -> list[dict[str, Any]]:
-    """What of a branch goes, table by table; for side objects with their folder and identity."""
+    """Return the tables and views of a branch; side objects have their folder and identity."""
     objects: list[dict[str, Any]] = [
         {"schema": row.identifier[0], "name": row.identifier[1]} for row in tables
     ]
@@ -245,7 +243,7 @@ def _objects_of_branch(
 
 
 def died(lease: Lease, message: str) -> dict[str, Any]:
-    """The ledger's row of a run that came to no end of its own."""
+    """Return the ledger's row of a run that died."""
     return {
         "run_id": lease.run_id,
         "branch": lease.branch,
@@ -268,7 +266,7 @@ def _rows_of_branch(
         "command": "wap_sweep",
         "started_at": now,
         "ended_at": now,
-        # From here on the history of the branch begins anew.
+        # A row with this outcome begins a new history of the branch.
         "outcome": "discarded",
         "message": reason,
     }
@@ -281,5 +279,5 @@ def _rows_of_branch(
     }
     return [
         LedgerRows("runs", [*dead, run]),
-        LedgerRows("sweeps", [{**common, **one} for one in objects]),
+        LedgerRows("sweeps", [{**common, **named} for named in objects]),
     ]

@@ -1,6 +1,6 @@
-"""What runs have left in the catalog: audit branches, tags, leases, manifests.
+"""Collects what runs have left in the catalog: audit branches, tags, leases and manifests.
 
-`decision` decides which of it goes, and `removal` removes it.
+`decision` decides what a sweep removes, and `removal` removes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Alive = Callable[[Lease, float], bool]
 
 @dataclass(frozen=True)
 class Survey:
-    """The catalog as a sweep finds it.
+    """The facts about the catalog from which a sweep decides.
 
     Attributes:
         now: The catalog's time.
@@ -43,7 +43,7 @@ class Survey:
         leases: All leases, and whether the run of each lives.
         rows: All rows of the catalog.
         side_schemas: Side schema -> audit branch.
-        manifests: The manifests that the ledger keeps.
+        manifests: The manifests in the ledger.
     """
 
     now: datetime
@@ -62,7 +62,7 @@ class Survey:
 
 @dataclass
 class _Seen:
-    """What is known of a branch, table by table."""
+    """The facts about a branch from its tables; times are in milliseconds since the epoch."""
 
     ours: bool = False
     times: list[int] = field(default_factory=list)
@@ -70,11 +70,11 @@ class _Seen:
 
 
 def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
-    """Look at all that a sweep could take away.
+    """Collect the facts about everything that a sweep could remove.
 
     Args:
         lake: The lake.
-        alive: Whether the run of a lease lives, at the catalog's time.
+        alive: Returns whether the run of a lease lives, at the catalog's time.
 
     Raises:
         CatalogError: A metadata file is missing or cannot be read.
@@ -128,13 +128,13 @@ def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
 
 _EARLY = datetime.min.replace(tzinfo=UTC)
 _ABORT_TAG_KEEPS = timedelta(days=1)
-"""Longer than a server may be at work on one request, and a process stand still."""
+"""Longer than a server can work on one request, and than a process can be suspended."""
 
 
 def _look_at(seen: _Seen, document: md.Document, branch: str) -> None:
     refs = md.refs_of(document)
     head, base = refs.get(branch), refs.get(base_tag(branch))
-    # A branch of the same name that a user has made on another table is not touched.
+    # A user may have made a branch of the same name on another table.
     seen.ours = seen.ours or br.is_ours(document, branch)
     seen.changed.append(int(document.get("last-updated-ms") or 0))
     if head is not None and (base is None or head.snapshot_id != base.snapshot_id):
@@ -146,7 +146,7 @@ def _latest(seen: _Seen, history: datetime | None) -> datetime | None:
     times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in seen.times]
     times += [history] if history is not None else []
     if not times and seen.changed:
-        # Opened and never written: no later than the first of its tables was changed last.
+        # Opened and never written, so opened before the first of its tables was last changed.
         times = [datetime.fromtimestamp(min(seen.changed) / 1000, UTC)]
     return max(times, default=None)
 
@@ -188,7 +188,7 @@ def _tags(
             name,
             branch,
             needed=branch in refs or branch in in_use if branch else ref.snapshot_id == main,
-            # A publish comes after what it publishes was written.
+            # Without a row of the publish, the time when the snapshot was written is a lower bound.
             since=published.get(name[-8:]) or datetime.fromtimestamp(written / 1000, UTC),
             keeps=None if age is None else timedelta(milliseconds=int(age)),
             in_use=using[0] if using else None,
@@ -196,7 +196,7 @@ def _tags(
 
 
 def _published_at(lake: Lake) -> dict[str, datetime]:
-    """Short run id -> when that run last published."""
+    """Return short run id -> time of the run's last publish."""
     found: dict[str, datetime] = {}
     for publish in lake.ledger.publishes():
         short = publish.run_id.replace("-", "")[:8].lower()
@@ -205,13 +205,13 @@ def _published_at(lake: Lake) -> dict[str, datetime]:
 
 
 def _undone_at(lake: Lake) -> dict[str, datetime]:
-    """Publish id -> when the journal of a publish was closed as undone."""
+    """Return publish id -> time when the journal of an undone publish was closed."""
     rows = [] if lake.store.backend.atomic else lake.ledger.rows("journal")
     return {row["publish_id"]: row["at"] for row in rows if row["state"] in ("undone", "torn")}
 
 
 def _last_seen(lake: Lake) -> dict[str, datetime]:
-    """Audit branch -> when a run on it last ended."""
+    """Return audit branch -> time when a run on it last ended."""
     found: dict[str, datetime] = {}
     for run in lake.ledger.runs():
         if run["branch"] and run["ended_at"] and run["outcome"] != "discarded":
@@ -225,18 +225,18 @@ def manifest_facts(
     publishes: Iterable[LedgerPublish],
     open_branches: Collection[str],
 ) -> list[ManifestFact]:
-    """What each manifest of the ledger is still good for.
+    """Return, for each manifest of the ledger, whether it is needed and when it was last used.
 
-    A pull request is compared with the latest publish of a table, or, once that is rolled back,
-    with the one before it. So a manifest is of use until another one takes its place in each table.
+    A pull request is compared with the latest publish of a table, or, after a rollback, with the
+    publish before it. So a manifest is used until a later publish has replaced it in each table.
 
     Args:
         kept: The manifests.
         runs: Rows of the ledger's ``runs``.
         publishes: All publishes, newest first.
-        open_branches: Names of branches.
+        open_branches: Names of the open branches.
     """
-    used = {one.hash: one.stored_at for one in kept}
+    used = {manifest.hash: manifest.stored_at for manifest in kept}
     needed = set()
     for run in runs:
         code = run.get("manifest_hash")
@@ -244,7 +244,7 @@ def manifest_facts(
             _used(used, code, run["ended_at"])
             if run["branch"] in open_branches:
                 needed.add(code)
-    project = {one.hash: one.project for one in kept}
+    project = {manifest.hash: manifest.project for manifest in kept}
     replaced_at: dict[tuple[str, Identifier], datetime] = {}
     for publish in publishes:
         code = publish.manifest_hash
@@ -257,7 +257,7 @@ def manifest_facts(
             else:
                 needed.add(code)
             replaced_at[table] = publish.published_at
-    return [ManifestFact(one.hash, one.hash in needed, used[one.hash]) for one in kept]
+    return [ManifestFact(m.hash, m.hash in needed, used[m.hash]) for m in kept]
 
 
 def _used(used: dict[str, datetime], code: str, at: datetime | None) -> None:

@@ -24,17 +24,17 @@ _FILES_EVERY = timedelta(days=1)
 
 @dataclass
 class SweepReport:
-    """What a sweep did, or would do.
+    """The result, or the preview, of a sweep.
 
     Attributes:
-        plan: What was decided.
-        found: The files.
-        done: False if nothing was changed.
+        plan: The decision.
+        found: The files to which nothing refers.
+        done: False for a preview, which changes nothing.
         branches: Branch -> number of tables and views on it.
-        snapshots: Number of snapshots of runs that nothing reached any more.
+        snapshots: Number of snapshots of runs that no branch and no tag reaches.
         dead: Runs that died, in words.
-        problems: What could not be taken away, and why; the rest was.
-        looked_for_files: Whether files were looked for at all.
+        problems: Objects that could not be removed, with the reason.
+        looked_for_files: Whether the sweep looked for files.
     """
 
     plan: SweepPlan
@@ -48,10 +48,10 @@ class SweepReport:
 
     @property
     def anything(self) -> bool:
-        """Whether something was, or would be, taken away."""
+        """Whether the sweep removed, or would remove, something."""
         plan = self.plan
-        taken = plan.branches or plan.tags or plan.manifests
-        return bool(taken or self.snapshots or self.found.count)
+        planned = plan.branches or plan.tags or plan.manifests
+        return bool(planned or self.snapshots or self.found.count)
 
 
 class Sweeper:
@@ -61,9 +61,9 @@ class Sweeper:
         lake: The lake.
         run_id: The run that sweeps, for the ledger.
         limits: The ages.
-        retention_days: For how many days a publish can be rolled back, so that what it replaced
-            stays; None for ever.
-        alive: Whether the run of a lease lives, at the catalog's time.
+        retention_days: Days for which a publish can be rolled back, so that the tables which it
+            replaced stay; None for ever.
+        alive: Returns whether the run of a lease lives, at the catalog's time.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class Sweeper:
         self._alive = alive
 
     def look(self) -> SweepReport:
-        """What a sweep would take away now; changes nothing.
+        """Return what a sweep would remove now, without changing anything.
 
         Raises:
-            CatalogError: Some metadata cannot be read.
+            CatalogError: Metadata cannot be read.
         """
         survey, plan = self._decided()
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
         before_ms = _ms(self._snapshots_before(survey.now))
         documents: dict[Pointer, md.Document] = {}
-        going: list[md.Document] = []
+        to_remove: list[md.Document] = []
         snapshots = 0
         for row in survey.rows:
             owner = survey.side_schemas.get(row.identifier[0])
             document = self._lake.store.load(row.location)
             if owner in gone:
-                going.append(document)
+                to_remove.append(document)
                 continue
             touched = any(branch in md.refs_of(document) for branch in gone)
             used = _used(survey, document)
@@ -110,7 +110,7 @@ class Sweeper:
             documents[row] = document
         return SweepReport(
             plan,
-            self._find(survey, documents, going),
+            self._find(survey, documents, to_remove),
             done=False,
             branches=self._sizes(plan),
             snapshots=snapshots,
@@ -118,21 +118,21 @@ class Sweeper:
         )
 
     def sweep(self, *, files: bool = True) -> SweepReport:
-        """Take away what is to go: branch by branch, table by table, then the files.
+        """Remove branches, then tags and snapshots of each table, then files.
 
-        What cannot be removed is listed in the report, and does not stop the rest.
+        The report lists objects that cannot be removed; the sweep continues with the others.
 
         Args:
             files: Also look for files to which nothing refers. Reads all manifests of the lake.
 
         Raises:
-            CatalogError: Some metadata cannot be read.
+            CatalogError: Metadata cannot be read.
         """
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
         for branch in plan.branches:
-            with _told(report, f"branch {branch.name}"):
+            with _reported(report, f"branch {branch.name}"):
                 swept = removal.sweep_branch(
                     self._lake,
                     branch.name,
@@ -144,22 +144,22 @@ class Sweeper:
                 report.snapshots += swept.snapshots
                 report.dead += [leasing.told(lease, lives=False) for lease in swept.leases]
         self._sweep_tables(report, older_than)
-        self._bury(report)
-        self._forget_manifests(report)
+        self._record_dead(report)
+        self._delete_manifests(report)
         report.looked_for_files = files
         if files:
             survey = take_survey(self._lake, self._alive)
             documents = {row: self._lake.store.load(row.location) for row in survey.rows}
             found = self._find(survey, documents)
             report.found = orphans.Orphans(found.folders, found.left_alone)
-            with _told(report, "files"):
+            with _reported(report, "files"):
                 gone = orphans.delete(self._lake, found, documents)
                 report.found = orphans.Orphans(tuple(gone), found.left_alone)
                 self._record_files(report)
         return report
 
     def files_are_due(self) -> bool:
-        """Whether files were not looked for within the last day."""
+        """Return whether no sweep of the last day has looked for files."""
         times = [r["swept_at"] for r in self._lake.ledger.rows("sweeps") if r["what"] == "files"]
         now = datetime.fromtimestamp(self._lake.leases.now(), UTC)
         return not times or now - max(times) >= _FILES_EVERY
@@ -179,7 +179,7 @@ class Sweeper:
         self,
         survey: Survey,
         documents: Mapping[Pointer, md.Document],
-        going: Sequence[md.Document] = (),
+        to_remove: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
         days = self._retention
         return orphans.find(
@@ -189,19 +189,19 @@ class Sweeper:
             written_before=orphans.cutoff(
                 survey.now, self._limits.file_days, [lease.began for lease in survey.live]
             ),
-            going=going,
+            to_remove=to_remove,
         )
 
     def _sizes(self, plan: SweepPlan) -> dict[str, int]:
-        going = {branch.name for branch in plan.branches}
+        to_remove = {branch.name for branch in plan.branches}
         return {
-            one.branch: len(one.tables) + len(one.side)
-            for one in self._lake.branches.all()
-            if one.branch in going
+            branch.branch: len(branch.tables) + len(branch.side)
+            for branch in self._lake.branches.all()
+            if branch.branch in to_remove
         }
 
     def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
-        """Take tags away, and the snapshots that earlier discards have left behind."""
+        """Remove tags, and the snapshots that earlier discards have left."""
         survey = take_survey(self._lake, self._alive)
         tags = _by_table(report.plan.tags)
         for row in survey.rows:
@@ -209,10 +209,10 @@ class Sweeper:
                 continue
             document, name = self._lake.store.load(row.location), ".".join(row.identifier)
             idle = removal.unreferenced(document, (), _ms(older_than))
-            # Changes of refs disturb a writer, even one on another branch.
+            # A change of refs makes the commit of a writer fail, even on another branch.
             if _used(survey, document) or not (tags.get(name) or idle):
                 continue
-            with _told(report, name):
+            with _reported(report, name):
                 _, count = removal.sweep_table(
                     self._lake,
                     row.identifier,
@@ -223,19 +223,17 @@ class Sweeper:
                 )
                 report.snapshots += count
 
-    def _bury(self, report: SweepReport) -> None:
+    def _record_dead(self, report: SweepReport) -> None:
         """Record the runs that died, and release their leases."""
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
             if not self._alive(lease, now):
-                words = leasing.told(lease, lives=False)
-                self._lake.ledger.append(
-                    LedgerRows("runs", [removal.died(lease, words)]),
-                )
+                text = leasing.told(lease, lives=False)
+                self._lake.ledger.append(LedgerRows("runs", [removal.died(lease, text)]))
                 self._lake.leases.release(lease.run_id)
-                report.dead.append(words)
+                report.dead.append(text)
 
-    def _forget_manifests(self, report: SweepReport) -> None:
+    def _delete_manifests(self, report: SweepReport) -> None:
         hashes = report.plan.manifests
         if not hashes:
             return
@@ -246,7 +244,7 @@ class Sweeper:
             "reason": f"no use for {_count(self._limits.manifest_days, 'day')}",
             "count": len(hashes),
         }
-        with _told(report, "manifests"):
+        with _reported(report, "manifests"):
             self._lake.ledger.forget_manifests(hashes)
             self._lake.ledger.append(LedgerRows("sweeps", [row]))
 
@@ -264,12 +262,12 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
 
     Args:
         lake: The lake.
-        run_id: The run that has ended; it holds no lease any more.
+        run_id: The run that has ended and released its lease.
         settings: Its settings.
 
     Returns:
-        What to print; nothing where nothing was taken away. A sweep that fails is told, and no
-        reason for the run to fail: the next one goes on.
+        The lines to print; none if nothing was removed. A sweep that fails prints a line and does
+        not fail the run; the next sweep continues.
     """
     work = Sweeper(
         lake,
@@ -280,74 +278,74 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
     try:
         report = work.sweep(files=work.files_are_due())
     except Exception as error:
-        return [f"  The sweep after the run failed, and changed no table that is read: {error}"]
+        return [f"  The sweep after the run failed; readers of main see no change: {error}"]
     return lines(report, "") if report.anything or report.problems else []
 
 
-# -- telling -------------------------------------------------------------------------------------
+# -- the report as text --------------------------------------------------------------------------
 
 
 def lines(report: SweepReport, again: str) -> list[str]:
-    """A report as plain text, line by line.
+    """Return a report as lines of text.
 
     Args:
         report: The report.
-        again: The command that does what a look has told.
+        again: The command that carries out a preview.
     """
-    told: list[str] = []
+    found: list[str] = []
     plan = report.plan
     for branch in plan.branches:
         count = report.branches.get(branch.name, 0)
-        told.append(f"  branch   {branch.name}   {_count(count, 'table')}   {branch.reason}")
-    told += _shortened([f"  tag      {one.table} {one.name}   {one.reason}" for one in plan.tags])
+        found.append(f"  branch   {branch.name}   {_count(count, 'table')}   {branch.reason}")
+    found += _shortened([f"  tag      {tag.table} {tag.name}   {tag.reason}" for tag in plan.tags])
     if report.snapshots:
-        told.append(
+        found.append(
             f"  history  {_count(report.snapshots, 'snapshot')} that no branch and no tag reaches"
         )
     if plan.manifests:
-        told.append(
+        found.append(
             f"  code     {_count(len(plan.manifests), 'manifest')} that no open branch and no "
-            "table's latest publish has"
+            "table's latest publish uses"
         )
     if report.found.count:
         folders = _count(len(report.found.folders), "folder")
         size = f"{report.found.size:,} bytes"
-        told.append(
+        found.append(
             f"  files    {_count(report.found.count, 'file')}, {size}, in {folders}, to which "
             "nothing refers"
         )
-        told += _shortened(
+        found += _shortened(
             [
                 f"           {folder.path}   {_count(len(folder.files), 'file')}, "
                 f"{folder.size:,} bytes"
                 for folder in report.found.folders
             ]
         )
-    told += [f"  died     {words}" for words in report.dead]
+    found += [f"  died     {run}" for run in report.dead]
     kept = [f"  kept     {branch.name}   {branch.reason}" for branch in plan.kept]
     kept += [f"  kept     {path}   {why}" for path, why in report.found.left_alone.items()]
     problems = [f"  not done {problem}" for problem in report.problems]
-    return [_head(report), *told, *_shortened(kept), *problems, *_next(report, again)]
+    return [_head(report), *found, *_shortened(kept), *problems, *_next(report, again)]
 
 
 def _head(report: SweepReport) -> str:
     if not report.anything:
-        return "Nothing to sweep."
+        return "There is nothing to sweep."
     if not report.done:
-        return "A sweep would take away (nothing has changed):"
+        return "A sweep would remove (nothing has changed):"
     return "Swept; readers of main see no change:"
 
 
 def _next(report: SweepReport, again: str) -> Iterable[str]:
     if not report.done and report.anything:
-        yield f"  Next: do it   {again}"
+        yield f"  Next: sweep   {again}"
     if report.problems:
-        yield "  Next: sweep again; what is done stays done"
+        yield "  Next: sweep again; the other removals are done"
 
 
-def _shortened(told: Sequence[str]) -> list[str]:
-    more = len(told) - _SHOWN
-    return [*told[:_SHOWN], *([f"           and {more:,} more"] if more > 0 else [])]
+def _shortened(found: Sequence[str]) -> list[str]:
+    more = len(found) - _SHOWN
+    return [*found[:_SHOWN], *([f"           and {more:,} more"] if more > 0 else [])]
 
 
 def _count(number: int, noun: str) -> str:
@@ -355,12 +353,12 @@ def _count(number: int, noun: str) -> str:
 
 
 @contextmanager
-def _told(report: SweepReport, what: str) -> Iterator[None]:
-    """Puts an error into the report instead of raising it."""
+def _reported(report: SweepReport, name: str) -> Iterator[None]:
+    """Add an error of the block to the report instead of raising it."""
     try:
         yield
     except SparkwapError as error:
-        report.problems.append(f"{what}: {error}")
+        report.problems.append(f"{name}: {error}")
 
 
 def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
@@ -371,7 +369,7 @@ def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
 
 
 def _used(survey: Survey, document: md.Document) -> bool:
-    """Whether a living run has a branch on a table."""
+    """Return whether a living run has a branch on a table."""
     refs = md.refs_of(document)
     return any(lease.branch in refs for lease in survey.live)
 

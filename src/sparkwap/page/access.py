@@ -1,7 +1,7 @@
 """The token that unlocks buttons and rows.
 
-It is made when the page starts, and is in a file that only its owner can read. It is typed into the
-page and is never part of an address, because logs and browser histories keep addresses.
+The page makes it when it starts, in a file that only its owner can read. The user types it into the
+page. It is never part of an address, because logs and browser histories keep addresses.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from sparkwap.core.errors import ConfigError
 
 TOKEN = "SPARKWAP_PAGE_TOKEN"
-"""Environment variable: a token to use instead of a new one."""
+"""Environment variable with a token to use instead of a new one."""
 
 SETTINGS = "SPARKWAP_PAGE_SETTINGS"
-"""Environment variable, for the page's process: the file of its `Settings`."""
+"""Environment variable of the page's process, with the path of its `Settings`."""
 
 SHORTEST = 16
 _BYTES = 24
@@ -29,30 +29,30 @@ _OWNER_ONLY = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that the page starts with.
+    """The settings of a started page.
 
     Attributes:
         token: The token that unlocks buttons and rows.
-        arguments: The options of dbt that say which project, profile and target.
+        arguments: The options of dbt: project, profile and target.
     """
 
     token: str
     arguments: tuple[str, ...] = ()
 
     def opened_by(self, given: str) -> bool:
-        """Whether a text is the token, in a time that does not depend on how close it is."""
+        """Return whether a text is the token, in a time that does not depend on the text."""
         return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
 
     def write(self, path: Path) -> None:
         """Write the settings to a new file that only its owner may read.
 
         Raises:
-            ConfigError: It cannot be written.
+            ConfigError: The file cannot be written.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            # Created with its rights: another process could open the file before a later chmod.
+            # Created with its permissions: another process could open it before a later chmod.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
             with os.fdopen(handle, "w") as file:
                 json.dump({"token": self.token, "arguments": self.arguments}, file)
@@ -64,7 +64,7 @@ class Settings:
 
 
 def read(path: Path) -> Settings:
-    """Read what `Settings.write` wrote.
+    """Read the file of `Settings.write`.
 
     Raises:
         ConfigError: The file is missing or is not a settings file.
@@ -80,10 +80,10 @@ def read(path: Path) -> Settings:
 
 
 def new_token(environment: Mapping[str, str]) -> str:
-    """The token from the environment, or a new one.
+    """Return the token from the environment, or a new one.
 
     Raises:
-        ConfigError: The token is so short that it could be guessed.
+        ConfigError: The token is too short.
     """
     given = environment.get(TOKEN, "")
     if given and len(given) < SHORTEST:
@@ -95,5 +95,5 @@ def new_token(environment: Mapping[str, str]) -> str:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for the commands that the page calls, without the token."""
+    """Return the environment for the commands of the page, without the token."""
     return {key: value for key, value in environment.items() if key not in (TOKEN, SETTINGS)}

@@ -24,7 +24,7 @@ from sparkwap.page.access import without_secrets
 OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
 """The operations that the page can call."""
 
-# The dbt of this Python, whatever PATH says.
+# The dbt of this Python, also if PATH has another one.
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 
@@ -47,7 +47,7 @@ Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def typed(operation: str, arguments: Mapping[str, Any]) -> str:
-    """The command as a person would type it."""
+    """Return the command as a person would type it."""
     inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in arguments.items())
     return f"dbt run-operation {operation} --args {shlex.quote(f'{{{inner}}}')}"
 
@@ -63,21 +63,21 @@ def perform(
     """Call one of `OPERATIONS` for an open audit branch.
 
     Args:
-        call: Which project and profile.
-        operation: Its name.
-        arguments: Its arguments; ``branch`` is one of them.
+        call: The project and profile.
+        operation: The operation.
+        arguments: Its arguments, with ``branch``.
         open_branches: The audit branches that the catalog has now.
         run: Runs the program.
 
     Raises:
-        ConfigError: The page has no such button, or the branch is not open any more.
+        ConfigError: The page has no such button, or the branch is no longer open.
     """
     if operation not in OPERATIONS:
         raise ConfigError(f"The page does not call {operation}. Nothing was done.")
     branch = arguments.get("branch")
     if branch not in open_branches:
         raise ConfigError(
-            f"The audit branch {branch} is not open any more: it was published or discarded after "
+            f"The audit branch {branch} is no longer open: it was published or discarded after "
             "the page was drawn. Nothing was done. Reload the page."
         )
     given = ("run-operation", operation, "--args", json.dumps(dict(arguments)))
@@ -94,12 +94,12 @@ def perform(
 
 
 def diff_file(folder: Path, branch: str) -> Path:
-    """The file with the last comparison of a branch with ``main``."""
+    """Return the file of the last comparison of a branch with ``main``."""
     return folder / f"diff_{branch}.json"
 
 
 def diff_arguments(folder: Path, branch: str) -> dict[str, Any]:
-    """The arguments of ``wap_diff`` that write that file."""
+    """Return the arguments with which ``wap_diff`` writes this file."""
     return {"branch": branch, "format": "json", "output": str(diff_file(folder, branch))}
 
 

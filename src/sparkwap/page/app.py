@@ -1,4 +1,4 @@
-"""The Streamlit app that ``sparkwap page`` runs: the side bar, and which view is drawn."""
+"""The Streamlit app that ``sparkwap page`` runs: the side bar and the chosen view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAYS = (1, 7, 30, 90, 365)
 # Streamlit's default padding leaves much empty space at the top.
 _STYLE = "<style>[data-testid=stMainBlockContainer] {padding-top: 2.5rem}</style>"
 
-# Each view: its icon, and what draws it.
+# View -> its icon, and the function that draws it.
 VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
     "Home": (":material/home:", runs.draw_home),
     "Runs": (":material/timeline:", runs.draw_runs),
@@ -40,11 +40,11 @@ def _sidebar(settings: access.Settings, call: DbtCall) -> tuple[str, int, bool]:
             escape_markdown(f"{call.project_dir.name}  ·  target {call.target or 'default'}")
         )
         names = list(VIEWS)
-        asked = st.query_params.get("view", names[0])
+        wanted = st.query_params.get("view", names[0])
         view = st.radio(
             "view",
             names,
-            index=names.index(asked) if asked in names else 0,
+            index=names.index(wanted) if wanted in names else 0,
             format_func=lambda name: f"{VIEWS[name][0]}  {name}",
             label_visibility="collapsed",
         )

@@ -1,4 +1,4 @@
-"""The plots as Altair charts, which the browser draws. Pure."""
+"""Makes the plots as Altair charts, which the browser draws. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkwap.page.formats import OUTCOMES, STATUSES, VERDICTS, Badge
 Rows = Sequence[Mapping[str, Any]]
 
 _PLOT_PIXELS = 320
-# The height of a plot has its axes and legend in it.
+# The height of a plot includes its axes and legend.
 _ROW_PIXELS = 26
 _FRAME_PIXELS = 110
 _GRID_FRAME_PIXELS = 150
@@ -21,7 +21,7 @@ _ANOMALOUS = alt.datum.state == "anomalous"
 
 
 def verdicts(bars: Rows) -> alt.Chart:
-    """Tables by verdict, one bar for each run."""
+    """Return a bar chart: tables by verdict, one bar for each run."""
     return (
         _chart(bars)
         .mark_bar(stroke="white", strokeWidth=1)
@@ -36,7 +36,7 @@ def verdicts(bars: Rows) -> alt.Chart:
 
 
 def durations(points: Rows) -> alt.Chart:
-    """What each run took."""
+    """Return a bar chart of the durations of runs."""
     outcomes = {point["outcome"] for point in points}
     return (
         _chart(points)
@@ -51,8 +51,8 @@ def durations(points: Rows) -> alt.Chart:
 
 
 def tests(results: Rows) -> alt.LayerChart:
-    """A grid of tests by runs: one square for each result, with its symbol."""
-    rows = len({one["test"] for one in results})
+    """Return a grid of tests by runs: one square for each result, with its symbol."""
+    rows = len({result["test"] for result in results})
     base = _chart(results, rows * _ROW_PIXELS + _GRID_FRAME_PIXELS).encode(
         x=_runs(None, orient="top"),
         y=alt.Y("test:N", axis=alt.Axis(labelLimit=420, labelOverlap=False)).title(None),
@@ -65,7 +65,7 @@ def tests(results: Rows) -> alt.LayerChart:
 
 
 def metric(points: Rows) -> alt.LayerChart:
-    """A metric over time, with its expected range as a band."""
+    """Return a line chart of a metric, with its expected range as a band."""
     base = _chart(points).encode(
         x=alt.X("at:T", scale=alt.Scale(type="utc")).title("measured (UTC)")
     )
@@ -82,7 +82,7 @@ def metric(points: Rows) -> alt.LayerChart:
 
 
 def reasons(rows: Rows) -> alt.Chart:
-    """Rows in quarantine by reason."""
+    """Return a bar chart of rows in quarantine by reason."""
     return (
         _chart(rows, len(rows) * _ROW_PIXELS + _FRAME_PIXELS)
         .mark_bar(color=_WAITS)
@@ -95,7 +95,7 @@ def reasons(rows: Rows) -> alt.Chart:
 
 
 def timeline(bars: Rows) -> alt.LayerChart:
-    """The versions of a key: a bar each, from its beginning to its end."""
+    """Return the versions of a key as bars from beginning to end."""
     base = _chart(bars, len(bars) * (_ROW_PIXELS + 8) + _FRAME_PIXELS).encode(
         y=alt.Y("version:N", sort=alt.EncodingSortField("number")).title(None),
         x=alt.X("start:T", scale=alt.Scale(type="utc")).title("valid (UTC)"),
@@ -118,7 +118,7 @@ def _chart(rows: Rows, height: int = _PLOT_PIXELS) -> alt.Chart:
 
 
 def _runs(title: str | None = "run (UTC), oldest first", **axis: Any) -> alt.X:
-    # The run's id, which tells two runs of one minute apart, is in the tooltip.
+    # The run's id, which distinguishes runs of the same minute, is in the tooltip.
     labels = alt.Axis(labelAngle=-40, labelExpr="split(datum.label, ' · ')[0]", **axis)
     return alt.X("run:N", sort=None, axis=labels).title(title)
 

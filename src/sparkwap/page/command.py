@@ -1,4 +1,4 @@
-"""``sparkwap page``: start the page on this machine's loopback address, and nowhere else."""
+"""``sparkwap page``: serves the page, only on the loopback address of this machine."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PATIENCE_SECONDS = 5.0
 
 
 def register_page(commands: Commands) -> None:
-    """``sparkwap page``."""
-    text = "the quality page: runs, branches, tests and quarantine, in the browser of this machine"
+    """Add ``sparkwap page``."""
+    text = "serve the quality page (runs, branches, tests, quarantine) to this machine's browser"
     parser = commands.add_parser("page", help=text, description=text)
     parser.add_argument(
-        "--port", type=int, help=f"the port (default: {PORT}, or a free one if that is taken)"
+        "--port", type=int, help=f"the port (default: {PORT}, or a free port if it is in use)"
     )
     add_dbt_options(parser)
     parser.set_defaults(handler=page)
@@ -60,14 +60,14 @@ def page(parsed: argparse.Namespace) -> int:
 
 
 def folder_of(call: DbtCall) -> Path:
-    """The folder with the page's settings and comparisons."""
+    """Return the folder of the page's settings and comparisons."""
     return call.project_dir / call.target_path / FOLDER
 
 
 def command(port: int) -> list[str]:
-    """The command that starts Streamlit.
+    """Return the command that starts Streamlit.
 
-    All options that matter for security are given here: they override a user's ``config.toml``.
+    It has all options that affect security, so they override the user's ``config.toml``.
     """
     options = {
         "server.address": HOST,
@@ -93,7 +93,7 @@ def command(port: int) -> list[str]:
 
 
 def serve(command: Sequence[str], port: int, settings: Path, ready: Callable[[], None]) -> int:
-    """Run Streamlit until it ends or is interrupted; call ``ready`` once it answers."""
+    """Run Streamlit until it ends or is interrupted; call ``ready`` when it accepts connections."""
     environment = {**without_secrets(os.environ), SETTINGS: str(settings)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
         try:
@@ -111,12 +111,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
-        # It still waits for browsers to disconnect, and has nothing to lose.
+        # It still waits for browsers to disconnect; it has no data to save.
         child.kill()
 
 
 def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the page answers; False if its process ended before."""
+    """Wait until the page accepts connections; return False if its process ends before."""
     while child.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
@@ -126,10 +126,10 @@ def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def free_port(wanted: int | None) -> int:
-    """The port to listen on: the wanted one, else the default, else any free one.
+    """Return the port to listen on: the wanted one, else the default, else a free one.
 
     Raises:
-        ConfigError: The wanted port is taken.
+        ConfigError: The wanted port is in use.
     """
     for port in (wanted or PORT, 0):
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""How two states of the lake differ, as rows for tables. Pure."""
+"""Makes rows for tables about the differences of two states of the lake. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TableSide:
 
     Attributes:
         kind: ``table`` or ``view``.
-        place: Whether it is the table itself, or an object of a side schema.
-        rows: The number of rows; None where metadata does not have it.
+        place: ``on the table``, or ``beside main`` for an object of a side schema.
+        rows: The number of rows; None if metadata does not have it.
         snapshot: The snapshot; None for a view or a table without rows.
         written_at: When the snapshot was written.
         summary: The snapshot's summary.
@@ -38,15 +38,15 @@ class TableSide:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """How a table differs between two states of the lake.
+    """The differences of a table between two states of the lake.
 
     Attributes:
         name: Schema and table.
         new: The new state; None if the table does not exist there.
-        old: The old one.
-        columns: How the columns differ.
-        same: Whether both are one and the same snapshot.
-        commits: The summaries of the snapshots of the new state that are not the old one's.
+        old: The old state; None if the table does not exist there.
+        columns: The differences of the columns.
+        same: Whether both states are the same snapshot.
+        commits: The summaries of the snapshots since the old state.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TableComparison:
     def change(self) -> str:
         """The difference in a few words."""
         if self.new is None:
-            return "not there"
+            return "missing"
         if self.old is None:
             return f"new {self.new.kind}"
         if self.same:
@@ -68,51 +68,54 @@ class TableComparison:
         parts = [*schema_lines(self.columns)]
         if self.new.rows is not None and self.old.rows is not None:
             difference = self.new.rows - self.old.rows
-            parts.append(f"{difference:+,} rows" if difference else "as many rows")
+            parts.append(f"{difference:+,} rows" if difference else "same number of rows")
         return "; ".join(parts) or "another snapshot"
 
     @property
     def written(self) -> str:
-        """What its commits wrote, from their snapshot summaries."""
-        added = sum(_number(one, "added-records") for one in self.commits)
-        deleted = sum(_number(one, "deleted-records") for one in self.commits)
+        """The rows that its commits wrote, from their snapshot summaries."""
+        added = sum(_number(summary, "added-records") for summary in self.commits)
+        deleted = sum(_number(summary, "deleted-records") for summary in self.commits)
         if not self.commits:
             return ""
-        how = ", ".join(sorted({str(one.get("operation", "")) for one in self.commits} - {""}))
+        how = ", ".join(sorted({str(s.get("operation", "")) for s in self.commits} - {""}))
         return f"{format_count(len(self.commits), 'commit')} ({how}): {added:,} in, {deleted:,} out"
 
 
 def schema_lines(change: SchemaChange) -> list[str]:
-    """A change of columns in words, one line for each column."""
+    """Return a line for each column that differs."""
     return [
-        *(f"column {one.name} added ({one.type})" for one in change.added),
-        *(f"column {one.name} removed ({one.type})" for one in change.removed),
-        *(f"column {one.name} was {one.before}, is {one.after}" for one in change.retyped),
-        *(f"column {one.before} is called {one.after}" for one in change.renamed),
+        *(f"column {column.name} added ({column.type})" for column in change.added),
+        *(f"column {column.name} removed ({column.type})" for column in change.removed),
+        *(
+            f"column {column.name} was {column.before}, is {column.after}"
+            for column in change.retyped
+        ),
+        *(f"column {column.before} renamed to {column.after}" for column in change.renamed),
     ]
 
 
 def comparison_rows(found: Iterable[TableComparison]) -> list[dict[str, Any]]:
-    """Two states of the lake, one line for each table; those that differ first."""
-    rows = sorted(found, key=lambda one: (one.same, one.name))
+    """Return a row for each table of two states of the lake; tables that differ come first."""
+    rows = sorted(found, key=lambda table: (table.same, table.name))
     return [
         {
-            "table": one.name,
-            "change": one.change,
-            "rows left": one.old.rows if one.old else None,
-            "rows right": one.new.rows if one.new else None,
-            "written": one.written,
-            "snapshot left": _snapshot(one.old),
-            "snapshot right": _snapshot(one.new),
+            "table": table.name,
+            "change": table.change,
+            "rows left": table.old.rows if table.old else None,
+            "rows right": table.new.rows if table.new else None,
+            "written": table.written,
+            "snapshot left": _snapshot(table.old),
+            "snapshot right": _snapshot(table.new),
         }
-        for one in rows
+        for table in rows
     ]
 
 
-def column_rows(one: TableComparison) -> list[dict[str, str]]:
-    """The columns of both sides, side by side."""
-    old = dict(one.old.columns) if one.old else {}
-    new = dict(one.new.columns) if one.new else {}
+def column_rows(table: TableComparison) -> list[dict[str, str]]:
+    """Return the columns of both states, side by side."""
+    old = dict(table.old.columns) if table.old else {}
+    new = dict(table.new.columns) if table.new else {}
     names = [*old, *(name for name in new if name not in old)]
     return [
         {
@@ -125,10 +128,10 @@ def column_rows(one: TableComparison) -> list[dict[str, str]]:
     ]
 
 
-def summary_rows(one: TableComparison) -> list[dict[str, str]]:
-    """The snapshot summaries of both sides, side by side."""
-    old = one.old.summary if one.old else {}
-    new = one.new.summary if one.new else {}
+def summary_rows(table: TableComparison) -> list[dict[str, str]]:
+    """Return the snapshot summaries of both states, side by side."""
+    old = table.old.summary if table.old else {}
+    new = table.new.summary if table.new else {}
     return [
         {"key": key, "left": str(old.get(key, "—")), "right": str(new.get(key, "—"))}
         for key in sorted({*old, *new})
@@ -136,7 +139,7 @@ def summary_rows(one: TableComparison) -> list[dict[str, str]]:
 
 
 def _snapshot(side: TableSide | None) -> str:
-    # As text: more digits than a browser's numbers have.
+    # As text, because a browser's numbers have fewer digits.
     return "" if side is None or side.snapshot is None else str(side.snapshot)
 
 
@@ -146,29 +149,29 @@ def _number(summary: Mapping[str, str], key: str) -> int:
 
 
 def diff_rows(document: Row) -> list[dict[str, Any]]:
-    """The tables of a comparison that `wap_diff` has written, those with most changes first."""
+    """Return the tables of a comparison by `wap_diff`, those with most changes first."""
     rows = sorted(
         document["tables"],
-        key=lambda one: (-_changed(one), one["schema"], one["name"]),
+        key=lambda table: (-_changed(table), table["schema"], table["name"]),
     )
     return [
         {
-            "table": f"{one['schema']}.{one['name']}",
-            "change": one["change"],
-            "added": one["rows"]["added"],
-            "removed": one["rows"]["removed"],
-            "changed": one["rows"]["changed"],
+            "table": f"{table['schema']}.{table['name']}",
+            "change": table["change"],
+            "added": table["rows"]["added"],
+            "removed": table["rows"]["removed"],
+            "changed": table["rows"]["changed"],
             "columns with changed values": ", ".join(
-                f"{name} ({count:,})" for name, count in one["columns"]["changed"].items()
+                f"{name} ({count:,})" for name, count in table["columns"]["changed"].items()
             ),
-            "notes": "; ".join(one["notes"]),
+            "notes": "; ".join(table["notes"]),
         }
-        for one in rows
+        for table in rows
     ]
 
 
 def diff_samples(table: Row) -> list[dict[str, Any]]:
-    """The sample rows of a table in a stored comparison, with old and new values."""
+    """Return the sample rows of a table in a stored comparison, with old and new values."""
     found = []
     for sample in table["samples"]:
         before, after = sample["before"] or {}, sample["after"] or {}
@@ -178,7 +181,7 @@ def diff_samples(table: Row) -> list[dict[str, Any]]:
 
 
 def is_stale(document: Row, nodes: Iterable[Row]) -> bool:
-    """Whether a branch was built again since a stored comparison of it."""
+    """Return whether a branch was built after a stored comparison of it."""
     at = datetime.fromisoformat(document["at"])
     return any(row["built_at"] is not None and row["built_at"] > at for row in nodes)
 

@@ -1,4 +1,4 @@
-"""Badges of verdicts and statuses, and how times, counts and texts are written."""
+"""Badges of verdicts and statuses, and formats of times, counts and texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])")
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """How a verdict or status is drawn: with a mark and a colour, never by colour alone.
+    """The mark and the colour of a verdict or status; colour is never the only difference.
 
     Attributes:
         mark: A symbol before the word.
-        colour: Of bars and words. The colours differ in brightness too, and people who cannot see
-            red or green can tell them apart.
+        colour: The colour of bars and words. The colours also differ in brightness, so people who
+            cannot see red or green can distinguish them.
     """
 
     mark: str
@@ -31,7 +31,7 @@ VERDICTS: Mapping[str, Badge] = {
     "held": Badge("◆", "#E69F00"),
     "rejected": Badge("✖", "#8C1D40"),
 }
-"""The verdicts of the gate, in the order in which they are drawn."""
+"""The verdicts of the gate, in the order of drawing."""
 
 OUTCOMES: Mapping[str, Badge] = {
     **VERDICTS,
@@ -52,27 +52,26 @@ STATUSES: Mapping[str, Badge] = {
 }
 """dbt's statuses of tests."""
 
-
 _PLAIN = Badge("·", "#7F7F7F")
 
 
 def badge_of(word: str | None) -> Badge:
-    """The badge of a verdict, outcome or status; a neutral one for any other word."""
+    """Return the badge of a verdict, outcome or status; a neutral badge for other words."""
     return {**STATUSES, **OUTCOMES}.get(word or "", _PLAIN)
 
 
 def format_status(word: str | None) -> str:
-    """A verdict, outcome or status with its symbol."""
+    """Return a verdict, outcome or status with its symbol."""
     return f"{badge_of(word).mark} {word or 'unknown'}"
 
 
 def format_time(at: datetime | None) -> str:
-    """A time, in UTC."""
+    """Return a time as text, in UTC."""
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def format_age(since: datetime | None, now: datetime) -> str:
-    """The age of something: ``3 days old``."""
+    """Return an age as text: ``3 days old``."""
     if since is None:
         return "of unknown age"
     seconds = int((now - since).total_seconds())
@@ -83,7 +82,7 @@ def format_age(since: datetime | None, now: datetime) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A duration: ``1 min 15 s``."""
+    """Return a duration as text: ``1 min 15 s``."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -94,21 +93,22 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A count with its noun: ``1 row``, ``2 rows``."""
+    """Return a count with its noun: ``1 row``, ``2 rows``."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def escape_markdown(text: str) -> str:
-    """Escape a text for Markdown, so that no image, link, formula or markup in it has an effect."""
+    """Escape a text for Markdown: images, links, formulas and markup have no effect."""
     return _MARKUP.sub(r"\\\1", text)
 
 
 def shorten(text: str | None, limit: int = _SHORT_TEXT) -> str:
-    """A text on one line, cut after some characters."""
-    one = " ".join((text or "").split())
-    return one if len(one) <= limit else one[: limit - 1] + "…"
+    """Return a text on one line, cut after ``limit`` characters."""
+    line = " ".join((text or "").split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def format_value(value: Any) -> str:
+    """Return a value as text."""
     return "NULL" if value is None else str(value)

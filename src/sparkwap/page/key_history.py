@@ -1,4 +1,4 @@
-"""The versions of a key, as rows for a table and bars for a plot. Pure."""
+"""Makes rows for a table and bars for a plot from the versions of a key. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class KeyVersion:
     """One version of a key.
 
     Attributes:
-        number: From 1, oldest first.
-        start: When it began; None if that is not known.
-        end: When it ended; None if it is current.
+        number: Its number, from 1, oldest first.
+        start: Its beginning; None if not known.
+        end: Its end; None if it is current.
         changed: The shown columns that differ from the version before.
         values: The shown columns.
     """
@@ -34,7 +34,7 @@ class KeyVersion:
 
     @property
     def what(self) -> str:
-        """Why this version began."""
+        """The reason for this version: the columns that changed."""
         if self.number == 1:
             return "first version"
         return f"changed: {', '.join(self.changed)}" if self.changed else "no shown column changed"
@@ -43,7 +43,7 @@ class KeyVersion:
 def versions(
     rows: Sequence[Row], start: str, end: str, hidden: Collection[str]
 ) -> list[KeyVersion]:
-    """The versions of a key.
+    """Return the versions of a key.
 
     Args:
         rows: Its rows, oldest first.
@@ -66,26 +66,26 @@ def versions(
 
 
 def timeline(found: Sequence[KeyVersion], now: datetime) -> list[dict[str, Any]]:
-    """The bars of some versions; that of a current version ends now."""
-    begun = [one.start for one in found if one.start is not None]
+    """Return the bars of versions; the bar of a current version ends now."""
+    begun = [version.start for version in found if version.start is not None]
     earliest = min(begun, default=now)
     return [
         {
-            "version": f"version {one.number}",
-            "number": one.number,
-            "start": (one.start or earliest).isoformat(),
-            "end": max(one.end or now, one.start or earliest).isoformat(),
-            "valid_from": format_time(one.start) or "unknown",
-            "valid_to": format_time(one.end) or "now (current)",
-            "state": "ended" if one.end else "current",
-            "what": one.what,
+            "version": f"version {version.number}",
+            "number": version.number,
+            "start": (version.start or earliest).isoformat(),
+            "end": max(version.end or now, version.start or earliest).isoformat(),
+            "valid_from": format_time(version.start) or "unknown",
+            "valid_to": format_time(version.end) or "now (current)",
+            "state": "ended" if version.end else "current",
+            "what": version.what,
         }
-        for one in found
+        for version in found
     ]
 
 
 def _technical(name: str) -> bool:
-    """Whether a column describes the version, not the entity."""
+    """Return whether a column describes the version, not the entity."""
     known = (
         "is_current", "version", "change_flag", "row_hash", "version_key", "loaded_at", "as_of",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Open audit branches and what else needs attention: reasons and next commands. Pure."""
+"""Open audit branches and items that need attention, with reasons and next commands. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TROUBLE = {
 def next_commands(
     branch: str, verdicts: Collection[str], loaded: bool = False
 ) -> list[tuple[str, str]]:
-    """The commands that continue from an open branch: what each does, and the command.
+    """Return the purpose and text of the commands that continue from an open branch.
 
     Args:
         branch: The branch.
-        verdicts: Those of its tables.
-        loaded: Whether a program other than dbt wrote a table of it: no build can repair it.
+        verdicts: The verdicts of its tables.
+        loaded: Whether a program other than dbt wrote a table of it, so no build can repair it.
     """
     found = []
     if not verdicts or ("rejected" in verdicts and not loaded):
@@ -43,11 +43,11 @@ def next_commands(
 
 
 def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
-    """Why an open branch cannot be published now; empty if nothing is known against it.
+    """Return the reason why an open branch cannot be published now; empty if it may be.
 
     Args:
-        verdicts: Those of its tables.
-        in_use: Whether a run is at work on it.
+        verdicts: The verdicts of its tables.
+        in_use: Whether a run is using it.
     """
     if in_use:
         return "A run is building on this branch. Wait until it has ended."
@@ -60,11 +60,11 @@ def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """Something that needs a person.
+    """An item that needs a person.
 
     Attributes:
-        at: Since when; None if that is not known.
-        what: One line.
+        at: Its time; None if not known.
+        what: Its description in one line.
         view: The view of the page with the details.
     """
 
@@ -78,12 +78,12 @@ def attention_items(
     found: Iterable[RunOverview],
     waiting: Iterable[tuple[str, int]],
 ) -> list[AttentionItem]:
-    """What needs a person, newest first; items without a time come last.
+    """Return the items that need a person, newest first; items without a time come last.
 
     Args:
-        branches: Of each open branch its name, age, verdicts, and whether a run is at work on it.
+        branches: Name, time, verdicts of each open branch, and whether a run is using it.
         found: The runs.
-        waiting: Tables with rows in quarantine, and how many.
+        waiting: Tables with their number of rows in quarantine.
     """
     items = []
     for name, since, verdicts, in_use in branches:
@@ -102,13 +102,13 @@ def attention_items(
         if rows
     ]
     oldest = datetime.min.replace(tzinfo=UTC)
-    return sorted(items, key=lambda one: one.at or oldest, reverse=True)
+    return sorted(items, key=lambda item: item.at or oldest, reverse=True)
 
 
 def branch_rows(
     nodes: Iterable[Row], differences: Iterable[TableComparison]
 ) -> list[dict[str, Any]]:
-    """The tables of an open branch: verdict, rows and columns against ``main``.
+    """Return the tables of an open branch: verdict, rows and columns against ``main``.
 
     Args:
         nodes: The branch's latest rows in the ledger's ``nodes``.
@@ -116,33 +116,33 @@ def branch_rows(
     """
     verdicts = {f"{row['schema']}.{row['name']}": row["verdict"] for row in nodes}
     order = {"rejected": 0, "held": 1}
-    rows = sorted(differences, key=lambda one: (order.get(verdicts.get(one.name, ""), 2), one.name))
+    rows = sorted(differences, key=lambda t: (order.get(verdicts.get(t.name, ""), 2), t.name))
     return [
         {
-            "verdict": format_status(verdicts.get(one.name) or "none: its run did not end"),
-            "table": one.name,
-            "rows on main": one.old.rows if one.old else None,
-            "rows here": one.new.rows if one.new else None,
-            "change": one.change,
-            "written": one.written,
+            "verdict": format_status(verdicts.get(table.name) or "none: its run did not end"),
+            "table": table.name,
+            "rows on main": table.old.rows if table.old else None,
+            "rows here": table.new.rows if table.new else None,
+            "change": table.change,
+            "written": table.written,
         }
-        for one in rows
+        for table in rows
     ]
 
 
 def unpublished_reasons(
-    nodes: Iterable[Row], told: Mapping[str, str]
+    nodes: Iterable[Row], reasons: Mapping[str, str]
 ) -> list[tuple[str, list[str]]]:
-    """Why tables are not published: each reason with its tables, rejected tables first.
+    """Return each reason why tables are not published, with its tables; rejected tables first.
 
     Args:
         nodes: Rows of the ledger's ``nodes``.
-        told: The reason of a node without personal values, by node id.
+        reasons: The reason of a node without personal values, by node id.
     """
     order = {"rejected": 0, "held": 1}
     found: dict[str, list[str]] = {}
     for row in sorted(nodes, key=lambda row: (order.get(row["verdict"], 2), row["name"] or "")):
-        reason = told.get(row["node_id"], row["reason"] or "")
+        reason = reasons.get(row["node_id"], row["reason"] or "")
         if reason and row["verdict"] in order:
             found.setdefault(reason, []).append(f"{row['schema']}.{row['name']}")
     return list(found.items())

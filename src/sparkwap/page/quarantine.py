@@ -1,4 +1,4 @@
-"""Rows that could not be used: read from the raw tables, and grouped by reason."""
+"""Reads the rows in quarantine from the raw tables, and groups them by reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The published bad rows of a raw model that no replay has recovered."""
+    """The published bad rows of a raw model that no replay has brought back."""
 
     model: str
     table: str
@@ -26,7 +26,7 @@ class Quarantine:
 
 
 def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
-    """The quarantines of all raw tables on ``main``, by name.
+    """Return the quarantines of all raw tables on ``main``, by name.
 
     Raw tables are recognised by their columns, because dbt's manifest has only one project.
 
@@ -47,12 +47,13 @@ def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
 
 
 def group_reasons(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows in quarantine by reason, the most frequent first.
+    """Return the rows in quarantine by reason, the most frequent first.
 
-    The values that reasons quote are left out: they may be personal, and would split one reason.
+    Reasons are shown without the values that they quote, because these may be personal and differ
+    in each row.
 
     Args:
-        rows: Of `sparkwap.cli.quarantine.BadRow`.
+        rows: The bad rows.
     """
     groups: dict[str, list[Any]] = {}
     for row in rows:
@@ -66,7 +67,7 @@ def group_reasons(rows: Iterable[Any]) -> list[dict[str, Any]]:
         }
         for reason, own in groups.items()
     ]
-    return sorted(found, key=lambda one: (-one["rows"], one["reason"]))
+    return sorted(found, key=lambda group: (-group["rows"], group["reason"]))
 
 
 def _reason(text: str) -> str:

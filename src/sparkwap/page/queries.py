@@ -1,4 +1,4 @@
-"""What the page reads without Spark: the ledger, metadata, and rows of a few tables."""
+"""Reads the ledger, metadata, and rows of single tables for the page, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 STARTS = ("valid_from", "dbt_valid_from")
-"""Names of the column with the beginning of a version; that with the end has ``to``."""
+"""Names of the column with the beginning of a version; the column of the end has ``to``."""
 
 _MOST_ROWS = 10_000
 _KEYS_READ = 100_000
@@ -56,7 +56,7 @@ class BranchOverview:
     Attributes:
         open: The catalog's entry.
         history: The ledger's rows.
-        lease: The run that works on it, in words; None if there is none.
+        lease: The run that uses it, in words; None if there is none.
     """
 
     open: OpenBranch
@@ -70,14 +70,14 @@ class BranchOverview:
 
     @property
     def since(self) -> datetime | None:
-        """When the first table on it was written."""
+        """The time when its first table was written."""
         created = [datetime.fromtimestamp(t.created_ms / 1000, UTC) for t in self.open.tables]
         return min([*created, *(row["built_at"] for row in self.history.nodes)], default=None)
 
 
 @contextmanager
 def opened(described: LakePlace) -> Iterator[Lake | None]:
-    """The lake; None if there is none yet, because opening it would create it."""
+    """Open the lake; None if there is none yet, because opening it would create it."""
     if not described.exists:
         yield None
         return
@@ -100,7 +100,7 @@ def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
 
 
 def branch_overviews(lake: Lake) -> list[BranchOverview]:
-    """The open audit branches, by name."""
+    """Return the open audit branches, by name."""
     now = lake.leases.now()
     leases = {
         lease.branch: leasing.told(lease, lives=True)
@@ -108,8 +108,8 @@ def branch_overviews(lake: Lake) -> list[BranchOverview]:
         if leasing.alive(lease, now)
     }
     return [
-        BranchOverview(one, lake.ledger.branch_history(one.branch), leases.get(one.branch))
-        for one in lake.branches.all()
+        BranchOverview(open_, lake.ledger.branch_history(open_.branch), leases.get(open_.branch))
+        for open_ in lake.branches.all()
     ]
 
 
@@ -121,7 +121,7 @@ def compare(lake: Lake, new: str, old: str) -> list[TableComparison]:
     Args:
         lake: The lake.
         new: An audit branch, a tag, or ``main``.
-        old: Another one.
+        old: Another branch or tag, or ``main``.
 
     Raises:
         ConfigError: There is no such branch or tag.
@@ -187,10 +187,9 @@ def _side(state: TableVersion | None) -> TableSide | None:
 
 
 def tags(lake: Lake, limit: int = 20) -> list[str]:
-    """The tags of the last publishes, newest first."""
-    return [
-        names.publish_tag(one.run_id) for one in lake.ledger.publishes() if not one.rolled_back
-    ][:limit]
+    """Return the tags of the last publishes, newest first."""
+    publishes = lake.ledger.publishes()
+    return [names.publish_tag(p.run_id) for p in publishes if not p.rolled_back][:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,8 @@ class Versioned:
 
     Attributes:
         identifier: The table.
-        start: The column with the beginning of a version; ``end``: that with its end.
+        start: The column with the beginning of a version.
+        end: The column with its end.
         columns: All of its columns.
     """
 
@@ -215,7 +215,7 @@ class Versioned:
 
 
 def versioned(lake: Lake) -> list[Versioned]:
-    """The tables on ``main`` whose rows have a beginning and an end, by name."""
+    """Return the tables on ``main`` whose rows have a beginning and an end, by name."""
     found = []
     for identifier, state in sorted(published_tables(lake).items()):
         columns = tuple(column.name for column in state.columns)
@@ -228,7 +228,7 @@ def versioned(lake: Lake) -> list[Versioned]:
 
 
 def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
-    """The tables on ``main`` without the ledger's."""
+    """Return the tables on ``main`` without those of the ledger."""
     marked = lake.store.backend.side_schemas()
     return lake.states(
         [
@@ -242,14 +242,14 @@ def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
 
 
 def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:
-    """Values of the key column with their number of versions, most versions first.
+    """Return values of the key column with their number of versions, most versions first.
 
     Of a large table, only the first rows are read.
     """
     loaded = lake.catalog.load_table(table.identifier)
     values = loaded.scan(selected_fields=(key,), limit=_KEYS_READ).to_arrow()[key]
     counts = sorted(
-        ((str(one["values"]), int(one["counts"])) for one in values.value_counts().to_pylist()),
+        ((str(row["values"]), int(row["counts"])) for row in values.value_counts().to_pylist()),
         key=lambda pair: (-pair[1], pair[0]),
     )
     return counts[:limit]
@@ -258,32 +258,29 @@ def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple
 def versions(
     lake: Lake, table: Versioned, key: str, value: str, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The rows of a key, oldest first.
+    """Return the rows of a key, oldest first.
 
     Args:
         lake: The lake.
         table: The table.
         key: The key column.
         value: Its value as text, which Iceberg casts to the column's type.
-        columns: Which columns to read.
+        columns: The columns to read.
 
     Raises:
         ValueError: The text is not a value of the column's type.
     """
     from pyiceberg import expressions
 
-    _ex: Any = expressions  # its classes are typed for named arguments only
+    _ex: Any = expressions  # the types of its classes allow only named arguments
     loaded: Table = lake.catalog.load_table(table.identifier)
     scan = loaded.scan(_ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
     rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return sorted(rows, key=lambda row: str(row[table.start] or ""))
 
 
-# dbt's own files
-
-
 def artifact(path: Path) -> dict[str, Any] | None:
-    """A JSON file that dbt or a button wrote; None if it is missing or cannot be read."""
+    """Return a JSON file of dbt or of a button; None if it is missing or cannot be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Runs, results of tests and metrics over time, as rows for tables and plots. Pure."""
+"""Makes rows for tables and plots from runs, results of tests and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class RunOverview:
 
     @property
     def label(self) -> str:
-        """Its entry in a list to choose from."""
+        """Its text in a selection list."""
         return f"{format_time(self.started)}  {self.short}  {self.command}, {self.outcome}"
 
 
 def overviews(
     rows: Iterable[Row], nodes: Iterable[Row], ended_otherwise: Mapping[str, str] | None = None
 ) -> list[RunOverview]:
-    """The runs, newest first.
+    """Return the runs, newest first.
 
     Args:
         rows: Rows of the ledger's ``runs``.
@@ -85,12 +85,12 @@ def _seconds(row: Row) -> float | None:
 
 
 def _axis(at: datetime | None, run_id: str) -> str:
-    """A run on an axis. Only the time is drawn; the id separates runs of one minute."""
+    """Return the label of a run on an axis: its time, and its id for runs of the same minute."""
     return f"{format_time(at)[:16]} · {short_run_id(run_id)}"
 
 
 def verdict_bars(found: Sequence[RunOverview]) -> list[dict[str, Any]]:
-    """One entry for each run and verdict, oldest run first, for a bar chart."""
+    """Return the bars for each run and verdict, oldest run first."""
     return [
         {
             "run": _axis(run.started, run.run_id),
@@ -107,7 +107,7 @@ def verdict_bars(found: Sequence[RunOverview]) -> list[dict[str, Any]]:
 
 
 def duration_bars(found: Sequence[RunOverview]) -> list[dict[str, Any]]:
-    """The duration of each run, oldest first, without runs that built or tested nothing."""
+    """Return the duration of each run, oldest first, without runs that built or tested nothing."""
     return [
         {
             "run": _axis(run.started, run.run_id),
@@ -123,14 +123,14 @@ def duration_bars(found: Sequence[RunOverview]) -> list[dict[str, Any]]:
 
 
 def tables_of_run(
-    run_id: str, nodes: Iterable[Row], told: Mapping[str, str]
+    run_id: str, nodes: Iterable[Row], reasons: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The verdicts and reasons of the tables of a run: rejected ones first, then held ones.
+    """Return the verdicts and reasons of the tables of a run: rejected first, then held.
 
     Args:
         run_id: The run.
         nodes: Rows of the ledger's ``nodes``.
-        told: The reason of a node without personal values, by node id.
+        reasons: The reason of a node without personal values, by node id.
     """
     order = {"rejected": 0, "held": 1, "published": 2}
     own = [row for row in nodes if row["run_id"] == run_id]
@@ -142,14 +142,14 @@ def tables_of_run(
             "kind": row["resource_type"] or "",
             "built": row["how"] or "",
             "took": format_duration(row["seconds"]),
-            "why": told.get(row["node_id"], row["reason"] or ""),
+            "why": reasons.get(row["node_id"], row["reason"] or ""),
         }
         for row in own
     ]
 
 
 def verdict_totals(found: Sequence[RunOverview]) -> dict[str, int]:
-    """The number of tables with each verdict, over some runs."""
+    """Return the number of tables with each verdict, over all given runs."""
     total: Counter[str] = Counter()
     for run in found:
         total.update(run.counts)
@@ -160,16 +160,16 @@ def verdict_totals(found: Sequence[RunOverview]) -> dict[str, int]:
 
 
 def test_grid(tests: Iterable[Row], *, failed_only: bool, text: str = "") -> list[dict[str, Any]]:
-    """Each result of each test, for a grid of tests by runs, oldest first.
+    """Return each result of each test, for a grid of tests by runs, oldest first.
 
     Args:
         tests: Rows of the ledger's ``tests``.
-        failed_only: Only tests that did not pass at least once.
-        text: Only tests with this in their names.
+        failed_only: Return only tests that have failed or warned.
+        text: Return only tests with this text in their names.
     """
     rows = [row for row in tests if text.lower() in (row["test_name"] or "").lower()]
-    bad = {row["test_id"] for row in rows if row["status"] not in ("pass", _NOT_RUN)}
-    rows = [row for row in rows if not failed_only or row["test_id"] in bad]
+    failed = {row["test_id"] for row in rows if row["status"] not in ("pass", _NOT_RUN)}
+    rows = [row for row in rows if not failed_only or row["test_id"] in failed]
     rows.sort(key=lambda row: (row["executed_at"], row["test_id"]))
     return [
         {
@@ -188,7 +188,7 @@ def test_grid(tests: Iterable[Row], *, failed_only: bool, text: str = "") -> lis
 
 
 def pass_rates(tests: Iterable[Row]) -> list[dict[str, Any]]:
-    """Each test with its pass rate and its last status, the worst first.
+    """Return each test with its pass rate and its last status, lowest rate first.
 
     Skipped results do not count; a test without other results has no rate.
     """
@@ -213,17 +213,17 @@ def pass_rates(tests: Iterable[Row]) -> list[dict[str, Any]]:
             }
         )
     return sorted(
-        found, key=lambda one: (2.0 if one["pass rate"] is None else one["pass rate"], one["test"])
+        found, key=lambda row: (2.0 if row["pass rate"] is None else row["pass rate"], row["test"])
     )
 
 
 def metric_names(metrics: Iterable[Row]) -> list[str]:
-    """The metrics of the anomaly audits: ``schema.table metric``, with its scope if it has one."""
+    """Return the metrics of the anomaly audits: ``schema.table metric``, with the scope if any."""
     return sorted({_metric_name(row) for row in metrics})
 
 
 def metric_points(metrics: Iterable[Row], name: str) -> list[dict[str, Any]]:
-    """The values of a metric and its expected range, oldest first."""
+    """Return the values of a metric with its expected range, oldest first."""
     rows = sorted(
         (row for row in metrics if _metric_name(row) == name and row["value"] is not None),
         key=lambda row: row["measured_at"],

@@ -1,4 +1,4 @@
-"""What a pull request is compared with: the code of a publish, as the lake has it."""
+"""Finds the publish whose code a pull request is compared with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The publish that a project is compared with, and its code."""
+    """A publish to compare a project with, and its code."""
 
     publish: LedgerPublish
     manifest: Document
@@ -36,7 +36,7 @@ class Base:
 
 
 def tables_of(manifest: Document) -> set[Identifier]:
-    """The names of all tables and views that a project builds, in lower case."""
+    """Return the names of all tables and views that a project builds, in lower case."""
     return {
         folded((str(node["schema"]), str(node["alias"])))
         for node in manifest["nodes"].values()
@@ -45,18 +45,18 @@ def tables_of(manifest: Document) -> set[Identifier]:
 
 
 def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base | None:
-    """The newest publish of a project's tables whose code is kept; None where there is none yet.
+    """Return the newest publish of a project's tables whose code is stored; None if there is none.
 
-    A publish of another project in the lake does not count, nor one to other schemas (a
-    developer's), nor one that was rolled back.
+    Publishes of other projects, to other schemas (such as a developer's), and publishes that were
+    rolled back do not count.
 
     Args:
         ledger: The lake's ledger.
         manifest: The project as it is now.
-        wanted: Id of a publish or run, or its first eight digits, to take that one instead.
+        wanted: Id of a publish or run, or its first eight digits, to use this publish instead.
 
     Raises:
-        ConfigError: There is no such publish, or its code was not kept.
+        ConfigError: There is no such publish, or its code is not stored.
     """
     if wanted is not None:
         return _named(ledger, wanted)
@@ -71,23 +71,23 @@ def choose(
     project: str,
     tables: Collection[Identifier],
 ) -> LedgerPublish | None:
-    """The first of the publishes, newest first, that tells what code stands in these tables.
+    """Return the newest publish of these tables by this project whose code is stored.
 
     Args:
         publishes: All publishes, newest first.
-        projects: Hash -> project of the manifests that are kept.
+        projects: Hash -> project of the stored manifests.
         project: The project's name.
-        tables: What it builds, in lower case.
+        tables: The tables and views that the project builds, in lower case.
     """
-    for one in publishes:
-        names = {folded(name) for name in _names(one)}
-        if projects.get(one.manifest_hash or "") == project and not names.isdisjoint(tables):
-            return one
+    for publish in publishes:
+        names = {folded(name) for name in _names(publish)}
+        if projects.get(publish.manifest_hash or "") == project and not names.isdisjoint(tables):
+            return publish
     return None
 
 
 def write(base: Base, folder: Path) -> None:
-    """Write a folder for dbt's ``--state``."""
+    """Write the folder for dbt's ``--state``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).write_text(json.dumps(base.manifest))
 
@@ -98,23 +98,23 @@ def _names(publish: LedgerPublish) -> list[Identifier]:
 
 def _named(ledger: Ledger, wanted: str) -> Base:
     found = ledger.publish(wanted)
-    kept = [one for one in found if one.manifest_hash is not None]
-    if len(kept) == 1:
-        return _loaded(ledger, kept[0])
+    stored = [publish for publish in found if publish.manifest_hash is not None]
+    if len(stored) == 1:
+        return _loaded(ledger, stored[0])
     if not found:
         problem = "is no publish or run of this lake"
-    elif not kept:
-        problem = "is a publish whose code was not kept (of an earlier version, or of dbt clone)"
+    elif not stored:
+        problem = "is a publish whose code is not stored (by an earlier version, or by dbt clone)"
     else:
-        problem = f"means {len(kept)} publishes; give the whole publish id"
-    recent = [one for one in ledger.publishes() if one.manifest_hash is not None][:5]
+        problem = f"matches {len(stored)} publishes; give the whole publish id"
+    recent = [publish for publish in ledger.publishes() if publish.manifest_hash is not None][:5]
     known = "".join(
-        f"\n  {short_run_id(one.run_id)}   publish {one.publish_id}   "
-        f"{one.published_at:%Y-%m-%d %H:%M:%S} UTC"
-        for one in recent
+        f"\n  {short_run_id(publish.run_id)}   publish {publish.publish_id}   "
+        f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
+        for publish in recent
     )
     raise ConfigError(
-        f"--base {wanted!r} {problem}. Nothing was built. The latest ones:{known or ' none'}"
+        f"--base {wanted!r} {problem}. Nothing was built. The latest publishes:{known or ' none'}"
     )
 
 
@@ -123,7 +123,7 @@ def _loaded(ledger: Ledger, publish: LedgerPublish) -> Base:
     if found is None:
         raise ConfigError(
             f"The manifest {publish.manifest_hash} of publish {publish.publish_id} is not in "
-            "wap_ledger.manifests: somebody has taken it out. Nothing was built. Name another "
-            "publish with --base; the next publish keeps its manifest again."
+            "wap_ledger.manifests; somebody has deleted it. Nothing was built. Name another "
+            "publish with --base; the next publish stores its manifest again."
         )
     return Base(publish, unpack(found[1]))

@@ -1,8 +1,8 @@
-"""What makes two versions of a node the same code: what a build or a test of it depends on.
+"""Digests of the code of nodes and tests.
 
-dbt compares a project with one other state; a pull request's branch may have been filled by
-several builds. So each node and test is reduced to one digest, which can be compared with that of
-the build which made the candidate.
+dbt compares a project with one other state, but several builds may have written to the branch of a
+pull request. Therefore each node and test has a digest, which can be compared with its digest in
+the build that made the candidate.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TEST_CONFIG = (
 
 
 def digests(manifest: Document) -> dict[str, str]:
-    """Unique id -> digest of all enabled models, seeds, snapshots, tests and unit tests.
+    """Return the digests of all enabled models, seeds, snapshots, tests and unit tests, by id.
 
-    Two digests are the same if the code is: text, configuration as it was written, contract,
-    descriptions that are persisted, place in the project, and all macros that are called.
+    Two digests are equal if these are equal: text, configuration as it is written, contract,
+    persisted descriptions, place in the project, and all macros that the node calls.
     """
     manifest = reduced(manifest)
     macros = manifest["macros"]
@@ -41,7 +41,7 @@ def digests(manifest: Document) -> dict[str, str]:
 
 
 def name_of(node_id: str) -> str:
-    """A node's name for people: without its kind and project; of a test without its hash."""
+    """Return a node's name without its kind and project, and a test's name without its hash."""
     parts = node_id.split(".")
     return ".".join(parts[2:3] if parts[0] == "test" else parts[2:])
 
@@ -72,7 +72,7 @@ def _persisted(node: Mapping[str, Any], persisted: Mapping[str, Any]) -> list[An
     columns = node.get("columns") or {}
     return [
         node.get("description") if persisted.get("relation") else None,
-        {key: one.get("description") for key, one in columns.items()}
+        {key: column.get("description") for key, column in columns.items()}
         if persisted.get("columns")
         else None,
     ]
@@ -84,7 +84,7 @@ def _digest(parts: list[Any], called: list[tuple[str, str]]) -> str:
 
 
 def _called(node: Mapping[str, Any], macros: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Ids and texts of the macros that a node calls, those behind them included, by id."""
+    """Return ids and texts of the macros that a node calls, directly or through other macros."""
     waiting = list((node.get("depends_on") or {}).get("macros") or ())
     seen: dict[str, str] = {}
     while waiting:

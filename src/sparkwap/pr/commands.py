@@ -12,56 +12,57 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.names import BRANCH_RULE, branch_problem, is_run_branch
 
 if TYPE_CHECKING:
-    # Not at run time: the catalog comes with it, for which other commands would wait.
+    # Not at run time: it imports the catalog, which is slow.
     from sparkwap.pr.life import PullRequest
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def register_pr(commands: Commands) -> None:
-    """``sparkwap pr audit|publish|close|comment|state``."""
-    what = "a pull request's life in the lake"
-    parser = commands.add_parser("pr", help=what, description=what)
+    """Add ``sparkwap pr audit|publish|close|comment|state``."""
+    text = "audit a pull request on a branch of the lake, and publish it when it is merged"
+    parser = commands.add_parser("pr", help=text, description=text)
     actions = parser.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
         name: str, text: str, handler: Callable[[argparse.Namespace], int], branch: bool = True
     ) -> argparse.ArgumentParser:
-        one = actions.add_parser(name, help=text, description=text)
+        parser = actions.add_parser(name, help=text, description=text)
         if branch:
-            one.add_argument("--branch", required=True, help="the branch, such as pr_123")
-        add_dbt_options(one)
-        one.set_defaults(handler=handler)
-        return one
+            parser.add_argument("--branch", required=True, help="the branch, such as pr_123")
+        add_dbt_options(parser)
+        parser.set_defaults(handler=handler)
+        return parser
 
-    def force(one: argparse.ArgumentParser) -> None:
-        text = "also take the branch away from a run that is at work on it: the newest push wins"
-        one.add_argument("--force", action="store_true", help=text)
+    def force(parser: argparse.ArgumentParser) -> None:
+        text = "take over the branch even if another run is using it, such as that of an older push"
+        parser.add_argument("--force", action="store_true", help=text)
 
-    def base(one: argparse.ArgumentParser) -> None:
-        text = "the publish, or run, to compare with (default: the newest of this project's tables)"
-        one.add_argument("--base", metavar="ID", help=text)
+    def base(parser: argparse.ArgumentParser) -> None:
+        text = "the publish or run to compare with (default: the newest of this project's tables)"
+        parser.add_argument("--base", metavar="ID", help=text)
 
-    def build(one: argparse.ArgumentParser) -> None:
-        base(one)
-        text = "narrow what differs to this, as for dbt build"
-        one.add_argument("--select", nargs="+", default=[], metavar="NODES", help=text)
-        text = "more for dbt build, behind --"
-        one.add_argument("dbt_arguments", nargs="*", metavar="...", help=text)
+    def build(parser: argparse.ArgumentParser) -> None:
+        base(parser)
+        text = "build only these of the nodes that differ, as for dbt build"
+        parser.add_argument("--select", nargs="+", default=[], metavar="NODES", help=text)
+        text = "more arguments for dbt build, after --"
+        parser.add_argument("dbt_arguments", nargs="*", metavar="...", help=text)
 
-    audit = action("audit", "build and test on the branch what differs from the lake", _audit)
+    text = "build and test, on the branch, the nodes that differ from the lake"
+    audit = action("audit", text, _audit)
     force(audit)
     build(audit)
-    publish = action("publish", "publish what was audited, when it is merged", _publish)
+    publish = action("publish", "publish the audited branch, when it is merged", _publish)
     build(publish)
-    force(action("close", "discard the branch and all that is only on it", _close))
-    text = "print what the audit came to, as Markdown for the pull request"
-    said = action("comment", text, _comment)
-    said.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-    said.add_argument("--no-diff", action="store_true", help="without the data diff")
+    force(action("close", "discard the branch and everything that is only on it", _close))
+    text = "print the result of the audit as Markdown for the pull request"
+    comment = action("comment", text, _comment)
+    comment.add_argument("--output", type=Path, metavar="FILE", help="write the comment to a file")
+    comment.add_argument("--no-diff", action="store_true", help="leave out the data diff")
     text = "write the folder for dbt's --state: the code of the lake's newest publish"
     state = action("state", text, _state, branch=False)
-    text = "write it there"
+    text = "the folder"
     state.add_argument("--output", type=Path, required=True, metavar="DIR", help=text)
     base(state)
 
@@ -79,7 +80,7 @@ def _close(parsed: argparse.Namespace) -> int:
 
 
 def _state(parsed: argparse.Namespace) -> int:
-    parsed.branch = "pr_0"  # only what is parsed, never built, has it
+    parsed.branch = "pr_0"  # dbt parses with this branch, and builds nothing
     return _of(parsed).write_state(parsed.output)
 
 
@@ -93,21 +94,21 @@ def _comment(parsed: argparse.Namespace) -> int:
         try:
             diff = diff_section(parsed.branch, call_of(parsed), comment.LIMIT // 2)
         except SparkwapError as error:
-            # The verdict is what the reviewer waits for.
+            # The reviewer needs the verdict, also without a diff.
             say(f"the comment has no data diff: {error}")
     text = comment.render(found, diff)
     if parsed.output is None:
         print(text, end="")
     else:
         parsed.output.write_text(text, encoding="utf-8")
-        say(f"{parsed.output} is the comment")
+        say(f"wrote the comment to {parsed.output}")
     return 0
 
 
 def _of(parsed: argparse.Namespace) -> PullRequest:
     problem = branch_problem(parsed.branch)
     if is_run_branch(parsed.branch):
-        problem = "it is the name of a run's own branch"
+        problem = "this is the form of the names that runs give to their own branches"
     if problem is not None:
         raise ConfigError(
             f"{parsed.branch!r} cannot be the branch of a pull request: {problem}. Nothing was "

@@ -1,4 +1,4 @@
-"""The comment on a pull request: what its audit came to, as Markdown."""
+"""The comment on a pull request: the result of its audit, as Markdown."""
 
 from __future__ import annotations
 
@@ -13,57 +13,56 @@ from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import BranchState, Outcome, Row
 
 LIMIT = 60_000
-"""Characters of a comment; GitHub takes 65,536."""
+"""Greatest number of characters of a comment; GitHub's limit is 65,536."""
 
 _SHOWN = 50
 _CELL = 300
 _TITLES: Mapping[Outcome, str] = {
     "nothing": "has nothing to audit",
-    "unfinished": "has an audit that did not come to its end",
+    "unfinished": "has an unfinished audit",
     "ready": "passed its audit",
     "held": "is held",
     "rejected": "was rejected",
     "moved": "passed its audit, and main has moved since",
     "published": "is published",
     "discarded": "is closed",
-    "gone": "is gone: what was audited is not there any more",
+    "gone": "is gone: its audited tables no longer exist",
 }
-_UNSEEN = "Readers of production see none of it."
+_UNSEEN = "Readers of production do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
-    "nothing": "No model, seed or snapshot differs from what is in production.",
-    "unfinished": f"It was stopped, or is still on. {_UNSEEN}",
-    "ready": f"All that the change builds has passed its tests, on the branch. {_UNSEEN}",
-    "held": f"Nothing failed, but not all that has to be known is known. {_UNSEEN}",
+    "nothing": "No model, seed or snapshot differs from production.",
+    "unfinished": f"The audit was stopped, or is still running. {_UNSEEN}",
+    "ready": f"All changed tables have passed their tests on the branch. {_UNSEEN}",
+    "held": f"A test did not run, or a rule of the gate holds a table. {_UNSEEN}",
     "rejected": f"A merge would not publish it. {_UNSEEN}",
-    "moved": "Its publish was stopped, as production is not what it was audited on. Publishing "
-    f"again builds and audits it on production as it is now. {_UNSEEN}",
-    "published": "All of it is live.",
-    "discarded": "The branch was discarded. Production is as if it had never been.",
-    "gone": f"The branch has nothing of what the ledger knows. {_UNSEEN}",
+    "moved": "Its publish was stopped, because production has changed since the audit. The next "
+    f"publish builds and audits it again on production as it is now. {_UNSEEN}",
+    "published": "All its changes are live.",
+    "discarded": "The branch was discarded. It has not changed production.",
+    "gone": f"The ledger has an audit of tables that are no longer on the branch. {_UNSEEN}",
 }
 _STATUS = {"fail": "failed", "error": "could not run", "warn": "warned"}
 
 
 def marker(branch: str) -> str:
-    """A line, invisible in Markdown, by which a comment is found again, to be replaced."""
+    """Return a line that Markdown does not show; a job finds its old comment by it."""
     return f"<!-- sparkwap pr {branch} -->"
 
 
 def title(outcome: Outcome) -> str:
-    """How a branch stands, in words that go on from its name."""
+    """Return the outcome as a predicate of the branch: "was rejected"."""
     return _TITLES[outcome]
 
 
 def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
-    """The comment.
+    """Return the comment.
 
-    Values of rows are not in it: messages of failed builds may hold some, so they are left to the
-    log of the job.
+    Messages of failed builds may contain values of rows, so the comment refers to the log instead.
 
     Args:
         standing: The branch.
-        diff: What it changes in the data, as Markdown; no section if it is empty.
-        limit: Characters at most; the diff, then tables that passed, are left out first.
+        diff: The data diff, as Markdown; no section if it is empty.
+        limit: Greatest number of characters; the diff, then passed tables, are left out first.
     """
     head = [
         marker(standing.branch),
@@ -102,29 +101,29 @@ def _tables(standing: BranchState, shown: int) -> Iterable[str]:
 
 
 def _tests(standing: BranchState, shown: int) -> Iterable[str]:
-    told = [row for row in standing.tests if row["status"] in _STATUS]
-    if not told or standing.outcome in ("discarded", "nothing"):
+    failed = [row for row in standing.tests if row["status"] in _STATUS]
+    if not failed or standing.outcome in ("discarded", "nothing"):
         return
-    told.sort(key=lambda row: (row["status"] == "warn", row["test_name"]))
+    failed.sort(key=lambda row: (row["status"] == "warn", row["test_name"]))
     yield from ("", "| test | | rows |", "|---|---|---|")
-    for row in told[:shown]:
+    for row in failed[:shown]:
         count = "" if row["failures"] is None else f"{row['failures']:,}"
         yield f"| {_code(row['test_name'])} | {_STATUS[row['status']]} | {count} |"
-    if len(told) > shown:
-        yield f"| and {len(told) - shown} more | | |"
+    if len(failed) > shown:
+        yield f"| and {len(failed) - shown} more | | |"
 
 
 def _next(standing: BranchState) -> list[str]:
-    ways = ways_on(standing)
-    if not ways:
+    steps = next_steps(standing)
+    if not steps:
         return []
-    # The command first, so that a line can be copied as it is.
-    lines = [f"{command}   # {purpose}" for purpose, command in ways]
+    # The command comes first, so that a reader can copy the whole line.
+    lines = [f"{command}   # {purpose}" for purpose, command in steps]
     return ["", "```sh", *lines, "```"]
 
 
-def ways_on(standing: BranchState) -> list[tuple[str, str]]:
-    """What can be done now: what it is for, and the command."""
+def next_steps(standing: BranchState) -> list[tuple[str, str]]:
+    """Return purpose and command of the next steps."""
     branch = standing.branch
     audit = f"sparkwap pr audit --branch {branch}"
     publish = f"sparkwap pr publish --branch {branch}"
@@ -140,7 +139,7 @@ def ways_on(standing: BranchState) -> list[tuple[str, str]]:
     if standing.outcome == "held":
         return [status, ("after that", audit), close]
     if standing.outcome in ("unfinished", "gone"):
-        return [("audit it anew", audit), close]
+        return [("audit it again", audit), close]
     if standing.published_by:
         run = f"{{run: {standing.published_by}}}"
         return [("undo it", f"dbt run-operation wap_rollback --args '{run}'")]
@@ -158,7 +157,7 @@ def _verdict(row: Row, standing: BranchState) -> str:
         return "passed"
     if standing.outcome == "moved":
         return "passed; main moved"
-    # What comes then is what the engine said, which may quote a row.
+    # The error text of Spark or dbt after this point may quote a row.
     reason = str(row["reason"])
     cited = CITING.search(reason)
     reason = f"{reason[: cited.end(1)]}: see the log" if cited else reason
@@ -174,11 +173,11 @@ def _built(row: Row) -> str:
         return "not built" if row["status"] == "skipped" else str(row["status"])
     if row["how"] == "branch":
         return "on a branch of the table"
-    return "new" if row["base_metadata"] is None else "beside the live one"
+    return "new" if row["base_metadata"] is None else "beside the live table"
 
 
 def _counted(row: Row, tests: Iterable[Row]) -> tuple[int, int]:
-    """How many tests passed on a node, of how many that ran on it as it is now."""
+    """Return the numbers of passed tests and of all tests of a node's present candidate."""
     candidate: Any = row["candidate_snapshot"] or row["candidate_metadata"]
     ran = [t for t in tests if (t["audited"] or {}).get(row["node_id"]) == str(candidate)]
     return sum(t["status"] in ("pass", "warn") for t in ran), len(ran)
@@ -193,7 +192,7 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text that stays in its cell: no markup, no mention, no line break."""
+    """Return a text for a cell, without markup, mentions and line breaks."""
     plain = re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
     plain = plain.replace("@", "@\u200b").replace("`", "'")
     return plain if len(plain) <= _CELL else plain[: _CELL - 4] + " ..."

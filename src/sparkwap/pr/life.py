@@ -1,7 +1,7 @@
-"""A pull request's life in the lake: audited, published, closed.
+"""Audits, publishes and closes a pull request in the lake.
 
-What changes something is a command of dbt's, printed before it is run, so that people can run it
-themselves; the lake's ledger is read without dbt and Spark.
+Each change is a dbt command, which is printed first, so that people can run it themselves. The
+ledger is read without dbt and Spark.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 FOLDER = "pr"
-"""The folder in dbt's target folder with the states that branches were compared with."""
+"""The folder, in dbt's target folder, of the states that branches are compared with."""
 
 
 class PullRequest:
-    """A branch of the lake, and the project in the form that it has now.
+    """A branch of the lake, and the project as it is now.
 
     Args:
         call: How dbt is called.
         branch: The branch.
-        wanted: The publish that the project is compared with; None for the newest.
-        select: Node selection that narrows what is built.
+        wanted: The publish to compare the project with; None for the newest.
+        select: Node selection; only its nodes are built, if they differ.
         more: More arguments for ``dbt build``.
-        tell: Takes lines of progress.
+        tell: Prints a line of progress.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class PullRequest:
             variables={k: v for k, v in call.variables.items() if k not in own},
             environment={
                 **call.environment,
-                # A publish without a rebuild needs that what was read has not moved either.
+                # A publish without a rebuild also needs that the tables it read have not moved.
                 "SPARKWAP_READS": "strict",
                 "SPARKWAP_PUBLISH": "never",
                 "SPARKWAP_BRANCH": branch,
-                # The next steps of a pull request are told at its end, once.
+                # This command prints the next steps once, at its end.
                 next_command.VARIABLE: next_command.OFF,
             },
         )
@@ -78,13 +78,11 @@ class PullRequest:
         self._lake: Lake | None = None
         self._manifest: Document | None = None
 
-    # -- what there is ---------------------------------------------------------------------------
-
     @property
     def lake(self) -> Lake | None:
-        """The lake; None where nothing was ever built."""
+        """The lake; None before the first build."""
         if self._lake is None:
-            # Here, as it brings PyIceberg along, which `--help` does not need.
+            # Imported here because PyIceberg is slow to import, and `--help` does not need it.
             from sparkwap.publish.lake import Lake
 
             found = self._call.lake()
@@ -100,17 +98,17 @@ class PullRequest:
         return self._manifest
 
     def base(self) -> Base | None:
-        """What the project is compared with; None where nothing was published yet."""
+        """Return the publish to compare with; None if there is none yet."""
         return bases.find(self.lake.ledger, self.manifest, self._wanted) if self.lake else None
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is on the branch."""
+        """Whether the branch has a table or view."""
         lake = self.lake
         return lake is not None and any(b.branch == self.branch for b in lake.branches.all())
 
     def standing(self) -> BranchState:
-        """How the branch stands now."""
+        """Return the present state of the branch."""
         if self.lake is None:
             return BranchState(self.branch, "nothing")
         ledger = self.lake.ledger
@@ -125,13 +123,16 @@ class PullRequest:
     # -- commands --------------------------------------------------------------------------------
 
     def audit(self, *, force: bool) -> int:
-        """Build on the branch what differs from the lake, and test it; returns the exit code.
+        """Build and test, on the branch, the nodes that differ from the lake.
 
-        Each audit begins the branch anew, from main as it is: what an earlier push changed and
-        this one does not is gone from it, and nothing is built on a main that is no more.
+        Each audit discards the branch first, so that the branch starts from the present main and
+        has no changes of an earlier push.
 
         Args:
-            force: Also take the branch away from a run that is at work on it.
+            force: Take over the branch even if another run is using it.
+
+        Returns:
+            The exit code.
         """
         code = self._build(force=force, publish=False)
         found = self.standing()
@@ -139,27 +140,30 @@ class PullRequest:
             self._tell(
                 f"dbt ended with code {code}, and nothing was built on {self.branch}"
                 if code
-                else "nothing that is built differs from what is published"
+                else "no model, seed or snapshot differs from its published code"
             )
             return code
         self._tell_standing(found)
         return code or (0 if found.outcome == "ready" else EXIT_ERROR)
 
     def publish(self) -> int:
-        """Publish what was audited, or build it again where main has moved; the exit code.
+        """Publish the audited branch; build and audit it again first if main has moved.
+
+        Returns:
+            The exit code.
 
         Raises:
-            SparkwapError: The branch is not ready, or its code is not what is merged.
+            SparkwapError: The branch is not ready, or its code is not the merged code.
         """
         found = self.standing()
         if found.outcome not in ("ready", "moved", "published", "nothing", "discarded"):
             raise SparkwapError(
                 f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
-                f"of main see no change.\n{_ways(found)}"
+                f"of main see no change.\n{_next(found)}"
             )
         self._require_audited(found)
         if found.outcome not in ("ready", "moved"):
-            self._tell(f"main has all that {self.branch} changes; nothing was to be published")
+            self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
             return 0
         if found.outcome == "ready":
             code = self._publish_candidates()
@@ -176,14 +180,14 @@ class PullRequest:
         return self._published()
 
     def close(self, *, force: bool) -> int:
-        """Discard the branch, its clones and its side schemas; does nothing if there are none."""
+        """Discard the branch, its clones and its side schemas; returns the exit code."""
         if not self.is_open:
-            self._tell(f"nothing is on {self.branch}: there is nothing to close")
+            self._tell(f"{self.branch} is empty; there is nothing to close")
             return 0
         return self._discard(force=force)
 
     def write_state(self, output: Path) -> int:
-        """Write the folder that dbt compares with.
+        """Write the folder that dbt compares with; returns the exit code.
 
         Raises:
             SparkwapError: Nothing was published yet.
@@ -191,14 +195,12 @@ class PullRequest:
         found = self.base()
         if found is None:
             raise SparkwapError(
-                "No publish of this project is in the lake, so there is no state to compare with "
-                "and none was written. Build all: dbt build"
+                "The lake has no publish of this project, so there is no state to compare with. "
+                "Nothing was written. Build all: dbt build"
             )
         bases.write(found, output)
-        self._tell(f"{output}/{bases.MANIFEST} is the code of {found}")
+        self._tell(f"wrote the code of {found} to {output}/{bases.MANIFEST}")
         return 0
-
-    # -- parts -----------------------------------------------------------------------------------
 
     def _build(self, *, force: bool, publish: bool) -> int:
         found = self.base()
@@ -207,14 +209,14 @@ class PullRequest:
             if code:
                 if not force:
                     again = f"sparkwap pr audit --branch {self.branch} --force"
-                    self._tell(f"to let the newest push win: {again}")
+                    self._tell(f"to take over the branch: {again}")
                 return code
         arguments = ["build", *self._selection(found), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
 
     def _selection(self, found: Base | None) -> list[str]:
         if found is None:
-            self._tell("nothing of this project is published yet: building all of it")
+            self._tell("nothing of this project is published yet; building all nodes")
             return ["--select", *self._select] if self._select else []
         state = self._call.project_dir / self._call.target_path / FOLDER / self.branch
         bases.write(found, state)
@@ -224,7 +226,7 @@ class PullRequest:
             *selection(self._select),
             "--state",
             str(state),
-            # All tests that read what is built, whatever the project's default is.
+            # All tests that read a built node must run, whatever the project's default is.
             "--indirect-selection",
             "eager",
         ]
@@ -234,7 +236,7 @@ class PullRequest:
 
     def _published(self) -> int:
         if self.is_open:
-            # A table of stored failures, say; nobody will ask for it any more.
+            # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)
         self._tell(f"{self.branch} is published, and closed")
         return 0
@@ -256,16 +258,16 @@ class PullRequest:
         lake = self.lake
         if lake is None:
             raise SparkwapError(
-                "There is no lake yet, so nothing was audited and nothing was published. Build "
-                "all: dbt build"
+                "There is no lake yet, so there is no audit. Nothing was published. The first "
+                "build creates the lake: dbt build"
             )
         runs = {*(row["run_id"] for row in found.tests), *found.makers.values()}
         hashes = {found.manifests.get(run_id) for run_id in runs}
         audited = {}
-        for one in sorted(hashes - {None}, key=str):
-            kept = lake.ledger.manifest(str(one))
-            if kept is not None:
-                audited[str(one)] = digests(unpack(kept[1]))
+        for hashed in sorted(hashes - {None}, key=str):
+            stored = lake.ledger.manifest(str(hashed))
+            if stored is not None:
+                audited[str(hashed)] = digests(unpack(stored[1]))
         published = self.base()
         differs = differing(
             found,
@@ -278,38 +280,36 @@ class PullRequest:
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")
-        ways = _ways(found)
-        if ways:
-            self._tell(f"Next:\n{ways}")
+        steps = _next(found)
+        if steps:
+            self._tell(f"Next:\n{steps}")
 
 
 def selection(select: Sequence[str]) -> list[str]:
-    """dbt's node selection of what differs from the state, with all that is downstream.
+    """Return dbt's selection of the nodes that differ from the state, and all downstream nodes.
 
     Args:
-        select: What to narrow it to, as for ``--select``; nothing for all.
+        select: Select only these of them, as for ``--select``; empty for all.
     """
     changed = "state:modified+"
-    return [f"{one},{changed}" for text in select for one in text.split()] or [changed]
+    return [f"{nodes},{changed}" for text in select for nodes in text.split()] or [changed]
 
 
 def diff_section(branch: str, call: DbtCall, limit: int) -> str:
-    """What a branch changes in the data, as Markdown.
-
-    The only place that knows `sparkwap.diff`.
+    """Return the data diff of a branch, as Markdown.
 
     Args:
         branch: The branch.
         call: How dbt is called.
-        limit: Characters at most.
+        limit: Greatest number of characters.
 
     Raises:
-        SparkwapError: Nothing could be compared.
+        SparkwapError: No table could be compared.
     """
-    # Here, as it brings PyArrow along, which no other command needs.
+    # Imported here because it imports PyArrow, which is slow.
     from sparkwap import diff
 
-    # Beside what dbt has written of the audit.
+    # A folder of its own, so that dbt keeps the artifacts of the audit.
     given = replace(call, target_path=call.target_path / FOLDER)
     return diff.comment(
         branch, project_dir=call.project_dir, limit=limit, dbt_arguments=given.arguments()
@@ -317,16 +317,16 @@ def diff_section(branch: str, call: DbtCall, limit: int) -> str:
 
 
 def _not_audited(branch: str, differs: Differing) -> str:
-    told = "\n".join(differs.lines())
+    lines = "\n".join(differs.lines())
     return (
-        f"What is merged is not what was audited on {branch}, so nothing was published; readers of "
-        f"main see no change.\n{told}\n"
-        f"  audit what is merged   sparkwap pr audit --branch {branch}\n"
-        f"  and publish that       sparkwap pr publish --branch {branch}"
+        f"The merged code is not the code that was audited on {branch}, so nothing was published; "
+        f"readers of main see no change.\n{lines}\n"
+        f"  audit the merged code   sparkwap pr audit --branch {branch}\n"
+        f"  then publish it         sparkwap pr publish --branch {branch}"
     )
 
 
-def _ways(found: BranchState) -> str:
-    ways = comment.ways_on(found)
-    width = max((len(purpose) for purpose, _ in ways), default=0)
-    return "\n".join(f"  {purpose:<{width}}   {command}" for purpose, command in ways)
+def _next(found: BranchState) -> str:
+    steps = comment.next_steps(found)
+    width = max((len(purpose) for purpose, _ in steps), default=0)
+    return "\n".join(f"  {purpose:<{width}}   {command}" for purpose, command in steps)

@@ -1,4 +1,4 @@
-"""Whether what was audited on a branch is the code that is merged."""
+"""Compares the merged code with the code that was audited on a branch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from sparkwap.pr.code import BUILT, name_of
 from sparkwap.pr.standing import BranchState
 
 Digests = Mapping[str, str]
-"""Unique id -> digest, as `sparkwap.pr.code.digests` gives them."""
+"""Unique id -> digest, from `sparkwap.pr.code.digests`."""
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """Node and test ids whose code is not the audited one.
+    """Ids of nodes and tests whose merged code was not audited.
 
     Attributes:
-        changed: Built or run on the branch with other code, or with code that was not kept.
-        absent: On the branch, and no more in the project.
-        unaudited: Not on the branch, and neither as they were when it was audited, nor as in the
-            lake.
+        changed: Built or run on the branch with other code, or with code that is not stored.
+        absent: On the branch, but no longer in the project.
+        unaudited: Not on the branch, and different both from the audited code and from the lake.
     """
 
     changed: tuple[str, ...] = ()
@@ -33,13 +32,13 @@ class Differing:
         return bool(self.changed or self.absent or self.unaudited)
 
     def lines(self) -> list[str]:
-        """One line for each group, for people."""
+        """Return a line for each group."""
         groups = {
             "audited with other code": self.changed,
-            "audited, and not in the project any more": self.absent,
-            "changed, and not audited": self.unaudited,
+            "audited, but no longer in the project": self.absent,
+            "changed, but not audited": self.unaudited,
         }
-        return [f"  {what}: {_listed(ids)}" for what, ids in groups.items() if ids]
+        return [f"  {title}: {_listed(ids)}" for title, ids in groups.items() if ids]
 
 
 def differing(
@@ -48,13 +47,13 @@ def differing(
     audited: Mapping[str, Digests],
     lake: Digests,
 ) -> Differing:
-    """What of the merged project is not what was audited.
+    """Return the nodes and tests of the merged project whose code was not audited.
 
     Args:
         standing: The branch.
-        now: The project that is merged.
-        audited: Hash -> digests of the manifests that the branch's runs had.
-        lake: Digests of what was published last; empty where nothing was.
+        now: Digests of the merged project.
+        audited: Hash -> digests of the manifests of the branch's runs.
+        lake: Digests of the last publish; empty if there is none.
     """
     on_branch = {str(row["node_id"]) for row in standing.nodes}
 
@@ -71,7 +70,7 @@ def differing(
     )
     unchanged = code(last[1]) if last else {}
     return Differing(
-        # A test that is gone audited more than is asked for.
+        # A test that ran and is no longer in the project is no difference.
         tuple(sorted(key for key, digest in ran.items() if key in now and now[key] != digest)),
         tuple(sorted(on_branch - now.keys())),
         tuple(

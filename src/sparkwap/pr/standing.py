@@ -1,4 +1,4 @@
-"""How the branch of a pull request stands: what the ledger says of it, in one word and in rows."""
+"""The state of the branch of a pull request, from the rows of the ledger."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ Row = Mapping[str, Any]
 Outcome = Literal[
     "nothing", "unfinished", "ready", "held", "rejected", "moved", "published", "discarded", "gone"
 ]
-"""``nothing``: never audited, or nothing was to be built; ``unfinished``: its audit died, or is on;
-``ready``: all that was built passed, and waits; ``held``: not all of its tests have run, or a rule
-of the gate holds it; ``rejected``: a test failed, or a build; ``moved``: it was ready, and main
-moved before its publish; ``gone``: built, and neither on the branch nor published."""
+"""``nothing``: never audited, or no node differed; ``unfinished``: the audit died or is running;
+``ready``: all tables passed and wait for the publish; ``held``: a test did not run, or a rule of
+the gate holds a table; ``rejected``: a test or a build failed; ``moved``: it was ready, and main
+moved before its publish; ``gone``: built, but neither on the branch nor published."""
 
 _FAILURES = "failures"
 
 
 @dataclass(frozen=True, slots=True)
 class BranchState:
-    """A branch, as the ledger has it.
+    """The state of a branch in the ledger.
 
     Attributes:
-        outcome: In one word.
-        nodes: The latest row of each model, seed and snapshot that waits on it, or was published
-            from it, by name.
+        branch: The branch.
+        outcome: The state in one word.
+        nodes: The latest row of each model, seed and snapshot that waits on the branch, or was
+            published from it, by name.
         tests: The latest row of each test that has run since the first of these nodes was built.
-        makers: Node id -> the run that built what is there now.
-        manifests: Run id -> hash of the code that it ran.
-        published_by: The publish, of a branch that was published.
+        makers: Node id -> the run that built the present candidate.
+        manifests: Run id -> hash of the run's code.
+        published_by: The publish of the branch; None if it was not published.
     """
 
     branch: str
@@ -59,19 +60,19 @@ def standing(
     tests: Sequence[Row],
     runs: Sequence[Row],
 ) -> BranchState:
-    """Say how a branch stands.
+    """Return the state of a branch.
 
     Args:
-        branch: Its name.
-        is_open: Whether anything is on it.
-        nodes: All rows of the ledger's ``nodes`` for it, since it was last discarded.
-        tests: Those of ``tests``.
-        runs: Its rows in ``runs``, newest first.
+        branch: The branch.
+        is_open: Whether it has a table or view.
+        nodes: Its rows in the ledger's table ``nodes`` since it was last discarded.
+        tests: Its rows in the table ``tests`` since then.
+        runs: Its rows in the table ``runs``, newest first.
     """
     latest = _latest(nodes, "node_id", "built_at")
     gated = [row for row in latest if row["resource_type"] != _FAILURES]
     waiting = [row for row in gated if row["verdict"] != "published"]
-    # What was published is no more on a branch that was opened again under the same name.
+    # A branch that was opened again under the same name does not have the published tables.
     shown = waiting if is_open else gated
     outcome = _outcome(is_open, gated, waiting, runs)
     makers = {row["node_id"]: _maker(row, nodes) for row in shown}
@@ -109,7 +110,7 @@ def _outcome(
 
 
 def _moved(rejected: Sequence[Row], runs: Sequence[Row]) -> bool:
-    """Whether all was rejected by one refused publish, as main was another one by then."""
+    """Return whether a refused publish rejected all these tables because main had moved."""
     messages = {row["run_id"]: row["message"] for row in runs if row["outcome"] == "rejected"}
     if any(row["reason"] != messages.get(row["run_id"], "") for row in rejected):
         return False
@@ -119,9 +120,9 @@ def _moved(rejected: Sequence[Row], runs: Sequence[Row]) -> bool:
 
 
 def _maker(row: Row, nodes: Sequence[Row]) -> str:
-    """The run that built a candidate: later ones on the branch write rows of it too."""
-    same = [one for one in nodes if one["node_id"] == row["node_id"] and _token(one) == _token(row)]
-    return str(min(same, key=lambda one: _time(one["built_at"]))["run_id"])
+    """Return the run that built a candidate; later runs on the branch also write rows of it."""
+    same = [r for r in nodes if r["node_id"] == row["node_id"] and _token(r) == _token(row)]
+    return str(min(same, key=lambda r: _time(r["built_at"]))["run_id"])
 
 
 def _token(row: Row) -> tuple[Any, Any]:

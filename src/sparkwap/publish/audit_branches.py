@@ -1,4 +1,4 @@
-"""Audit branches: opened, cloned beside, read, and dropped."""
+"""Audit branches: open, clone into side schemas, read, discard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparkwap.publish.staging import Staging
 
 
 class AuditBranches:
-    """What a run writes to instead of `main`."""
+    """The audit branches of a lake, which runs write to instead of `main`."""
 
     def __init__(self, at: Staging) -> None:
         self._at = at
@@ -36,19 +36,19 @@ class AuditBranches:
     def open(
         self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
     ) -> OpenedBranch:
-        """Make sure that a table is gated and has the audit branch, started at ``main``.
+        """Open the audit branch of a table at ``main``, and switch the gate on.
 
-        One metadata commit: property ``write.wap.enabled``, the branch, and the tag
-        ``wap_base_<branch>`` that remembers the base and keeps it from expiring. A table without
-        snapshots cannot have a branch yet: Spark creates it with the first write. A branch whose
-        base ``main`` has moved away from starts anew at ``main``: what was built on the old base
-        can never be published.
+        One metadata commit sets the property ``write.wap.enabled``, the branch, and the tag
+        ``wap_base_<branch>``, which names the base and keeps it from expiring. A table without
+        snapshots cannot have a branch yet: Spark creates it with the first write. If ``main`` has
+        moved since the branch was opened, the branch starts again at ``main``, because candidates
+        on the old base can never be published.
 
         Args:
             identifier: The live table.
             branch: The audit branch.
-            properties: Table properties to set in the same commit. They are the table's, so they
-                are there for all writers and at once.
+            properties: Table properties to set in the same commit. They apply to all writers at
+                once.
 
         Raises:
             CatalogError: There is no such table, or other writers changed it at each attempt.
@@ -62,19 +62,19 @@ class AuditBranches:
     def clone(
         self, identifier: Identifier, side_schema: str, properties: Mapping[str, str] | None = None
     ) -> TableState:
-        """Make a zero-copy clone of a table in a side schema, under the same name.
+        """Create a zero-copy clone of a table in a side schema, under the same name.
 
-        Its metadata grows out of the table's, so history and time travel are those of the table.
-        Writes and schema changes on it leave the table alone. A clone that stands there already
-        is kept while its base is still the table's present state, else replaced.
+        The clone has the table's history and time travel. Writes and schema changes on it do not
+        change the table. An existing clone is kept if its base is the table's present state, and
+        replaced otherwise.
 
         Args:
             identifier: The live table.
-            side_schema: ``<schema>__<audit branch>``; created if it is not there.
+            side_schema: ``<schema>__<audit branch>``; created if it does not exist.
             properties: Table properties to set on the clone.
 
         Raises:
-            CatalogError: There is no such table, or something else stands in its place there.
+            CatalogError: There is no such table, or another object has the clone's name.
         """
         branch = side_schema.removeprefix(f"{identifier[0]}__")
         self._store.backend.ensure_schema(side_schema, branch)
@@ -87,17 +87,16 @@ class AuditBranches:
         )
 
     def copy(self, source: Identifier, target: Identifier, location: str) -> TableState:
-        """Make a table of its own that begins with the rows of another one, without copying them.
+        """Create a new table that starts with the rows of another table, without copying files.
 
-        It shares the data files that ``main`` of the source has now, and nothing else: identity,
-        folder and later writes are its own. It has ``gc.enabled=false``, as the files are not its
-        own to delete; the other way round, it is whole only as long as the source keeps that
-        snapshot (or until it is built anew).
+        The new table shares the data files that ``main`` of the source has now. Its identity,
+        folder and later writes are its own. It has ``gc.enabled=false``, because the shared files
+        belong to the source. Until it is built again, it needs the source to keep that snapshot.
 
         Args:
-            source: The table to begin with.
-            target: Where the new one stands; what stands there is replaced. The schema must exist.
-            location: Its folder.
+            source: The table to copy.
+            target: The name of the new table; an existing table is replaced. The schema must exist.
+            location: The folder of the new table.
 
         Raises:
             CatalogError: There is no such table, or other writers changed it at each attempt.
@@ -111,9 +110,9 @@ class AuditBranches:
         )
 
     def stands(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:
-        """Whether an audit branch still stands on `main` as it is, and has grown from a snapshot.
+        """Return whether an audit branch has the present `main` as its base, and has a snapshot.
 
-        False says that the next `open` opens it anew, or that it was opened anew before.
+        If not, the branch was opened again since, or the next `open` does so.
         """
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "table":
@@ -121,13 +120,14 @@ class AuditBranches:
         return branches.stands(self._store.load(row.location), branch, snapshot_id)
 
     def require_own(self, identifiers: Iterable[Identifier], branch: str) -> None:
-        """Check that no table has a branch or tag of an audit branch's name that no run has made.
+        """Check that no user has created a branch or tag with the name of an audit branch.
 
         Raises:
-            CatalogError: One has; a run would read it for its own, and a discard drop it.
+            CatalogError: A table has such a branch or tag. A run would use it as its own, and a
+                discard would drop it.
         """
         rows = self._store.backend.find(set(identifiers))
-        for row in sorted(rows.values(), key=lambda one: one.identifier):
+        for row in sorted(rows.values(), key=lambda row: row.identifier):
             if row.kind == "view":
                 continue
             ref = branches.strange_ref(self._store.load(row.location), branch)
@@ -135,10 +135,10 @@ class AuditBranches:
                 raise branches.refusal(row.identifier, branch, ref)
 
     def all(self) -> list[OpenBranch]:
-        """All audit branches that were neither published nor discarded, by name.
+        """Return all audit branches that were neither published nor discarded, by name.
 
-        One that has nothing but an empty side schema is among them, so that it can be discarded.
-        What a table that cannot be read has of them is not: see `unreadable`.
+        Branches with only an empty side schema are included, so that they can be discarded.
+        Branches of unreadable tables are left out; see `Lake.unreadable`.
         """
         marked = self._store.backend.side_schemas()
         rows = self._store.backend.all()
@@ -158,15 +158,15 @@ class AuditBranches:
         ]
 
     def discard(self, branch: str, run_id: str | None = None) -> Discarded:
-        """Drop an audit branch and all that exists only on it, in one transaction.
+        """Drop an audit branch and everything that exists only on it, in one transaction.
 
-        Tables lose the branch and its base tag. The side schemas go, with the files of tables
-        that were new in them. The ledger gets a row in ``runs``, from which on the branch's
-        history starts anew. Calling it again does nothing.
+        Tables lose the branch and its base tag. The side schemas are dropped, with the files of
+        new tables in them. A row in the ledger's ``runs`` ends the history of the branch. A
+        second call does nothing.
 
         Args:
             branch: The audit branch.
-            run_id: The run that discards, for the ledger; one is made up where there is none.
+            run_id: The run that discards, for the ledger; a new id if None.
 
         Raises:
             CatalogError: Other writers changed it at each attempt, or the database failed.
@@ -203,14 +203,14 @@ class AuditBranches:
         return discarded
 
     def forget(self, identifier: Identifier, branch: str) -> bool:
-        """Drop what an audit branch holds of one table or view, so that it is built from ``main``.
+        """Drop an audit branch's candidate of one table or view; the next build starts at ``main``.
 
         Args:
-            identifier: The name that readers use; nothing needs to stand there yet.
+            identifier: The name that readers use; the table need not exist yet.
             branch: The audit branch.
 
         Returns:
-            Whether there was anything.
+            Whether there was a candidate.
 
         Raises:
             CatalogError: Other writers changed it at each attempt, or the database failed.
@@ -235,12 +235,15 @@ class AuditBranches:
         return found
 
     def writers(self, identifier: Identifier, head: int | None, since: int | None) -> set[str]:
-        """The runs that wrote a line of snapshots, as far as the snapshots say it (``wap_run``).
+        """Return the runs that wrote the snapshots from ``since`` to ``head``.
 
         Args:
             identifier: The table, of a side schema or not.
-            head: The last snapshot of the line.
-            since: The snapshot after which the line is looked at; None for all of it.
+            head: The last snapshot.
+            since: The snapshot before the first one; None for all ancestors of ``head``.
+
+        Returns:
+            Run ids, from ``wap_run`` in the summaries of the snapshots.
         """
         row = branches.table_row(self._store, identifier)
         document = self._store.load(row.location)
@@ -291,5 +294,5 @@ class AuditBranches:
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
-    """What the steps of a commit on one table are about."""
+    """Return the facts for the checkpoints of a commit on one table."""
     return {"table": ".".join(identifier), "branch": branch}

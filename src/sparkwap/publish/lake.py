@@ -1,4 +1,4 @@
-"""`Lake`: the catalog as the gate sees it."""
+"""`Lake`: the operations of the gate on a catalog."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 _RUN_BRANCH_PREFIX = "wap_"
 
 WAREHOUSE_LOCATION = "wap.warehouse-location"
-"""The catalog property with the folder for new tables, where ``warehouse`` is but a name."""
+"""The catalog property with the folder for new tables, where ``warehouse`` is only a name."""
 
 
 class Lake:
-    """An Iceberg catalog: what stands in it, its schemas, `branches` and `publishing`.
+    """An Iceberg catalog: its tables, views and schemas, `branches` and `publishing`.
 
-    Safe for use by several threads. Other processes, Spark among them, may write at any time.
+    Safe for use by several threads. Other processes, such as Spark, may write at any time.
 
     Args:
         name: The catalog's name, which Spark and PyIceberg must share.
         properties: PyIceberg's catalog properties: ``type`` (``sql``, the default, or ``rest``),
             ``uri`` of the SQLite or PostgreSQL database or of the REST catalog, ``warehouse``, and
-            those of the file access.
+            the properties of the file access.
 
     Raises:
-        ConfigError: A property lacks or is not supported.
+        ConfigError: A property is missing or not supported.
         CatalogError: The database or server cannot be used.
     """
 
@@ -55,12 +55,12 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """PyIceberg's view of the same catalog, on the same connections."""
+        """The same catalog in PyIceberg, on the same connections."""
         return self._store.backend.pyiceberg()
 
     @cached_property
     def warehouse(self) -> str:
-        """The folder under which new tables get theirs, without a slash at its end.
+        """The parent folder of new tables, without a slash at its end.
 
         Raises:
             ConfigError: The catalog's ``warehouse`` is a name, and no folder is given.
@@ -68,23 +68,23 @@ class Lake:
         folder = self.properties.get(WAREHOUSE_LOCATION) or self.properties.get("warehouse", "")
         if "/" not in folder:
             raise ConfigError(
-                f"The catalog's warehouse {folder!r} is no location, so there is no place for new "
-                f"tables; nothing was done. Give the folder as {WAREHOUSE_LOCATION!r}, such as "
-                "s3://bucket/lake, in `catalog` of the profile."
+                f"The catalog's warehouse {folder!r} is a name and not a location, so new tables "
+                f"have no folder. Nothing was done. Set {WAREHOUSE_LOCATION!r} to a folder, such "
+                "as s3://bucket/lake, in `catalog` of the profile."
             )
         return folder.rstrip("/")
 
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger of this lake."""
-        # Here, as it brings PyArrow along: half a second that not every command needs.
+        # Imported here, because it imports PyArrow: half a second that not every command needs.
         from sparkwap.ledger.ledger import Ledger
 
         return Ledger(self)
 
     @cached_property
     def leases(self) -> Leases:
-        """Which runs live."""
+        """The leases of runs, which tell which runs are alive."""
         rows = self._store.backend
         return (
             SqlLeases(rows) if isinstance(rows, SqlBackend) else CatalogLeases(lambda: self.catalog)
@@ -92,11 +92,11 @@ class Lake:
 
     @property
     def store(self) -> Store:
-        """SqlBackend and files; for the ledger."""
+        """The backend and the metadata files, for the ledger."""
         return self._store
 
     def close(self) -> None:
-        """Let go of database connections and threads; what is called later opens them again."""
+        """Close database connections and threads; later calls open them again."""
         self._store.close()
 
     @property
@@ -105,7 +105,7 @@ class Lake:
 
     @property
     def branches(self) -> AuditBranches:
-        """Its audit branches."""
+        """The audit branches of this lake."""
         return AuditBranches(self._staging)
 
     @property
@@ -116,31 +116,31 @@ class Lake:
     # Reading
 
     def relations(self, schema: str) -> dict[str, str]:
-        """Name -> ``table`` or ``view`` of a schema's members; empty for a missing schema."""
+        """Return name -> ``table`` or ``view`` of a schema's members; empty without a schema."""
         return dict(self._store.backend.kinds(schema))
 
     def alike(self, names: Collection[Identifier]) -> set[Identifier]:
-        """Tables and views that differ from some of these names in case only.
+        """Return the tables and views whose names differ from one of these in case only.
 
-        None on a catalog that folds case, where the one is the other.
+        Empty on a catalog that folds case, where both names are one table.
         """
         return self._staging.alike(names)
 
     def schemas(self) -> set[str]:
-        """All schemas, side schemas included."""
+        """Return all schemas, including side schemas."""
         return self._store.backend.schemas()
 
     def side_schemas(self) -> dict[str, str]:
-        """Name of each side schema -> its audit branch."""
+        """Return side schema -> audit branch."""
         return dict(self._store.backend.side_schemas())
 
     def state(self, identifier: Identifier) -> TableState | None:
-        """What a table or view is now; None if there is none."""
+        """Return the present state of a table or view; None if it does not exist."""
         row = self._store.backend.get(identifier)
         return None if row is None else self._staging.state(row)
 
     def states(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableState]:
-        """The states of those that exist, their rows read in one statement."""
+        """Return the states of the tables and views that exist, by one statement for their rows."""
         rows = self._store.backend.find(set(identifiers))
         states = self._store.map(self._staging.state, rows.values())
         return {state.identifier: state for state in states}
@@ -152,13 +152,13 @@ class Lake:
         }
 
     def unreadable(self) -> dict[Identifier, str]:
-        """The tables and views whose metadata cannot be read, and what is wrong with each."""
+        """Return the tables and views whose metadata cannot be read -> the error."""
         rows = self._store.backend.all()
         found = zip(rows, self._store.map(self._staging.fault, rows), strict=True)
         return {row.identifier: fault for row, fault in found if fault is not None}
 
     def snapshot_summary(self, identifier: Identifier, snapshot_id: int) -> Mapping[str, str]:
-        """The summary of a snapshot, with its ``operation`` and ``wap_run``.
+        """Return the summary of a snapshot, with ``operation`` and ``wap_run``.
 
         Raises:
             CatalogError: There is no such table, or no such snapshot in it.
@@ -175,7 +175,7 @@ class Lake:
     def summaries(
         self, identifier: Identifier, old: int | None, new: int | None
     ) -> list[Mapping[str, str]]:
-        """The summaries of the snapshots of a table from ``new`` back to ``old``, without that.
+        """Return the summaries of a table's snapshots from ``new`` back to, but without, ``old``.
 
         Raises:
             CatalogError: There is no such table.
@@ -184,13 +184,16 @@ class Lake:
         return content_equality.between(self._store.load(row.location), old, new)
 
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
-        """The pasts of those tables and views that exist, their rows read in one statement."""
+        """Return the histories of the tables and views that exist.
+
+        Their rows are read in one statement.
+        """
         wanted = set(identifiers)
         rows = self._store.backend.find(wanted) if wanted else {}
         return {name: history_of(row, self._store.load(row.location)) for name, row in rows.items()}
 
     def columns_at(self, identifier: Identifier, snapshot_id: int) -> tuple[ColumnState, ...]:
-        """The columns that a table had when a snapshot was written.
+        """Return the columns that a table had when a snapshot was written.
 
         Raises:
             CatalogError: There is no such table.
@@ -199,9 +202,9 @@ class Lake:
         return sparksql.columns(schema_at(self._store.load(row.location), snapshot_id))
 
     def last_change(self, identifier: Identifier) -> datetime | None:
-        """When the rows of ``main`` were last written; None for a table without snapshots.
+        """Return when the rows of ``main`` last changed; None for a table without snapshots.
 
-        Compaction does not count, as it brings no rows.
+        Compactions do not count, because they change no rows.
 
         Raises:
             CatalogError: There is no such table.
@@ -217,10 +220,10 @@ class Lake:
         return None
 
     def read(self, identifiers: Iterable[Identifier]) -> list[Read]:
-        """What these tables and views are to a reader of ``main`` now, in one statement.
+        """Return the present state of tables and views for a reader of ``main``, in one statement.
 
-        For `publish`, which can tell later whether they still are. Names that mean nothing are
-        among them: something may come to stand there.
+        `publish` later compares it with the state at that time. Names without a table are
+        included, because a table may be created under them meanwhile.
         """
         wanted = sorted(set(identifiers))
         rows = self._store.backend.find(wanted) if wanted else {}
@@ -229,7 +232,7 @@ class Lake:
         ]
 
     def head(self, identifier: Identifier, branch: str) -> Head | None:
-        """The head of a table's branch, from the catalog; None where there is none.
+        """Return the head of a table's branch; None if there is no such branch.
 
         Raises:
             CatalogError: There is no such table.
@@ -244,7 +247,7 @@ class Lake:
         return Head(int(found["snapshot-id"]), parent, (found.get("summary") or {}).get("wap_run"))
 
     def descends(self, identifier: Identifier, metadata_location: str) -> bool:
-        """Whether the metadata of a table or view has grown from a metadata file, or is that."""
+        """Return whether the metadata of a table or view is, or follows from, a metadata file."""
         row = self._store.backend.get(identifier)
         if row is None or row.location == metadata_location:
             return row is not None
@@ -252,29 +255,29 @@ class Lake:
         return any(step["metadata-file"] == metadata_location for step in log)
 
     def view_reads(self, identifier: Identifier, *, present: bool) -> frozenset[Identifier]:
-        """What a view's text may read, see `views.reads`; nothing if no view stands there."""
+        """Return the names that a view may read (see `views.reads`); empty if it is no view."""
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return frozenset()
         return views.reads(self._store.load(row.location), present=present)
 
     def view_content(self, identifier: Identifier) -> str | None:
-        """What the text of a view is, see `views.content`; None if no view stands there."""
+        """Return the hash of a view's text (see `views.content`); None if it is no view."""
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
             return None
         return views.content(self._store.load(row.location))
 
     def view_problem(self, identifier: Identifier, branch: str) -> str | None:
-        """How a view in a side schema would lead readers past the gate once it is published.
+        """Return how a view, once published, would let readers see unaudited rows.
 
         Args:
             identifier: The view in its side schema.
-            branch: The audit branch that this belongs to.
+            branch: The audit branch of the side schema.
 
         Returns:
-            In words; None if its text is proven to name published tables alone, or if there is no
-            view.
+            The problem in words; None if the text provably names only published tables, or if
+            there is no view.
         """
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "view":
@@ -286,7 +289,7 @@ class Lake:
         return views.reads_unaudited(published, sides, open_ones)
 
     def _audit_branches(self, names: Collection[Identifier]) -> set[str]:
-        """The audit branches of tables that are named in lower case."""
+        """Return the audit branches of tables; ``names`` are in lower case."""
         schemas = {schema.lower(): schema for schema in self.schemas()}
         known = frozenset(self._store.backend.side_schemas().values())
         found: set[str] = set()
@@ -301,13 +304,13 @@ class Lake:
     # Schemas
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it is not there.
+        """Create a schema if it does not exist.
 
         Args:
-            schema: Its name.
-            branch: For a side schema the audit branch that it belongs to. It is marked as such,
-                and only marked schemas are dropped by a discard: a schema of the user's may be
-                named like one. ``<schema>__wap_<...>`` is taken for a side schema anyhow.
+            schema: The name of the schema.
+            branch: The audit branch of a side schema. The schema is marked with it. A discard
+                drops only marked schemas, because a user's schema may have such a name, too.
+                ``<schema>__wap_<...>`` is always marked.
         """
         suffix = schema.rpartition("__")[2]
         if branch is None and suffix != schema and suffix.startswith(_RUN_BRANCH_PREFIX):
@@ -315,12 +318,12 @@ class Lake:
         self._store.backend.ensure_schema(schema, branch)
 
     def drop_schema(self, schema: str, purge: bool) -> None:
-        """Drop a schema with its members; nothing happens if there is none.
+        """Drop a schema with its members, if it exists.
 
         Args:
-            schema: Its name.
-            purge: Delete the files of tables and views that have a folder of their own. A clone's
-                folder is the live table's, and stays.
+            schema: The name of the schema.
+            purge: Delete the files of tables and views that have a folder of their own. A clone
+                shares the folder of the live table, which stays.
         """
 
         def stage() -> Staged[list[Pointer]]:
@@ -333,18 +336,19 @@ class Lake:
         self._staging.purge("drop_schema", folders, [schema])
 
     def require_change_of_kind(self, identifier: Identifier, present: Kind, wanted: Kind) -> None:
-        """Check that a table can be published over a view, or the other way round.
+        """Check that the catalog can replace a view by a table, or a table by a view.
 
         Raises:
-            CatalogError: The catalog cannot put the one in the place of the other.
+            CatalogError: The catalog cannot do so.
         """
         if self._store.backend.takes_files:
             return
         name = ".".join(identifier)
         raise CatalogError(
-            f"{name} is a {present} and would become a {wanted}, which a REST catalog cannot do "
-            "without a moment in which there is neither. Nothing was built. Give the model "
-            f"another name (alias), or let its readers know and drop it: drop {present} {name}."
+            f"{name} is a {present} and would become a {wanted}. A REST catalog has to drop the "
+            f"{present} first, so that readers would find neither for a moment. Nothing was "
+            "built. Give the model another name (alias), or tell its readers and drop it: "
+            f"drop {present} {name}."
         )
 
 

@@ -1,6 +1,6 @@
-"""Publishing: from what was audited to the metadata that readers get.
+"""Plans a publish: from audited candidates to the metadata that readers get.
 
-Pure: a `Publisher` looks at rows and metadata documents and plans; it writes nothing.
+Pure: a `Publisher` reads rows and metadata documents, and writes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Publisher:
 
     Attributes:
         load: Reads a metadata document.
-        rows: The rows of all live and side names of the publish that exist.
+        rows: The existing rows among the live names and side names of the publish.
         branch: The audit branch.
         tag: The receipt on each published snapshot.
         tag_max_age_ms: How long the tag keeps its snapshot; None for ever.
@@ -51,10 +51,10 @@ class Publisher:
     schemas: Mapping[str, str]
 
     def plan(self, item: Item) -> MovePlan:
-        """The plan for one item.
+        """Return the plan for one item.
 
         Raises:
-            Differs: The catalog does not hold what was audited.
+            Differs: The catalog does not have the audited candidate or its base any more.
         """
         if isinstance(item, BranchItem):
             return self._branch(item)
@@ -83,19 +83,19 @@ class Publisher:
             raise Differs(item.identifier, what, expected, found, "branch")
         if not md.grew_from(document, item.candidate, item.base):
             what = f"history of audit branch '{item.branch}'"
-            expected = f"one that starts from {snapshot_words(item.base)}"
-            raise Differs(item.identifier, what, expected, "one that does not", "history")
-        # A discard or a sweep takes the tag with the branch. Where a run has written again since,
-        # Spark has made the branch anew, without what the run had on it before.
+            expected = f"a history that starts from {snapshot_words(item.base)}"
+            raise Differs(item.identifier, what, expected, "another history", "history")
+        # A discard or a sweep drops the tag with the branch. If the run writes again afterwards,
+        # Spark creates the branch again, without the earlier rows of the run.
         tag = md.refs_of(document).get(base_tag(item.branch))
         opened = empty_base(item.branch) in md.properties_of(document)
         if (tag is None or tag.snapshot_id != item.base) and not (opened and item.base is None):
             what = f"base of audit branch '{item.branch}'"
-            found = "no tag of it" if tag is None else snapshot_words(tag.snapshot_id)
+            found = "no base tag" if tag is None else snapshot_words(tag.snapshot_id)
             raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
         gated = md.properties_of(document).get(md.WAP_ENABLED)
         if gated != "true":
-            # Without it a session's writes go to `main`, so nobody knows what is where.
+            # Without it the writes of a session go to `main`, not to the branch.
             raise Differs(
                 item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
             )
@@ -145,7 +145,7 @@ class Publisher:
         unaudited = views.reads_unaudited(published, self.schemas, {self.branch})
         if unaudited is not None:
             wanted = "a text that reads published tables"
-            raise Differs(item.identifier, "view", wanted, f"one that {unaudited}", "side")
+            raise Differs(item.identifier, "view", wanted, f"a text that {unaudited}", "side")
         location = md.next_location(published, live.location if live else side.location)
         how: How = "replace" if live is not None and live.kind == "table" else "view"
         base = self.load(live.location) if live is not None else None
@@ -165,21 +165,21 @@ class Publisher:
         if (live.location if live else None) != item.expected and not self._as_good(item, live):
             expected = f"metadata {item.expected}" if item.expected else "nothing"
             found = row_words(live)
-            raise Differs(item.identifier, "what stands there", expected, found, "standing")
+            raise Differs(item.identifier, "live object", expected, found, "standing")
         return live
 
     def _as_good(self, item: SideItem, live: Pointer | None) -> bool:
-        """Whether the table that is to be replaced has the rows and the definition that it had.
+        """Return whether the table to be replaced still has the expected rows and definition.
 
-        Another run's branch or tag on it, or a compaction, is no reason to stop: the replacement
-        has not a file of it.
+        Another run's branch or tag, or a compaction, does not stop the publish, because the
+        replacement shares no files with the table.
         """
         if live is None or live.kind != "table" or item.expected is None:
             return False
         try:
             before = self.load(item.expected)
         except CatalogError:
-            return False  # cleaned up: what it was cannot be proven any more
+            return False  # The file was deleted, so nothing proves the earlier state.
         now = self.load(live.location)
         return (
             not md.is_view(before)
@@ -234,15 +234,15 @@ class Publisher:
 def merge_clone(
     clone: md.Document, live: md.Document, base: md.Document, branch: str
 ) -> dict[str, Any]:
-    """The live table's metadata with the definition and the new snapshots of its clone.
+    """Return the live table's metadata with the definition and the new snapshots of its clone.
 
-    Both grew out of ``base``. What the live table gained or lost meanwhile stays gained or lost:
-    branches and tags, snapshots (other audit branches' new ones, expired ones), properties.
-    ``main`` is still the live table's, so that the caller's step to the clone's `main` is the one
-    entry in the history that readers see.
+    Both started from ``base``. Changes of the live table since then stay: branches and tags,
+    snapshots (new on other audit branches, or expired), properties. ``main`` stays where the live
+    table has it; the caller then moves it to the clone's `main`, which is one entry in the history
+    that readers see.
 
-    Sequence numbers and row ids given out on both sides may coincide. They are compared only along
-    one line of snapshots, and the next ones are counted on from the higher of the two.
+    The two sides may have assigned equal sequence numbers and row ids. Iceberg compares them only
+    along one line of snapshots. New ones start after the higher of the two counters.
     """
     known = {entry["snapshot-id"] for entry in base.get("snapshots") or ()}
     own = [entry for entry in clone.get("snapshots") or () if entry["snapshot-id"] not in known]
@@ -282,7 +282,10 @@ def merge_clone(
 def merge_properties(
     clone: md.Document, live: md.Document, base: md.Document, branch: str
 ) -> dict[str, str]:
-    """The clone's properties, the live table's changes since the base, and no helpers of ours."""
+    """Return the clone's properties with the live table's changes since the base.
+
+    Properties that sparkwap sets for its own use are the live table's.
+    """
     ours, theirs, before = (md.properties_of(document) for document in (clone, live, base))
     merged = dict(ours)
     for key in {*theirs, *before}:
@@ -306,5 +309,5 @@ def _age(snapshot: md.Document) -> tuple[int, int]:
 
 
 def _swaps(live: Pointer | None, side: Pointer | None, after: Pointer) -> list[PointerUpdate]:
-    """Move the side row to the live name, whose row, if there is one, goes."""
+    """Return the updates that remove the live row, if any, and move the side row to its name."""
     return [*([PointerUpdate(live, None)] if live else []), PointerUpdate(side, after)]

@@ -1,6 +1,6 @@
-"""Publish on a catalog without transactions over several tables: one table after the other.
+"""The tables of a sequential publish: reads their positions and moves them in a REST catalog.
 
-`publish_journal` has the rules; this module reads and moves the tables of a REST catalog.
+`publish_journal` has the rules.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PublishPort:
         store: The catalog.
         journal: The publish.
         schemas: Side schema -> schema, of the audit branch.
-        taken: The new names that the lake has by now in another case; they are not published.
+        taken: New names that now exist in the lake in another case; they are not published.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PublishPort:
         return settled(lambda: self._find(move), lambda rows: self._look(move, rows))
 
     def forward(self, moves: Sequence[jn.Move]) -> None:
-        """Move tables; changes of metadata go in one request if the server offers that."""
+        """Move tables; metadata changes are one request if the server offers that."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(reached_table, SERIES_CHANGED, self._journal)
@@ -218,7 +218,7 @@ class PublishPort:
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
-        """Add what each published table has: the tag, and the property of a gated table."""
+        """Add the tag and the property that each published table has."""
         live = self._backend.get(move.identifier)
         if live is None:
             raise Conflict(None, f"{'.'.join(move.identifier)} is gone")
@@ -266,10 +266,10 @@ class PublishPort:
         self._backend.evolve([(live, self._with_abort_tag(move, change))])
 
     def _put_abort_tag(self, move: jn.Move, live: Pointer, document: md.Document) -> None:
-        """Block late requests to a table that looks untouched.
+        """Add the abort tag to a table that has not moved, so that no late request can move it.
 
-        A server may execute a request long after it failed to answer, and a stopped process may go
-        on. Both require that the abort tag does not exist.
+        A server may execute a request long after the connection broke, and a stopped process may
+        continue. All these requests require that the abort tag does not exist.
         """
         if self._abort_tag in md.refs_of(document):
             return
@@ -278,7 +278,7 @@ class PublishPort:
         self._backend.evolve([(live, change)])
 
     def _with_abort_tag(self, move: jn.Move, change: MetadataChange) -> MetadataChange:
-        """Add the abort tag; a table without any of the two snapshots cannot have one."""
+        """Add the abort tag; a table that has neither base nor candidate cannot have a tag."""
         for snapshot in (move.entry.base, move.entry.candidate):
             if snapshot is not None and md.snapshot(change.base, snapshot) is not None:
                 return change.tag(self._abort_tag, snapshot)

@@ -1,4 +1,4 @@
-"""Publish, rollback and reopening: one transaction of the catalog, or a sequential publish."""
+"""Publish, rollback and reopening: in one catalog transaction, or as a sequential publish."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Publishing:
-    """Moves `main` of many tables at once, and back."""
+    """Moves `main` of many tables forward and back."""
 
     def __init__(self, at: Staging) -> None:
         self._at = at
@@ -51,7 +51,7 @@ class Publishing:
 
     @property
     def _series(self) -> SequentialPublish:
-        # Here, as few catalogs need it, and it takes a while to import.
+        # Imported here, because few catalogs need it, and the import is slow.
         from sparkwap.publish.sequential_publish import SequentialPublish
 
         return SequentialPublish(self._at)
@@ -70,37 +70,36 @@ class Publishing:
         strict_reads: bool = False,
         manifest_hash: str | None = None,
     ) -> PublishReceipt:
-        """Publish tables and views, all in one transaction of the catalog or none.
+        """Publish all tables and views in one catalog transaction, or none.
 
-        A catalog without such transactions is published to by a sequential publish: completed or
-        undone, by this call or by the next command (see `journal`).
+        On a catalog without multi-table transactions this is a sequential publish, which this call
+        or the next command completes or undoes (see `publish_journal`).
 
-        Each item is checked against the catalog as it is in the transaction: ``main`` is the base,
-        the branch's head is the candidate, the side object and what stands at the live name are
-        those that were audited. Changes that do not touch these (another branch, a tag) are taken
-        over by staging again. Rows for the ledger's ``publishes`` are written in the same
-        transaction.
+        Each item is checked in the transaction: ``main`` is the base, the head of the branch is
+        the candidate, and the side object and the live object are those that were audited. After
+        any other change of a table (another branch, a tag) the publish is staged again. Rows for
+        the ledger's ``publishes`` are part of the transaction.
 
         Args:
-            items: What to publish; each name once.
+            items: The tables and views to publish; each name once.
             run_id: The run that publishes.
             tag: The receipt that each published snapshot gets.
-            tag_max_age_ms: How long it keeps the snapshot; None for ever.
+            tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
             branch: The audit branch.
-            appends: More rows for the ledger, of its other tables, in the same transaction; rows
-                of ``runs`` get the id of the publish.
-            publish_id: Id of the publish; one is made up if none is given.
-            read: Tables and views that the items were built from or audited with, as they were
-                then; those that are others now are told in the receipt.
-            strict_reads: Refuse the publish instead, and hold their rows in its transaction. A
-                series looks at them before its first move, and cannot hold them.
+            appends: Rows for other tables of the ledger, in the same transaction; rows of
+                ``runs`` get the id of the publish.
+            publish_id: The id of the publish; a new id if None.
+            read: The tables and views that builds and audits of the items read, as they were then.
+                The receipt lists those that have changed.
+            strict_reads: Refuse the publish if one of them has changed, and lock their rows in the
+                transaction. A sequential publish checks them before its first move only.
             manifest_hash: The code that is published, for the rows of ``publishes``.
 
         Raises:
-            PublishRefused: Something is not what was audited; nothing has changed.
-            PublishTorn: A sequential publish was undone as far as others have left it to us.
-            PublishUnverified: It was committed, and is not what the catalog holds now.
-            CommitUnknown: The database did not say whether it has committed.
+            PublishRefused: The catalog differs from what was audited; nothing has changed.
+            PublishTorn: A sequential publish was undone except for tables that others had changed.
+            PublishUnverified: The publish was committed, but the catalog shows something else.
+            CommitUnknown: It is unknown whether the database has committed.
             CatalogError: Other writers were faster, or the database failed; nothing has
                 changed.
         """
@@ -165,29 +164,28 @@ class Publishing:
         force: bool = False,
         undone: Sequence[UndonePublish] = (),
     ) -> RollbackReceipt:
-        """Undo a publish, all of it in one transaction of the catalog or nothing.
+        """Undo a whole publish in one catalog transaction, or nothing.
 
-        On catalogs without such transactions it is a sequential publish, which the next command
-        completes if this one dies.
+        On a catalog without multi-table transactions, tables move one after the other; the next
+        command completes the rollback if this one dies.
 
-        ``main`` goes back to the base, the former definition or the former view comes back, and
-        names that were new vanish (their files stay). Tags stay.
+        ``main`` returns to the base, the former definition or view is restored, and new names are
+        dropped (their files stay). Tags stay.
 
         Args:
-            entries: The entries of the publish; with force, for each table of all publishes that
-                are undone the entry of the earliest of them.
+            entries: The entries of the publish; with force, the earliest entry of each table among
+                all publishes that are undone.
             run_id: The run that rolls back.
             publish_id: The publish that is undone.
-            branch: Its audit branch, for the ledger.
+            branch: The audit branch of the publish, for the ledger.
             appends: More rows for the ledger, in the same transaction.
-            force: Put everything back as it was before, whatever has come since.
-            undone: All publishes that are undone, for the ledger; that of the entries if none is
-                named.
+            force: Restore the state before the publish, even if tables have changed since.
+            undone: All publishes that are undone, for the ledger; by default, the given publish.
 
         Raises:
-            RollbackRefused: Something moved on since the publish, and it is not forced, or what
-                was before is there no more; nothing has changed.
-            RollbackTorn: The same of a sequential publish, after others were moved back.
+            RollbackRefused: A table has changed since the publish (without force), or its former
+                state no longer exists; nothing has changed.
+            RollbackTorn: The same for some tables of a sequential rollback; the others are undone.
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
@@ -220,28 +218,28 @@ class Publishing:
         branch: str,
         record: Callable[[Mapping[Identifier, Candidate]], Sequence[LedgerRows]],
     ) -> dict[Identifier, Candidate]:
-        """Put the candidates of a publish that was rolled back on their audit branch again.
+        """Put the candidates of a rolled-back publish on their audit branch again.
 
-        All in one database transaction or nothing; readers of ``main`` see no change. The tables
-        must be what they were before the publish. Branches start at the candidate, with the base
-        they had; tables that were new or changed stand in the side schemas again, and views, with
-        references to those.
+        All in one database transaction, or nothing; readers of ``main`` see no change. The tables
+        must be as they were before the publish. Branches have the candidate and the base that they
+        had. New or changed tables are in the side schemas again, and so are views, which refer to
+        these tables.
 
         Args:
             entries: The entries of the publish.
-            branch: Its audit branch.
-            record: Rows for the ledger, by candidate, in the same transaction.
+            branch: The audit branch of the publish.
+            record: Returns rows for the ledger, by candidate, for the same transaction.
 
         Raises:
-            RollbackRefused: Tables moved on, candidates have expired, or the branch is in use
+            RollbackRefused: Tables have changed, candidates have expired, or the branch is in use
                 again; nothing has changed.
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
         if beside and not self._store.backend.takes_files:
             raise CatalogError(
-                "Tables and views that were new or changed cannot be put beside the live ones "
-                "again on this catalog, which writes its metadata itself. Nothing was changed. "
+                "New or changed tables and views cannot be put into side schemas again, because "
+                "this catalog writes its metadata itself. Nothing was changed. "
                 f"Build them again: {next_command.dbt('build', branch=branch)}"
             )
         schemas = {names.side_schema(schema, branch) for schema in beside}
@@ -272,12 +270,12 @@ class Publishing:
             raise
 
     def recover(self) -> list[str]:
-        """Complete or undo the publishes and rollbacks that a process has not brought to an end.
+        """Complete or undo the publishes and rollbacks that died half-way.
 
-        Does nothing on catalogs that publish in one transaction, where there are none.
+        Catalogs that publish in one transaction have none.
 
         Returns:
-            What was found and what became of it, a line each.
+            A line for each of them.
 
         Raises:
             CatalogError: Other writers changed it at each attempt; the next command tries again.
@@ -286,17 +284,17 @@ class Publishing:
             return []
         series = self._series
         found = [series.recover(row) for row in self._at.ledger().open_journals()]
-        return [told for told in found if told is not None]
+        return [line for line in found if line is not None]
 
     def on_their_way(self) -> list[dict[str, Any]]:
-        """The ledger's rows of the publishes and rollbacks that `recover` would bring to an end."""
+        """Return the ledger's rows of the publishes and rollbacks that `recover` would end."""
         return [] if self._store.backend.atomic else self._at.ledger().open_journals()
 
     def _require_distinct(self, items: Sequence[Item]) -> None:
-        """Refuse new names that differ in case only from others.
+        """Refuse new names that differ from existing names in case only.
 
-        In the transaction, and thus after the ledger's row was read: a publish that brings such a
-        name meanwhile has changed the row, so that this one is staged and checked again.
+        Called in the transaction, after the ledger's row was read. If another publish creates such
+        a name meanwhile, it changes that row, so that this publish is staged and checked again.
         """
         taken = self._at.taken(items)
         if taken:
@@ -308,15 +306,15 @@ class Publishing:
         except PublishUnverified:
             raise
         except Exception as error:
-            # Never one of the errors that say "nothing was changed".
+            # Not the error itself, which may say "nothing was changed".
             raise PublishUnverified(
-                f"The publish {receipt.publish_id} was committed, and could not be read again: "
-                f"{error} Once the catalog answers, `dbt run-operation wap_status` shows what is "
-                "still open."
+                f"The publish {receipt.publish_id} was committed, but could not be read again: "
+                f"{error} Once the catalog answers, `dbt run-operation wap_status` shows the open "
+                "audit branches."
             ) from error
 
     def _verify(self, receipt: PublishReceipt) -> None:
-        """Read all refs again: a catalog that says yes and does no must not go unseen."""
+        """Read all refs again, to notice a catalog that reports a commit without making it."""
         rows = self._store.backend.find({entry.identifier for entry in receipt.entries})
 
         def wrong(entry: PublishedEntry) -> Identifier | None:
@@ -338,9 +336,9 @@ class Publishing:
             names = ", ".join(".".join(name) for name in found)
             raise PublishUnverified(
                 f"The publish {receipt.publish_id} was committed, but these are not as published: "
-                f"{names}. Another writer replaced them at once, or the catalog does not keep its "
-                "word. See them with `dbt run-operation wap_status`; undo the publish with "
-                "`dbt run-operation wap_rollback`."
+                f"{names}. Another writer replaced them at once, or the catalog did not make the "
+                "commit that it reported. Look at them with `dbt run-operation wap_status`; undo "
+                "the publish with `dbt run-operation wap_rollback`."
             )
 
 

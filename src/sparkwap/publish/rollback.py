@@ -1,7 +1,4 @@
-"""Rolling a publish back: the metadata that readers had before, grown out of today's.
-
-Pure, as `publish` is.
-"""
+"""Plans a rollback: from the present metadata back to the metadata before the publish. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class Undoer:
     Attributes:
         load: Reads a metadata document.
         rows: The rows of the entries that exist.
-        force: Put everything back, whatever has come since.
+        force: Restore the state before the publish, even if tables have changed since.
     """
 
     load: Load
@@ -55,11 +52,11 @@ class Undoer:
     force: bool = False
 
     def plan(self, entry: PublishedEntry) -> MovePlan:
-        """The plan for one entry.
+        """Return the plan for one entry.
 
         Raises:
-            Differs: The table or view moved on since the publish, and it is not forced; or what
-                it was before is there no more.
+            Differs: The table or view has changed since the publish (without force), or its former
+                state no longer exists.
         """
         live = self.rows.get(entry.identifier)
         if self.force:
@@ -96,12 +93,12 @@ class Undoer:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
-        if live is not None and document is not None and self._same_rows_can_come(entry, document):
+        if live is not None and document is not None and self._only_main_moves(entry, document):
             return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
         base = self._base(entry)
         if live is None or document is None or md.identity(document) != md.identity(base):
-            # Another table or view, or nothing: the former table comes back as it was.
-            # Its audit branches of then are stale; what users have made stays.
+            # Another table or view, or nothing: restore the former table from its metadata file.
+            # Its audit branches are stale; branches and tags of users stay.
             stale = [name for name in md.refs_of(base) if is_ours(base, name)]
             helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
             former = MetadataChange(base).remove_refs(*stale).properties(helpers)
@@ -112,8 +109,8 @@ class Undoer:
             change = difference(document, restored)
         return self._successor(entry, live, _main_back(entry, change))
 
-    def _same_rows_can_come(self, entry: PublishedEntry, document: md.Document) -> bool:
-        """Whether nothing but `main` has to move: the table has the base, and is as it was then."""
+    def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
+        """Return whether the table still has the base, and its definition has not changed."""
         if entry.how != "branch" or entry.base is None or md.snapshot(document, entry.base) is None:
             return False
         published = self._published(entry)
@@ -123,7 +120,7 @@ class Undoer:
         try:
             return self.load(entry.published_metadata_location)
         except CatalogError:
-            # Logs of metadata are cut; a snapshot is found in no table but its own.
+            # Iceberg deletes old metadata files. The snapshot id alone identifies the table.
             return None
 
     def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
@@ -136,10 +133,10 @@ class Undoer:
             return self.load(str(entry.base_metadata_location))
         except CatalogError as error:
             expected = f"metadata {entry.base_metadata_location}"
-            raise Differs(entry.identifier, "base", expected, "that it is gone") from error
+            raise Differs(entry.identifier, "base", expected, "that the file is gone") from error
 
     def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
-        """The row, if it is the published one: for tables, with new branches or tags at most."""
+        """Return the live row if it is still as published, apart from new branches and tags."""
         location = entry.published_metadata_location
         if live is not None and live.location == location:
             return live
@@ -149,7 +146,7 @@ class Undoer:
             if any(step["metadata-file"] == location for step in log):
                 require_main(entry.identifier, document, entry.candidate)
                 return live
-        what = "what stands there"
+        what = "live object"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
     def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
@@ -175,7 +172,7 @@ class Undoer:
 
 @dataclass(frozen=True)
 class StandsBefore:
-    """Plans nothing for the entries of a publish that was rolled back before.
+    """Checks that tables are as they were before a publish, and plans no changes.
 
     Attributes:
         load: Reads a metadata document.
@@ -186,10 +183,10 @@ class StandsBefore:
     rows: Mapping[Identifier, Pointer]
 
     def plan(self, entry: PublishedEntry) -> MovePlan:
-        """A plan without changes.
+        """Return a plan without changes.
 
         Raises:
-            Differs: The table or view is not what it was before the publish.
+            Differs: The table or view is not as it was before the publish.
         """
         live = self.rows.get(entry.identifier)
         if entry.how in ("branch", "clone"):
@@ -199,7 +196,7 @@ class StandsBefore:
         elif (live.location if live else None) != entry.base_metadata_location:
             location = entry.base_metadata_location
             expected = f"metadata {location}" if location else "nothing"
-            raise Differs(entry.identifier, "what stands there", expected, row_words(live))
+            raise Differs(entry.identifier, "live object", expected, row_words(live))
         return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
@@ -208,11 +205,11 @@ class Candidate:
     """A candidate that can be audited again.
 
     Attributes:
-        how: ``branch``, or ``side``.
-        base: What ``main`` is now.
-        base_metadata: Metadata file at the live name now; None for nothing.
-        snapshot: For a branch, its head.
-        metadata: For a side object, its metadata file.
+        how: ``branch`` or ``side``.
+        base: The present snapshot of ``main``.
+        base_metadata: The present metadata file of the live name; None if there is no object.
+        snapshot: The head of a branch; None for a side object.
+        metadata: The metadata file of a side object; None for a branch.
     """
 
     how: str
@@ -229,8 +226,8 @@ class Reopener:
     Attributes:
         load: Reads a metadata document.
         branch: The audit branch.
-        warehouse: Where folders of views go.
-        standing: Rows that stand in the side schemas of the branch.
+        warehouse: The parent of the folders of views.
+        standing: The rows in the side schemas of the branch.
     """
 
     load: Load
@@ -244,13 +241,13 @@ class Reopener:
         """Extend the plans of a rollback.
 
         Args:
-            plans: What the rollback does, by entry.
+            plans: The plans of the rollback.
 
         Returns:
-            The plans, and for each entry its candidate.
+            The extended plans, and the candidate of each entry.
 
         Raises:
-            Differs: A candidate is there no more, or the branch is in use again.
+            Differs: A candidate no longer exists, or the branch is in use again.
         """
         sides = {
             plan.entry.identifier: side_schema(plan.entry.identifier[0], self.branch)
@@ -279,7 +276,7 @@ class Reopener:
             raise Differs(entry.identifier, "candidate", expected, "that it has expired")
         if {self.branch, base_tag(self.branch)} & set(md.refs_of(document)):
             what = f"audit branch '{self.branch}'"
-            raise Differs(entry.identifier, what, "no such branch", "one that is in use again")
+            raise Differs(entry.identifier, what, "no such branch", "a branch in use again")
         change = MetadataChange(document).branch(self.branch, entry.candidate)
         if entry.base is None:
             change = change.properties({empty_base(self.branch): "none"})
@@ -329,14 +326,15 @@ class Reopener:
             return self.load(entry.published_metadata_location)
         except CatalogError as error:
             expected = f"metadata {entry.published_metadata_location}"
-            raise Differs(entry.identifier, "candidate", expected, "that it is gone") from error
+            found = "that the file is gone"
+            raise Differs(entry.identifier, "candidate", expected, found) from error
 
 
 def restore(document: md.Document, base: md.Document, published: md.Document) -> dict[str, Any]:
-    """Today's metadata with the definition and the properties that it had in ``base``.
+    """Return the present metadata with the definition and the properties of ``base``.
 
-    The format version stays, as Iceberg cannot go back in it. Properties that were changed after
-    the publish keep their present values.
+    The format version stays, because Iceberg cannot downgrade it. Properties that were changed
+    after the publish keep their present values.
     """
     restored: dict[str, Any] = dict(document)
     for key in (*_CURRENT, *_V1_ONLY):
@@ -345,7 +343,7 @@ def restore(document: md.Document, base: md.Document, published: md.Document) ->
     before, after = md.properties_of(base), md.properties_of(published)
     properties = md.properties_of(document)
     for key in {*before, *after}:
-        # The audit branch was opened between the two: the gate stays on.
+        # The gate stays on, even if it was switched on between base and publish.
         if key != md.WAP_ENABLED and properties.get(key) == after.get(key):
             properties.pop(key, None)
             if key in before:
@@ -355,7 +353,7 @@ def restore(document: md.Document, base: md.Document, published: md.Document) ->
 
 
 def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[str, Any]:
-    """Restored metadata with what the present one notes of its open audit branches."""
+    """Return restored metadata with the present helper properties of open audit branches."""
     kept = {k: v for k, v in restored["properties"].items() if not k.startswith(HELPER_PREFIX)}
     own = {k: v for k, v in md.properties_of(document).items() if k.startswith(HELPER_PREFIX)}
     return {**restored, "properties": {**kept, **own}}

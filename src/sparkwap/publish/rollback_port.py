@@ -1,4 +1,4 @@
-"""Rollback on a catalog without transactions over several tables: one table after the other."""
+"""The tables of a sequential rollback: reads their positions and moves them in a REST catalog."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RollbackPort:
-    """The tables of a rollback: their positions, and the moves back to before the publish."""
+    """The tables of a rollback: their positions, and their moves back."""
 
     def __init__(self, store: Store, journal: jn.PublishJournal) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class RollbackPort:
             raise jn.Moved(str(problem)) from problem
 
     def back(self, move: jn.Move) -> None:
-        """Never called: a rollback is completed."""
+        """Never called, because a rollback is always completed."""
         raise AssertionError(move)
 
     def _is_undone(self, entry: PublishedEntry, live: Pointer | None) -> bool:
@@ -96,7 +96,7 @@ class RollbackPort:
         return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
 
     def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
-        """Whether a forced rollback has nothing left to change in a table."""
+        """Return whether a forced rollback has nothing left to change in a table."""
         try:
             change = self._step(entry, {entry.identifier: live})[1]
         except Differs:
@@ -104,7 +104,7 @@ class RollbackPort:
         return change.refusal is None and not change.posted
 
     def _changes_in_place(self, entry: PublishedEntry) -> bool:
-        """Whether the metadata of the same table changes; with force it may be another table."""
+        """Return whether the live table stays the same table; a forced rollback may replace it."""
         if entry.how not in ("branch", "clone"):
             return False
         live = self._backend.get(entry.identifier)

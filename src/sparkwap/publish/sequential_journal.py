@@ -1,4 +1,4 @@
-"""A sequential publish or rollback as rows of the ledger, as a receipt, and as messages."""
+"""Converts a sequential publish or rollback to rows of the ledger, receipts and messages."""
 
 from __future__ import annotations
 

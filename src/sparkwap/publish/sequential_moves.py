@@ -33,7 +33,7 @@ _FIRST_WAIT_SECONDS = 0.05
 
 
 def pause(attempt: int) -> None:
-    """Wait before another attempt; with jitter, or the same writers would collide again."""
+    """Wait before another attempt; with jitter, so that two writers do not collide again."""
     time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
 
 
@@ -67,7 +67,7 @@ def inexpressible(plans: Sequence[MovePlan]) -> list[Mismatch]:
 
 
 def with_locations(journal: jn.PublishJournal, store: Store) -> tuple[PublishedEntry, ...]:
-    """Return the entries with the metadata files that the catalog has written for them."""
+    """Return the entries with the metadata files that the catalog has written."""
     rows = store.backend.find({move.identifier for move in journal.moves})
     found = []
     for move in journal.moves:
@@ -104,8 +104,8 @@ def settled(
 ) -> jn.Position:
     """Return the position of a table, from rows that existed at the same time.
 
-    Another process that carries out the same journal may move the table while its names are read
-    one after the other; the table then looks as if another writer had moved it.
+    Names are read one after the other. If another process carries out the same journal meanwhile,
+    the table looks as if another writer had moved it.
     """
     while True:
         rows = find()
@@ -122,6 +122,7 @@ def side_identifier(move: jn.Move) -> Identifier:
 
 
 def reached_table(step: Checkpoint, journal: jn.PublishJournal, identifier: Identifier) -> None:
+    """Call a checkpoint for one table of a journal."""
     checkpoint(step, table=".".join(identifier), **about(journal))
 
 
@@ -133,7 +134,8 @@ def names_of(items: Sequence[Item]) -> set[Identifier]:
 
 
 def not_expressible(identifier: Identifier, reason: str) -> Mismatch:
-    # It has to be built again on the present table, as if `main` had moved.
+    """Return the mismatch of a table whose change Iceberg's REST updates cannot express."""
+    # Kind `main`: the table has to be built again on its present state, as if `main` had moved.
     expected = "its state when its clone was made"
     return Mismatch(identifier, "metadata", expected, reason, "main")
 

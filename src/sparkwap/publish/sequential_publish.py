@@ -1,4 +1,4 @@
-"""Publish and rollback on a catalog without transactions: table by table, see `journal`."""
+"""Sequential publish and rollback: one table after the other; see `publish_journal`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from sparkwap.publish.staging import (
 
 
 class SequentialPublish:
-    """Publishes and rolls back one table after the other; a journal completes or undoes it."""
+    """Publishes and rolls back one table after the other, by a journal."""
 
     def __init__(self, at: Staging) -> None:
         self._at = at
@@ -74,7 +74,7 @@ class SequentialPublish:
         self._give_up(journal, outcome)
         blocked = ", ".join(".".join(name) for name in outcome.blocked)
         stayed = ", ".join(".".join(name) for name in outcome.stayed)
-        rest = f" {stayed} stays published, as other runs have built on it." if stayed else ""
+        rest = f" {stayed} stays published, because other runs have built on it." if stayed else ""
         return (
             f"Undid {what}, which had not ended: another writer moved main of {blocked}, or made a "
             f"table whose name differs in case only.{rest}"
@@ -101,7 +101,7 @@ class SequentialPublish:
         plans = self._at.plan(publisher.plan, items, PublishRefused, more)
         sequential_moves.require_expressible(plans)
         journal = replace(journal, moves=sequential_moves.moves_of(plans, items, self._store.load))
-        # The results of the audits go with the journal, as a later command does not have them.
+        # The results of the audits are written with the journal: a later command lacks them.
         intended = LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
         about, ledger = sequential_journal.about(journal), self._at.ledger()
         checkpoint(checkpoints.JOURNAL_WRITING, **about)
@@ -179,7 +179,7 @@ class SequentialPublish:
         entries = sequential_moves.with_locations(journal, self._store)
         done = sequential_journal.row_of(journal, "completed")
         if jn.is_closed(self._at.ledger().journal_states(done)):
-            # Another process has ended it: the branch's side objects may belong to a later run.
+            # Another process has ended it; the side objects may belong to a later run.
             return entries
         left = sequential_moves.leftovers(journal, self._store)
         folders = self._at.own_folders(side_views(left, schemas))

@@ -1,4 +1,4 @@
-"""What publishing, rolling back and discarding have in common: plans, staged commits, folders."""
+"""Shared parts of publish, rollback and discard: plans, staged commits, folders."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ PUBLISH_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The store of a lake, with what every commit on several tables needs.
+    """The store of a lake, with the helpers of commits on several tables.
 
     Attributes:
-        ledger: The lake's ledger, made when it is first asked for.
-        warehouse: The folder of new tables; raises where there is none.
+        store: The catalog and its metadata files.
+        ledger: Returns the lake's ledger.
+        warehouse: Returns the folder of new tables; raises if there is none.
     """
 
     store: Store
@@ -58,29 +59,33 @@ class Staging:
         refusal: Callable[[Sequence[Mismatch]], Exception],
         more: Sequence[Mismatch] = (),
     ) -> list[MovePlan]:
-        """The plans of all; if any differs, a refusal that names every one that does, and more."""
+        """Return the plans of all things.
 
-        def one(thing: T) -> MovePlan | Mismatch:
+        Raises:
+            Exception: ``refusal`` with all mismatches, and ``more``.
+        """
+
+        def plan_or_mismatch(thing: T) -> MovePlan | Mismatch:
             try:
                 return planner(thing)
             except Differs as differs:
                 return differs.mismatch
 
-        planned = self.store.map(one, things)
+        planned = self.store.map(plan_or_mismatch, things)
         mismatches = [plan for plan in planned if isinstance(plan, Mismatch)] + list(more)
         if mismatches:
             raise refusal(mismatches)
         return [plan for plan in planned if isinstance(plan, MovePlan)]
 
     def moved(self, read: Collection[Read], rows: Mapping[Identifier, Pointer]) -> list[Mismatch]:
-        """Those of what was read that are others now."""
+        """Return the tables and views that have changed since they were read."""
         found = [
             read_dependencies.moved(one, rows.get(one.identifier), self.store.load) for one in read
         ]
         return list(dict.fromkeys(one for one in found if one is not None))
 
     def alike(self, identifiers: Collection[Identifier]) -> set[Identifier]:
-        """Tables and views that differ from some of these names in case only; see `Lake.alike`."""
+        """Return the tables and views whose names differ in case only; see `Lake.alike`."""
         wanted = {folded(one): one for one in identifiers}
         schemas = {schema for schema, _ in wanted}
         members = {
@@ -97,7 +102,7 @@ class Staging:
         return there is not None and here is not None and there.location == here.location
 
     def taken(self, items: Iterable[Item]) -> list[Mismatch]:
-        """The new names that a reader could take for another one of the lake or of the publish."""
+        """Return the new names that differ in case only from another name of lake or publish."""
         new = {
             item.identifier
             for item in items
@@ -118,24 +123,24 @@ class Staging:
         appends: Sequence[LedgerRows],
         drop_if_empty: Collection[str] = (),
     ) -> Staged[R]:
-        """The commit of all plans, with rows of the ledger."""
+        """Return the staged commit of all plans, with rows of the ledger."""
         writes = {path: document for plan in plans for path, document in plan.writes.items()}
         files = self.store.write(writes)
         swaps = [swap for plan in plans for swap in plan.swaps]
-        # Last, as the ledger is what runs beside each other write to most.
+        # The ledger comes last, because concurrent runs write to it most often.
         return self.ledger().beside(
             Staged(result, swaps, files, drop_if_empty), merge_rows(appends)
         )
 
     def prepare_ledger(self, appends: Sequence[LedgerRows], publishes: bool) -> None:
-        """See that the ledger has the tables for these rows, and for a publish."""
+        """Create the ledger's tables for these rows, and for a publish."""
         tables = {append.table for append in appends}
         if "publishes" in tables:
             raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
         self.ledger().ensure(tables | ({"publishes"} if publishes else set()))
 
     def side_schemas(self, branch: str, items: Sequence[Item]) -> dict[str, str]:
-        """Side schema -> schema, of the audit branch."""
+        """Return side schema -> schema of the audit branch."""
         marked = self.store.backend.side_schemas()
         found = {
             side: split_side_schema(side, branch) or side
@@ -148,7 +153,7 @@ class Staging:
         return found | used
 
     def state(self, row: Pointer) -> TableState:
-        """What a table or view is by its row."""
+        """Return the state of a table or view from its row."""
         document = self.store.load(row.location)
         view = md.is_view(document)
         properties = md.properties_of(document)
@@ -169,7 +174,7 @@ class Staging:
         )
 
     def fault(self, row: Pointer) -> str | None:
-        """What is wrong with the metadata of a table or view; None for nothing."""
+        """Return the error of a table or view with unreadable metadata; None if it is readable."""
         try:
             self.store.load(row.location)
         except CatalogError as error:
@@ -177,17 +182,17 @@ class Staging:
         return None
 
     def readable(self, rows: Sequence[Pointer], marked: Collection[str]) -> list[Pointer]:
-        """The live tables, without those whose metadata is damaged: they must not stop the rest."""
+        """Return the live tables with readable metadata; damaged ones must not stop the others."""
         live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]
         faults = self.store.map(self.fault, live)
         return [row for row, fault in zip(live, faults, strict=True) if fault is None]
 
     def own_folders(self, rows: Sequence[Pointer]) -> set[str]:
-        """The folders of tables and views that were made new, which no other object uses."""
+        """Return the folders of new tables and views; clones use the folder of the live table."""
         folders: set[str] = set()
         for row in rows:
             if self.fault(row) is not None:
-                continue  # whose folder it is nobody knows; a sweep finds files without a use
+                continue  # The folder is unknown; a sweep finds its files.
             document = self.store.load(row.location)
             if not branches.is_clone(document):
                 folders.add(str(document["location"]).rstrip("/"))
@@ -200,7 +205,7 @@ class Staging:
         schemas: Collection[str] = (),
         **facts: Any,
     ) -> None:
-        """Delete folders that nothing in the catalog uses any more, and emptied schema folders."""
+        """Delete folders that no object of the catalog uses, and empty schema folders."""
         if not folders:
             return
         checkpoint(COMMIT_STEPS[operation]["purging"], **facts)
@@ -208,8 +213,8 @@ class Staging:
         try:
             used = [plain_location(row.location) for row in self.store.backend.all()]
         except CatalogError:
-            # What it follows is committed, so this must not look like its failure; the folders
-            # are orphans now.
+            # The commit before this has succeeded, so the command must not fail here. A sweep
+            # deletes the folders later.
             return
         used.append(f"{plain_location(warehouse)}/")
         for folder in folders:
@@ -222,14 +227,17 @@ class Staging:
 
 
 def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:
-    """Rows of ``runs`` with the id of the publish; others as they are."""
+    """Return rows of ``runs`` with the id of the publish; other rows unchanged."""
     if append.table != "runs":
         return append
     return LedgerRows("runs", [{"publish_id": publish_id, **row} for row in append.rows])
 
 
 def side_views(rows: Iterable[Pointer], schemas: Collection[str]) -> list[Pointer]:
-    """Views get a new file at the live name's place, so that their side folder is left over."""
+    """Return the views in side schemas.
+
+    A publish writes a new metadata file for a view, so that its side folder is no longer used.
+    """
     return [row for row in rows if row.kind == "view" and row.identifier[0] in schemas]
 
 
@@ -242,7 +250,7 @@ def publish_rows(
     entries: Sequence[PublishedEntry],
     manifest_hash: str | None = None,
 ) -> list[LedgerRows]:
-    """The ledger's rows of a publish."""
+    """Return the ledger's rows of a publish."""
     rows = [
         {
             "publish_id": publish_id,
@@ -271,7 +279,7 @@ def rollback_rows(
     at: datetime,
     rows: Mapping[Identifier, Pointer],
 ) -> list[LedgerRows]:
-    """The ledger's rows of a rollback; ``asked`` is the publish that was to be undone."""
+    """Return the ledger's rows of a rollback; ``asked`` is the publish that the user named."""
     found = [
         {
             **row,

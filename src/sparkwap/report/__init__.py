@@ -1,6 +1,6 @@
-"""The Elementary report of a lake: what the ledger and dbt's artifacts tell, as a page.
+"""The Elementary report of a lake, from the ledger and dbt's artifacts.
 
-`answers` says it in the words of Elementary, from the rows of the ledger and dbt's manifest;
-`page`, which runs where the package ``elementary-data`` is, hands these to Elementary's own report;
-`command` is ``sparkwap report``.
+`history` selects the rows of the ledger. `answers` answers the macros of Elementary, with
+`artifacts`, `runs` and `results`. `page` makes Elementary's own report from the answers; it runs
+where the package ``elementary-data`` is installed. `command` is ``sparkwap report``.
 """

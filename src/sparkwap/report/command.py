@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core import names
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.report.answers import ReportFacts, answers, as_built, as_they_stand, ours, utc_now
+from sparkwap.report.answers import answers
+from sparkwap.report.facts import ReportFacts, utc_now
+from sparkwap.report.history import rows_of_project, with_last_runs, with_rollbacks
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -25,45 +27,51 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 PYTHON = "SPARKWAP_ELEMENTARY_PYTHON"
-"""Environment variable: a Python that has the package ``elementary-data``."""
+"""Environment variable with the path of a Python that has the package ``elementary-data``."""
 
 PAGE = "index.html"
 
 
 def register_report(commands: Commands) -> None:
-    """``sparkwap report``."""
-    text = "the Elementary report: tests, runs, verdicts of the gate and lineage, as one page"
+    """Add ``sparkwap report``."""
+    text = "write the Elementary report: tests, runs, the gate's verdicts and lineage on one page"
     parser = commands.add_parser("report", help=text, description=text)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="where the page goes (default: target/report)"
+        "--output", type=Path, metavar="DIR", help="folder of the page (default: target/report)"
     )
     parser.add_argument(
-        "--days", type=_count, default=30, help="days of history that it shows (default: 30)"
+        "--days", type=_count, default=30, help="days of history to show (default: 30)"
     )
     parser.add_argument(
         "--samples",
         type=_count,
         default=0,
         metavar="ROWS",
-        help="rows that tests with store_failures have kept, of each test; they are data of the "
-        "lake, and whoever has the page has them (default: 0)",
+        help="stored rows to show of each failed test with store_failures; these are rows of your "
+        "tables, and everyone who has the page can read them (default: 0)",
     )
     parser.add_argument(
         "--all-schemas",
         action="store_true",
         help="show the runs of the target in every schema, for a project whose schemas depend on a "
-        "variable; default: those in the schemas that dbt has parsed last, as other developers may "
-        "use the same name of a target",
+        "variable; default: only the schemas in manifest.json, because other developers may use a "
+        "target of the same name",
     )
     parser.add_argument(
-        "--python", type=Path, help=f"a Python that has elementary-data (default: {PYTHON}, or own)"
+        "--python",
+        type=Path,
+        help=f"a Python that has elementary-data (default: {PYTHON}, or the current Python)",
     )
     add_dbt_options(parser)
     parser.set_defaults(handler=report)
 
 
 def report(parsed: argparse.Namespace) -> int:
-    """Write the page; returns 0."""
+    """Write the page.
+
+    Returns:
+        The exit code, 0.
+    """
     call = call_of(parsed)
     python = find_python(parsed.python)
     target = call.project_dir / call.target_path
@@ -78,7 +86,7 @@ def report(parsed: argparse.Namespace) -> int:
 
 
 def find_python(given: Path | None) -> Path:
-    """The Python that has Elementary: the given one, that of the environment, or this one.
+    """Return a Python that has Elementary: the given one, that of the environment, or this one.
 
     Raises:
         ConfigError: There is none.
@@ -86,14 +94,14 @@ def find_python(given: Path | None) -> Path:
     named = given or (Path(os.environ[PYTHON]) if os.environ.get(PYTHON) else None)
     if named is not None and not named.exists():
         raise ConfigError(
-            f"There is no {named}, which was to have elementary-data. Nothing was written. "
-            "Name another one: sparkwap report --python ..."
+            f"There is no {named}, so the report cannot use its elementary-data. Nothing was "
+            "written. Name another Python: sparkwap report --python ..."
         )
     if named is None and importlib.util.find_spec("elementary") is None:
         raise ConfigError(
-            "The report's page is that of the package elementary-data, which is not installed "
-            "here. Nothing was written. In this repository: make report. Elsewhere: "
-            "pip install 'dbt-sparkwap[elementary]', or name a Python that has it: "
+            "The report needs the package elementary-data, which is not installed here. Nothing "
+            "was written. In this repository, run: make report. Elsewhere, run: "
+            "pip install 'dbt-sparkwap[elementary]', or name a Python that has the package: "
             "sparkwap report --python ..."
         )
     return named.absolute() if named else Path(sys.executable)
@@ -102,16 +110,17 @@ def find_python(given: Path | None) -> Path:
 def collect(
     call: DbtCall, target: Path, *, days: int, samples: int, all_schemas: bool = False
 ) -> ReportFacts:
-    """All that the report is made of, from the lake's ledger and dbt's target folder.
+    """Read the data of the report from the lake's ledger and dbt's target folder.
 
     Args:
-        call: Which project and profile.
+        call: The project and profile.
         target: dbt's target folder.
         days: Days of history.
-        samples: How many stored rows of each failed test, at most.
+        samples: Greatest number of stored rows of each failed test.
+        all_schemas: Include the runs of the target in every schema.
 
     Raises:
-        ConfigError: Nothing was built here yet.
+        ConfigError: There is no lake or no manifest yet.
     """
     from sparkwap.ledger.records import ended_otherwise
     from sparkwap.publish.lake import Lake
@@ -119,36 +128,37 @@ def collect(
     described = call.lake()
     if described.open() is None:
         raise ConfigError(
-            "There is no lake yet, so there is nothing to report. Build one first: dbt build"
+            "There is no lake yet, so there is nothing to report. The first build creates it: "
+            "dbt build"
         )
     manifest = _json(target / "manifest.json")
     if manifest is None:
         raise ConfigError(
-            f"There is no manifest.json in {target}, by which the report names tables and tests. "
-            "Nothing was written. dbt leaves one when it runs, and this is enough: dbt parse"
+            f"There is no manifest.json in {target}. The report needs it for the names of tables "
+            "and tests. Nothing was written. This command writes the file: dbt parse"
         )
     lake = Lake(described.name, described.properties)
     try:
         tables = ("runs", "nodes", "tests", "metrics")
         whole = {name: lake.ledger.rows(name) for name in tables}
-        manifest = as_built(manifest, whole, described.target, all_schemas=all_schemas)
-        rows = ours(manifest, whole, described.target, all_schemas=all_schemas)
+        manifest = with_last_runs(manifest, whole, described.target, all_schemas=all_schemas)
+        rows = rows_of_project(manifest, whole, described.target, all_schemas=all_schemas)
         publishes = lake.ledger.publishes()
         undone = {
-            (one.run_id, *entry.identifier)
-            for one in publishes
-            for entry in set(one.entries) - set(one.left)
+            (publish.run_id, *entry.identifier)
+            for publish in publishes
+            for entry in set(publish.entries) - set(publish.left)
         }
-        later = ended_otherwise(rows["runs"], publishes)
-        # A closed pull request's audit says nothing of what there is.
-        going = {run_id for run_id, became in later.items() if became == "discarded"}
+        outcomes = ended_otherwise(rows["runs"], publishes)
+        # The tables of a discarded run, such as that of a closed pull request, no longer exist.
+        discarded = {run_id for run_id, outcome in outcomes.items() if outcome == "discarded"}
         rows = {
-            name: [r for r in found if r["run_id"] not in going] for name, found in rows.items()
+            name: [r for r in found if r["run_id"] not in discarded] for name, found in rows.items()
         }
         facts = ReportFacts(
             manifest,
             rows["runs"],
-            as_they_stand(rows["nodes"], undone),
+            with_rollbacks(rows["nodes"], undone),
             rows["tests"],
             rows["metrics"],
             database=lake.name,
@@ -164,12 +174,12 @@ def collect(
 def stored_rows(
     lake: Lake, nodes: Iterable[Mapping[str, Any]], limit: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Rows that tests with ``store_failures`` have kept, by the test's id.
+    """Return the stored rows of tests with ``store_failures``, by the test's id.
 
     Args:
         lake: The lake.
-        nodes: The ledger's ``nodes``.
-        limit: How many of each test, at most; 0 reads nothing.
+        nodes: Rows of the ledger's table ``nodes``.
+        limit: Greatest number of rows of each test; 0 reads nothing.
     """
     failures = [row for row in nodes if row["resource_type"] == "failures"] if limit else []
     last = {row["node_id"]: row for row in sorted(failures, key=lambda row: row["built_at"])}
@@ -186,20 +196,20 @@ def _stored(lake: Lake, row: Mapping[str, Any], limit: int) -> list[dict[str, An
     try:
         table = lake.catalog.load_table((schema, row["name"]))
     except NoSuchTableError:
-        return []  # discarded since, or a view
+        return []  # it was discarded, or it is a view
     rows: list[dict[str, Any]] = table.scan(limit=limit).to_arrow().to_pylist()
     return rows
 
 
 def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
-    """Write the page by Elementary's own code, in a process of its own.
+    """Write the page with Elementary's own code, in a process of its own.
 
-    Elementary's packages need not be those of dbt and sparkwap: what goes between is a file.
+    Elementary may be in another environment than sparkwap, so a file carries the answers.
 
     Args:
-        facts: All that the report is made of.
-        page: The HTML file; ``elementary_output.json``, its data, comes beside it.
-        env: The environment that the page names.
+        facts: The data of the report.
+        page: The HTML file. Its data, ``elementary_output.json``, is written to the same folder.
+        env: The name of the environment, for the page.
         python: A Python that has ``elementary-data``.
 
     Raises:
@@ -221,10 +231,10 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
             [*command, str(handed), str(page)], capture_output=True, text=True, check=False
         )
     if done.returncode:
-        told = (done.stderr or done.stdout).strip().splitlines()
+        output = (done.stderr or done.stdout).strip().splitlines()
         raise SparkwapError(
-            f"Elementary could not make the report: {told[-1] if told else 'it said nothing'}. "
-            "The lake was only read. Versions that go together are in requirements-elementary.lock."
+            f"Elementary could not make the report: {output[-1] if output else 'no message'}. "
+            "The lake was not changed. requirements-elementary.lock has versions that work."
         )
 
 

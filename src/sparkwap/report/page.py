@@ -1,8 +1,8 @@
-"""The report's page, by Elementary's own code: ``python page.py ANSWERS.json PAGE.html``.
+"""Writes the report's page with Elementary's code: ``python page.py ANSWERS.json PAGE.html``.
 
-This file runs by itself where the package ``elementary-data`` is installed, which need not be where
-sparkwap is. Elementary asks its dbt project by macros; here a file answers. What the page looks
-like, and what its data are, is Elementary's alone.
+This file runs without sparkwap, in the environment of the package ``elementary-data``. Elementary
+calls macros of its dbt project; here a file has their answers. Elementary alone defines the look
+and the data of the page.
 """
 
 from __future__ import annotations
@@ -21,65 +21,68 @@ _RELATION = "get_elementary_database_and_schema"
 
 
 class AnswerRunner:
-    """Stands where Elementary has a runner of dbt.
+    """Replaces Elementary's runner of dbt.
 
     Args:
-        given: The answer to each macro, by its name.
+        given: ``answers`` by macro, and ``database``.
+
+    Attributes:
+        called: The names of the macros that Elementary has called.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
-        self.asked: set[str] = set()
+        self.called: set[str] = set()
 
     def run_operation(
         self, macro_name: str, macro_args: Mapping[str, Any] | None = None, **_: Any
     ) -> list[str]:
-        """What the macro would print: one text, of JSON in all cases but one.
+        """Return the output of the macro: one text, which is JSON except for ``_RELATION``.
 
         Raises:
-            KeyError: This version of Elementary asks what is not answered.
+            KeyError: There is no answer for a macro that this version of Elementary calls.
         """
         name = macro_name.removeprefix(_PREFIX)
-        self.asked.add(name)
+        self.called.add(name)
         if name == _RELATION:
             return [str(self._given["database"])]
         return [json.dumps(self._given["answers"][name])]
 
 
 class AnsweredReport(DataMonitoringReport):
-    """Elementary's report over given answers.
+    """Elementary's report from given answers.
 
     Args:
         given: ``answers`` by macro, ``database``, ``project``, ``env`` and ``days``.
-        folder: Where Elementary puts the data of the page, as ``elementary_output.json``.
+        folder: The folder where Elementary writes ``elementary_output.json``, the page's data.
     """
 
     def __init__(self, given: Mapping[str, Any], folder: Path) -> None:
         self.answers = AnswerRunner(given)
         config = Config(
-            # A folder without a config.yml: the user's own is for the user's own edr.
+            # A folder without a config.yml: the user's config.yml is for the user's edr.
             config_dir=str(folder),
             target_path=str(folder),
             env=given["env"],
             run_dbt_deps_if_needed=False,
         )
-        # Without a tracker nobody is told that a report was made.
+        # Without a tracker, Elementary sends no usage data.
         super().__init__(config, tracking=None)
 
     def _init_internal_dbt_runner(self) -> Any:
         return self.answers
 
     def _add_report_tracking(self, report_data: Any, error: Exception | None = None) -> None:
-        # Elementary would go on with an empty page.
+        # Otherwise Elementary would write an empty page.
         if error is not None:
             raise error
 
 
 def write(given: Mapping[str, Any], page: Path) -> set[str]:
-    """Write the page, and its data beside it.
+    """Write the page, and its data in the same folder.
 
     Returns:
-        What Elementary has asked.
+        The names of the macros that Elementary has called.
     """
     report = AnsweredReport(given, page.parent)
     report.generate_report(
@@ -88,13 +91,13 @@ def write(given: Mapping[str, Any], page: Path) -> set[str]:
         should_open_browser=False,
         project_name=given["project"],
     )
-    return report.answers.asked
+    return report.answers.called
 
 
 if __name__ == "__main__":
     handed, wanted = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
     try:
-        asked = write(json.loads(handed.read_text()), wanted)
+        called = write(json.loads(handed.read_text()), wanted)
     except Exception as failure:
         sys.exit(f"{type(failure).__name__}: {' '.join(str(failure).split())}")
-    print(json.dumps(sorted(asked)))
+    print(json.dumps(sorted(called)))

@@ -1,7 +1,7 @@
-"""The batches of a microbatch model that `main` lacks.
+"""The batches of a microbatch model that are missing on `main`.
 
-dbt counts the batches of a run back from now, by the model's ``lookback``. What a run has built and
-not published is not built again once it lies further back, and neither is what no run has built.
+A run of dbt builds the latest batches only, as many as the model's ``lookback`` says. Older batches
+that were not built, or built but not published, are not built again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = "%Y-%m-%dT%H:%M:%S"
 
 @dataclass(frozen=True, slots=True)
 class BatchBuild:
-    """The ranges of time that a run has built of a model, when, and whether `main` has got them."""
+    """The time ranges of a model that a run has built, when, and whether they are on `main`."""
 
     ranges: tuple[Range, ...]
     at: datetime
@@ -28,12 +28,12 @@ class BatchBuild:
 
 
 def as_utc(at: datetime) -> datetime:
-    """A moment that is in UTC where it does not say what it is in."""
+    """Return a time with its time zone; UTC if it has none."""
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """The same ranges, in order, those that touch as one."""
+    """Return the ranges in order, with adjacent and overlapping ranges merged."""
     found: list[Range] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1][1]:
@@ -44,12 +44,12 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def written(ranges: Iterable[Range]) -> list[str] | None:
-    """Ranges as the ledger has them; None for none."""
+    """Return ranges in the form of the ledger; None if there are none."""
     return [f"{start.isoformat()}/{end.isoformat()}" for start, end in ranges] or None
 
 
 def read(row: Mapping[str, Any]) -> tuple[Range, ...]:
-    """The ranges of a row of the ledger's ``nodes``; none for one of an older version."""
+    """Return the ranges of a row of the ledger's ``nodes``; none if an older version wrote it."""
     pairs = (text.split("/") for text in row.get("batches") or ())
     return tuple(
         (datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in pairs
@@ -57,10 +57,10 @@ def read(row: Mapping[str, Any]) -> tuple[Range, ...]:
 
 
 def builds(rows: Iterable[tuple[Mapping[str, Any], bool]]) -> list[BatchBuild]:
-    """The builds of a model since it was last published as a whole, or nobody knows as what.
+    """Return the builds of a model since its last publish without ranges (a full build).
 
     Args:
-        rows: Its rows of ``nodes``, oldest first, and whether `main` has got what they tell of.
+        rows: The model's rows of ``nodes``, oldest first, and whether the build is on `main`.
     """
     found: list[BatchBuild] = []
     for row, published in rows:
@@ -73,19 +73,19 @@ def builds(rows: Iterable[tuple[Mapping[str, Any], bool]]) -> list[BatchBuild]:
 
 
 def lacking(builds: Sequence[BatchBuild]) -> tuple[Range, ...]:
-    """The ranges that were built or passed over, and that `main` has not got.
+    """Return the ranges that were built or skipped, and that are missing on `main`.
 
-    A publish has all of its ranges that were wanted before it. For what was wanted later it has
-    those that were over by then: the last batch of a run is most often one that still grows.
+    A publish contains its ranges for all builds before it. For a later build it contains only the
+    time before the publish, because the last batch of a run usually still grows.
 
     Args:
         builds: All builds of a model, oldest first.
     """
-    wanted = [(one, build.at) for build in builds if not build.published for one in build.ranges]
-    wanted += _passed_over(builds)
+    wanted = [(span, build.at) for build in builds if not build.published for span in build.ranges]
+    wanted += _skipped(builds)
     left: list[Range] = []
-    for one, at in wanted:
-        parts = [one]
+    for span, at in wanted:
+        parts = [span]
         for build in builds:
             for start, end in build.ranges if build.published else ():
                 has = (start, end if build.at >= at else min(end, build.at))
@@ -95,18 +95,18 @@ def lacking(builds: Sequence[BatchBuild]) -> tuple[Range, ...]:
 
 
 def notices(node_id: str, ranges: Sequence[Range]) -> Iterator[str]:
-    """A line for each range that `main` lacks, with the command that builds it."""
+    """Yield a line for each range that is missing on `main`, with the command that builds it."""
     for start, end in ((f"{start:{_SHOWN}}", f"{end:{_SHOWN}}") for start, end in ranges):
         chosen = next_command.selected(node_id)
         command = f"build --select {chosen} --event-time-start {start} --event-time-end {end}"
         yield (
-            f"main lacks its batches from {start} to {end}, which were not published or not built, "
-            f"and later runs pass them over: {next_command.dbt(command)}"
+            f"main lacks its batches from {start} to {end}, which were not built or not published. "
+            f"Later runs do not build them. Build them with: {next_command.dbt(command)}"
         )
 
 
-def _passed_over(builds: Sequence[BatchBuild]) -> Iterator[tuple[Range, datetime]]:
-    """What lies between the end of all that is published and the start of the next publish."""
+def _skipped(builds: Sequence[BatchBuild]) -> Iterator[tuple[Range, datetime]]:
+    """Yield the gaps between the end of all published ranges and the start of the next publish."""
     last: datetime | None = None
     for build in builds:
         if build.published:

@@ -1,4 +1,4 @@
-"""The nodes that a run which ends decides on: its own, and those of earlier runs on the branch."""
+"""The nodes of a closing run: its own nodes, and those of earlier runs on its branch."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sparkwap.runs.types import Invocation, NodeFact, TestFact
 from sparkwap.runs.watched import GateBypass
 
 LEFT = (
-    "left on the branch by an earlier run, and not audited as it is now; build it again, or drop "
-    "the branch"
+    "left on the branch by an earlier run, and not audited in its present state; build it again, "
+    "or drop the branch"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BranchNodes:
-    """Gathers the nodes of an audit branch, with what they were built on."""
+    """Collects the nodes of an audit branch, and the candidates that they were built on."""
 
     invocation: Invocation
     candidates: Candidates
     trail: Trail
 
     def leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
-        """What earlier runs have left on the branch, and no run that ended has told the ledger of.
+        """Return the objects on the branch that the ledger does not know of.
 
-        Reads of the branch have seen it, so nothing may be published beside it.
+        Runs that died have left them. Later nodes may have read them, so they hold up the branch.
         """
         known = {node.name.lower() for node in built} | {
             ".".join(key) for key in (*self.candidates.targets, *self.candidates.built.values())
@@ -57,6 +57,13 @@ class BranchNodes:
         history: Iterable[Mapping[str, Any]],
         known: Collection[str],
     ) -> list[BuiltNode]:
+        """Return the nodes of this run, and the unpublished nodes of earlier runs on the branch.
+
+        Args:
+            facts: The nodes of this run.
+            history: The ledger's rows of ``nodes`` of the branch.
+            known: Ids of the nodes whose tests this command knows.
+        """
         now = {
             fact.node_id: self._node(fact)
             for fact in facts
@@ -88,16 +95,16 @@ class BranchNodes:
                     self._is_known(row, known),
                 )
             elif row["resource_type"] != "failures":
-                # What a run of this branch could not build holds up the branch until it is built.
+                # A failed node of an earlier run holds up the branch until it is built.
                 gone = built.candidate is not None
                 now[node_id] = _not_there(row, gone=gone, known=self._is_known(row, known))
         return list(now.values())
 
     def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
-        """Whether a command knows all tests of what an earlier run on the branch has left.
+        """Return whether this command knows all tests of a node of an earlier run.
 
-        Stored failures have none. The audits of another program's rows have run with it, and what
-        they rejected is marked; a table that a project has published before has its tests, too.
+        Stored failures have no tests. A program other than dbt audits its tables itself, and marks
+        rejected ones; but if a project has published the table before, its tests count, too.
         """
         node_id: str = row["node_id"]
         if node_id.startswith(LOADED):
@@ -110,7 +117,10 @@ class BranchNodes:
         history: Iterable[Mapping[str, Any]],
         read_first: dict[str, frozenset[str]],
     ) -> dict[str, dict[str, str]]:
-        """The candidates of the branch that each node was built on; its own one if it has added."""
+        """Return the candidates that each node was built on, by node.
+
+        The node's own candidate is among them if the node has added rows to it.
+        """
         parents = {node.node_id: node.parents for node in nodes} | read_first
         before = {row["node_id"]: dict(row["built_on"] or ()) for row in history}
 
@@ -126,7 +136,7 @@ class BranchNodes:
         def of(node_id: str) -> dict[str, str]:
             stood = self.trail.stood.get(node_id)
             if stood is None:
-                # One that failed while it added to its rows of before has them no more.
+                # A node that failed while it added rows to its candidate has lost that candidate.
                 lost = (
                     {node_id: self.candidates.found[node_id]}
                     if node_id in self.trail.continued
@@ -146,8 +156,8 @@ class BranchNodes:
         present: Collection[str],
         built_on: Mapping[str, Mapping[str, str]],
     ) -> list[BuiltNode]:
-        """The nodes, with the upstream tables that were built anew after them."""
-        # What was published since is not on the branch any more.
+        """Return the nodes with ``stale``: upstream tables that were built again after them."""
+        # Tables that were published since are not on the branch any more.
         now = {row["node_id"]: token_of(row) for row in history}
         now |= {
             key: self.candidates.mark(self.candidates.targets[self.candidates.built[key]])
@@ -173,7 +183,7 @@ class BranchNodes:
 
     def _node(self, fact: NodeFact) -> BuiltNode:
         target = self.candidates.of(fact.node_id)
-        # A view has the rows of what it reads; it was built empty if that was.
+        # In a run with --empty or --sample, this also holds for views.
         status = {"success": self.invocation.part or "built", "skipped": "skipped"}.get(
             fact.status, "failed"
         )
@@ -193,6 +203,7 @@ class BranchNodes:
         )
 
     def failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:
+        """Return the tables of stored failures that this run has built, as nodes."""
         nodes = []
         for test in tests:
             target = self.candidates.of(test.test_id)
@@ -214,15 +225,15 @@ class BranchNodes:
 def with_caught(
     built: Sequence[BuiltNode], caught: Sequence[GateBypass]
 ) -> tuple[list[BuiltNode], list[BuiltNode]]:
-    """The nodes, those that have moved `main` with that for a problem; and what nobody owns up to.
+    """Return the nodes with their gate bypasses as problems, and nodes for all other bypasses.
 
-    All of the run waits for them: what else it has written, it may have written by the same means.
+    They hold up the whole run, because other writes may have bypassed the gate in the same way.
     """
     by_node: dict[str | None, list[GateBypass]] = {}
     known = {node.node_id for node in built}
     for one in caught:
         by_node.setdefault(one.node if one.node in known else None, []).append(one)
-    guilty = [
+    marked = [
         replace(
             node,
             problem="; ".join(
@@ -244,18 +255,18 @@ def with_caught(
         )
         for one in by_node.get(None, ())
     ]
-    return guilty, list({node.node_id: node for node in others}.values())
+    return marked, list({node.node_id: node for node in others}.values())
 
 
 def _not_there(row: Mapping[str, Any], *, gone: bool, known: bool) -> BuiltNode:
-    """A node that an earlier run on the branch was to build, and of which nothing is there."""
+    """Return a node of an earlier run that has no candidate on the branch."""
     return BuiltNode(
         row["node_id"],
         f"{row['schema']}.{row['name']}",
         row["resource_type"],
         "failed" if gone else row["status"],
         None,
-        "what an earlier run built is no longer on the branch" if gone else row["problem"],
+        "the candidate of an earlier run is no longer on the branch" if gone else row["problem"],
         frozenset(row["parents"] or ()),
         known,
     )

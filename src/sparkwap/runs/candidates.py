@@ -1,4 +1,4 @@
-"""Where the tables of a run are built, and what stands on its audit branch."""
+"""The candidates on an audit branch: where a run builds them, and what earlier runs have left."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparkwap.runs import relation_overlay
 from sparkwap.runs.types import BuildTarget, Invocation
 
 VIEW = "view "
-"""With what the mark of a view begins."""
+"""Prefix of the mark of a view."""
 
 
 def overlay_of(lake: Lake, branch: str) -> relation_overlay.Overlay:
-    """The names that stand in the side schemas of an audit branch now."""
+    """Return the names that are in the side schemas of an audit branch now."""
     found = relation_overlay.Overlay()
     for side, owner in lake.side_schemas().items():
         schema = names.split_side_schema(side, branch) if owner == branch else None
@@ -33,7 +33,7 @@ def overlay_of(lake: Lake, branch: str) -> relation_overlay.Overlay:
 
 
 def target_of(row: Mapping[str, Any]) -> BuildTarget:
-    """The target that an earlier run on the branch wrote into the ledger."""
+    """Return the target of a row of ``nodes``, which an earlier run on the branch has written."""
     schema, branch = row["schema"], row["branch"]
     side = row["how"] == "side"
     snapshot = row["candidate_snapshot"]
@@ -49,16 +49,16 @@ def target_of(row: Mapping[str, Any]) -> BuildTarget:
 
 
 class Candidates:
-    """The tables and views that a run builds, and those that earlier ones left on its branch.
+    """The tables and views that a run builds, and those of earlier runs on its branch.
 
     Safe for use by dbt's threads.
 
     Attributes:
-        overlay: the names that stand in side schemas.
-        targets: what is built or was taken over, by name.
-        built: the name under which a node was built, by node.
-        gone: names of those that a hook of this run has dropped, by node.
-        found: the candidates that stood there when the run was opened, by node.
+        overlay: The names that are in side schemas.
+        targets: The targets that this run builds or takes over, by name.
+        built: The name under which a node was built, by node.
+        gone: The names of targets that a hook of this run has dropped, by node.
+        found: The candidates on the branch when the run was opened, by node.
     """
 
     def __init__(self, lake: Lake, invocation: Invocation) -> None:
@@ -77,12 +77,13 @@ class Candidates:
         self._lock = threading.Lock()
         self._places: dict[Identifier, threading.Lock] = {}
 
-    # -- what earlier runs have left -------------------------------------------------------------
+    # -- candidates of earlier runs --------------------------------------------------------------
 
     def load_side_schemas(self) -> None:
-        """Find what earlier runs on this branch have left in side schemas.
+        """Find the side objects of earlier runs on this branch.
 
-        :raises ConfigError: a schema of the user's has the name of a side schema of the branch.
+        Raises:
+            ConfigError: A user's schema has the name of a side schema of the branch.
         """
         marked = self.lake.side_schemas()
         for schema in sorted(self.lake.schemas()):
@@ -91,10 +92,10 @@ class Candidates:
         self.overlay = overlay_of(self.lake, self.branch)
 
     def find_candidates(self) -> None:
-        """Find what earlier runs on this branch have left for this one to audit.
+        """Find the candidates of earlier runs on this branch, which this run audits.
 
-        Before the first test: another run on the branch, which no lease stops, may put others in
-        their place, and what a test has read by then nobody knows.
+        Called before the first test: another run on the branch, which the lease does not stop, may
+        replace candidates later, and then it is unknown which of them a test has read.
         """
         if not self._invocation.is_own:
             rows = self.lake.ledger.branch_history(self.branch).nodes
@@ -108,20 +109,20 @@ class Candidates:
             }
 
     def has_added(self, node_id: str) -> bool:
-        """Whether an earlier run has added to what another had built of a node on the branch.
+        """Return whether several earlier runs have added rows to a node's candidate.
 
-        To build it anew from `main` would keep what the last one adds, and no more.
+        A new build from `main` would contain the rows of the last run only.
         """
         return node_id in self._added
 
     def standing(self) -> dict[str, str]:
-        """The candidates that are on the branch now, by node."""
+        """Return the candidates that are on the branch now, by node."""
         built = {n: self.targets[key] for n, key in list(self.built.items())}
         targets = (self._earlier | built).items()
         return {n: self.mark(t) for n, t in targets if t.candidate is not None}
 
     def mark(self, target: BuildTarget) -> str:
-        """What tells a candidate from others; of a view its text, as its rows are not its own."""
+        """Return the mark that identifies a candidate; a view has the hash of its text."""
         token = str(target.candidate)
         if target.how != "side":
             return token
@@ -132,12 +133,12 @@ class Candidates:
         return self._marks[token]
 
     def earlier_stands(self, node_id: str, identifier: Identifier) -> bool:
-        """Whether what an earlier run has built of a node is there, as is what it was made of."""
+        """Return whether an earlier run's candidate of a node, and its inputs, are unchanged."""
         rows = self.lake.ledger.branch_history(self.branch).nodes
         targets = [target_of(row) for row in rows if row["node_id"] == node_id]
         if not targets or targets[0].candidate is None or targets[0].identifier != identifier:
             return False
-        # What has been added was made of rows that are to be there still.
+        # The rows in the candidate were built from these inputs.
         on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
         now = self.standing()
         if any(now.get(key, token) != token for key, token in on.items() if key != node_id):
@@ -147,7 +148,7 @@ class Candidates:
             return self.lake.branches.stands(identifier, self.branch, int(str(target.candidate)))
         beside = (str(target.side_schema), identifier[1])
         live, grown = self.lake.state(identifier), self.lake.descends(beside, str(target.candidate))
-        # The base of a clone has to be what `main` is now; what was new has to be new still.
+        # The base of a clone must be the present `main`; a new table must still be new.
         return (
             grown
             and (live.main if live else None) == target.base
@@ -162,10 +163,12 @@ class Candidates:
         desired: Desired,
         in_place: Mapping[str, str] | None = None,
     ) -> BuildTarget:
-        """Decide where a table is built, and make the branch, the clone or the side schema.
+        """Decide where a table is built, and create the branch, the clone or the side schema.
 
-        :param desired: what the table shall look like; see `sparkwap.gate.placement.Desired`.
-        :param in_place: properties to set at once; see :func:`sparkwap.gate.placement.in_place`.
+        Args:
+            identifier: The table.
+            desired: The desired definition; see `sparkwap.gate.placement.Desired`.
+            in_place: Properties to set at once; see `sparkwap.gate.placement.in_place`.
         """
         with self._place(identifier):
             known = self.target(identifier)
@@ -175,25 +178,30 @@ class Candidates:
             if current is None or current.kind != "table":
                 return self._beside(identifier, current)
             plan = decide_build(current, desired)
-            # A table that has never been written has no snapshot that a branch could start from,
-            # and what an earlier run has in the side schema would hide a branch.
+            # A branch needs a snapshot to start from. An earlier run's side object would hide the
+            # branch.
             beside = self.overlay.side_schema(identifier) is not None
             if plan.where == "branch" and current.main is not None and not beside:
                 return self._branch(identifier, current, in_place)
             return self._clone(identifier, current, plan.changes, in_place)
 
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> BuildTarget:
-        """Build ``identifier`` on a clone, as its schema will change.
+        """Build a table on a clone, because its schema will change.
 
-        :param changes: what will change, in words.
+        Args:
+            identifier: The table.
+            changes: The changes, in words.
+
+        Raises:
+            SparkwapError: This run has already written to the branch of the table.
         """
         with self._place(identifier):
             known = self.target(identifier)
             if known is not None and known.how == "branch":
                 raise SparkwapError(
-                    f"{known.name} was already written on its branch by this run when its schema "
-                    f"turned out to change ({', '.join(changes)}). Nothing of it is published. "
-                    "Build it again with `dbt retry`: all batches then see the new schema."
+                    f"{known.name} was already written on its branch by this run, but now its "
+                    f"schema changes ({', '.join(changes)}). It is not published. Build it again "
+                    "with `dbt retry`: all batches then use the new schema."
                 )
             current = self.lake.state(identifier)
             if known is not None or current is None or current.kind != "table":
@@ -201,11 +209,14 @@ class Candidates:
             return self._clone(identifier, current, tuple(changes))
 
     def place_beside(self, identifier: Identifier, kind: Kind = "table") -> BuildTarget:
-        """Build ``identifier`` from nothing in the side schema: a view, or a replacement.
+        """Build a new table or view in the side schema.
 
-        :param kind: what it will be.
-        :raises SparkwapError: something else stands there, and the catalog cannot put one in the
-            place of the other.
+        Args:
+            identifier: The name that readers use.
+            kind: The kind of the new object.
+
+        Raises:
+            SparkwapError: The live object is of the other kind, and the catalog cannot replace it.
         """
         with self._place(identifier):
             known = self.target(identifier)
@@ -214,7 +225,8 @@ class Candidates:
     def place_copy(self, identifier: Identifier, source: Identifier) -> BuildTarget:
         """Build ``identifier`` as a zero-copy copy of another published table.
 
-        :raises SparkwapError: ``source`` is not a table.
+        Raises:
+            SparkwapError: ``source`` is not a table.
         """
         target = self.place_beside(identifier)
         beside = (str(target.side_schema), identifier[1])
@@ -222,16 +234,16 @@ class Candidates:
         return self.keep(replace(target, since=copied.main))
 
     def target(self, identifier: Identifier) -> BuildTarget | None:
-        """Where ``identifier`` is built in this run; None if it is not."""
+        """Return where ``identifier`` is built in this run; None if it is not built."""
         return self.targets.get(identifier)
 
     def of(self, node_id: str) -> BuildTarget | None:
-        """Where a node was built; None if it was not."""
+        """Return where a node was built; None if it was not built."""
         key = self.built.get(node_id)
         return self.targets.get(key) if key else None
 
     def forget(self, identifier: Identifier, node_id: str) -> bool:
-        """Forget what is on the branch under a name; returns whether there was something."""
+        """Drop the candidate under a name; returns whether there was one."""
         with self._place(identifier):
             self._invocation.reached(checkpoints.NODE_BEGINS, identifier, node_id=node_id)
             found = self.lake.branches.forget(identifier, self.branch)
@@ -240,21 +252,23 @@ class Candidates:
             return found
 
     def take(self, node_id: str, target: BuildTarget) -> None:
-        """Take over what an earlier run has built of a node."""
+        """Take over an earlier run's candidate of a node."""
         self.targets.setdefault(target.identifier, target)
         self.built[node_id] = target.identifier
 
     def fault(self, identifier: Identifier, problem: str) -> None:
-        """Keep a candidate from ever being published: by this run, or by a later command.
+        """Mark a candidate so that neither this run nor a later command publishes it.
 
-        :param problem: what is wrong with it, in words.
+        Args:
+            identifier: The table or view.
+            problem: The reason, in words.
         """
         target = self.target(identifier)
         if target is not None:
             self.keep(replace(target, problem=problem))
 
     def location(self, identifier: Identifier) -> str:
-        """A path of its own for a new table, so that a discard can delete all of it."""
+        """Return a new folder for a table, so that a discard can delete the whole folder."""
         schema, name = identifier
         return (
             f"{self.lake.warehouse}/{schema}/{name}-{names.short_run_id(self._invocation.run_id)}"
@@ -265,7 +279,7 @@ class Candidates:
             return self._places.setdefault(identifier, threading.Lock())
 
     def keep(self, target: BuildTarget) -> BuildTarget:
-        """Keep what is known of a target, in the place of what was."""
+        """Store a target, replacing its earlier state; returns it."""
         self.targets[target.identifier] = target
         return target
 
@@ -299,7 +313,7 @@ class Candidates:
         side = names.side_schema(identifier[0], self.branch)
         standing = self.lake.state((side, identifier[1]))
         if standing is not None and standing.uuid != current.uuid:
-            # Left by an earlier run from before the live table was made; the build replaces it.
+            # An earlier run left it before the live table was created; the build replaces it.
             return self._beside(identifier, current)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         clone = self.lake.branches.clone(identifier, side, in_place)
@@ -342,15 +356,18 @@ class Candidates:
     # -- writes and drops ------------------------------------------------------------------------
 
     def watch(self, identifier: Identifier) -> Callable[[], Fate]:
-        """Look at a table before a write is sent to it.
+        """Read the head of a table before a statement writes to it.
 
-        :param identifier: the table as the statement names it; a side object in its side schema.
-        :return: tells, after an error, what became of the write.
+        Args:
+            identifier: The table as the statement names it; a side object in its side schema.
+
+        Returns:
+            A function that returns, after an error, whether the write was made.
         """
         beside = names.split_side_schema(identifier[0], self.branch) is not None
         ref = "main" if beside else self.branch
         if self.lake.state(identifier) is None:
-            # What cannot be looked at must not be sent again.
+            # Without a table to compare with, the statement must not be sent again.
             return lambda: "unknown"
         before = self.lake.head(identifier, ref)
 
@@ -372,6 +389,6 @@ class Candidates:
             self._dropped.add(identifier)
 
     def has_dropped(self, target: BuildTarget) -> bool:
-        """Whether nothing is left of what was built, and by a statement of this run itself."""
+        """Return whether a statement of this run has dropped the target after its build."""
         beside = (str(target.side_schema), target.identifier[1])
         return beside in self._dropped and self.lake.state(beside) is None

@@ -1,4 +1,4 @@
-"""What a build has left on an audit branch, looked at after it and before a publish."""
+"""Checks candidates on an audit branch, after their build and before a publish."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from sparkwap.runs import rebase
 from sparkwap.runs.types import BuildTarget
 
 UNGATED = (
-    "somebody took the property write.wap.enabled off the table, without which writes go straight "
-    "to main; build it again, which puts the property back"
+    "the property write.wap.enabled was removed from the table, so that writes go directly to "
+    "main; build it again, which sets the property"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Looks at the candidates of a run."""
+    """Checks the candidates of a run."""
 
     lake: Lake
     run_id: str
     branch: str
 
     def left(self, target: BuildTarget, *, must_write: bool) -> BuildTarget:
-        """The target with what its build has left, or with the invariant that does not hold."""
+        """Return the target with its candidate, or with the problem of its build.
+
+        Args:
+            target: The target, after its build.
+            must_write: Whether the build must have moved the head of the branch.
+        """
         if target.how == "side":
             beside = (str(target.side_schema), target.identifier[1])
             state = self.lake.state(beside)
@@ -42,7 +47,7 @@ class Checks:
                 target,
                 problem=f"main moved from {target.base} to {state.main} during the build. If no "
                 "other job writes to the table, this catalog does not keep Iceberg branches "
-                "apart, and sparkwap cannot protect it",
+                "apart, and sparkwap cannot protect the table",
             )
         if not _is_gated(state):
             return replace(target, problem=UNGATED)
@@ -52,16 +57,18 @@ class Checks:
         candidate = str(head.snapshot_id)
         if must_write and candidate == target.candidate:
             return replace(
-                target, problem="the build wrote nothing to the audit branch; where did it write?"
+                target,
+                problem="the build wrote nothing to the audit branch; it may have written to "
+                "another place",
             )
         strangers = self._strangers(target.identifier, head.snapshot_id, target.since)
         return replace(target, candidate=candidate, problem=strangers)
 
     def _strangers(self, identifier: Identifier, head: int, since: int | None) -> str | None:
-        """A problem if a statement of another run wrote to what this one has begun anew.
+        """Return a problem if a statement of another run wrote to this run's candidate.
 
-        A server goes on with a statement for a while when its client was killed, and may commit it
-        to the branch that a retry is writing to.
+        A server continues a statement for a while after its client was killed, and may commit it
+        to the branch while a retry writes to it.
         """
         others = self.lake.branches.writers(identifier, head, since) - {self.run_id}
         if not others:
@@ -73,7 +80,7 @@ class Checks:
         )
 
     def _moved_by_others(self, target: BuildTarget, state: TableState) -> bool:
-        """Whether ``main`` was moved by another writer, which the publish will find out again."""
+        """Return whether another writer moved ``main``; the publish then refuses it."""
         head = state.refs.get(self.branch)
         wrote = False
         if head is not None and head.snapshot_id != target.base:
@@ -83,7 +90,7 @@ class Checks:
         return rebase.moved_by_others(summaries, self.run_id, wrote_to_branch=wrote)
 
     def still_there(self, target: BuildTarget, is_beside: bool) -> BuildTarget | None:
-        """A target of an earlier run as it is now; None if it was discarded meanwhile."""
+        """Return the present state of an earlier run's target; None if it was discarded."""
         if target.candidate is None:
             return None
         if target.how == "side":
@@ -105,8 +112,8 @@ def _view_problem(found: str | None) -> str | None:
     if found is None:
         return None
     return (
-        f"the view's text {found}, so its readers would see what no test has passed, or nothing. "
-        "Name what it reads by ref(), source() or schema.table, in no other way, and build it again"
+        f"the view's text {found}, so its readers would see unaudited rows or an error. Name each "
+        "table that it reads by ref(), source() or schema.table only, and build it again"
     )
 
 

@@ -31,18 +31,18 @@ from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import DAY_MS, BuildTarget, Invocation, RunEnd, RunNotes
 
 REBASED_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot"})
-"""dbt's commands that are followed by a rebase when main has moved."""
+"""dbt's commands after which a rebase follows if main has moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosingPlan:
-    """What is to be written.
+    """The planned writes of a closing run.
 
     Attributes:
-        items: what is published, all or nothing.
-        rows: the ledger's rows of the run.
-        reads: what was read from ``main`` for what is published: the nodes that it was read for.
-        code_hash: hash of the project's code; None where the ledger is to have none.
+        items: The tables and views to publish, all or nothing.
+        rows: The ledger's rows of the run.
+        reads: Each table read from ``main`` -> the published nodes that it was read for.
+        code_hash: The hash of the project's code; None if the ledger does not store the code.
     """
 
     items: tuple[BranchItem | SideItem, ...]
@@ -53,7 +53,7 @@ class ClosingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """Ends a run: decides on its facts, plans what is written, and writes it."""
+    """Closes a run: decides on its facts, then plans and makes all writes."""
 
     invocation: Invocation
     candidates: Candidates
@@ -62,7 +62,12 @@ class Closer:
     manifest: Callable[[], Packed] | None
 
     def close(self, facts: ClosingFacts, *, watched: bool) -> RunEnd:
-        """Let the gate decide, and write what follows; nothing was written before."""
+        """Decide, publish and write the ledger; nothing is written before the decision.
+
+        Args:
+            facts: The facts of the run.
+            watched: Whether `main` was watched during the run.
+        """
         decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
         checkpoint(
             checkpoints.DECIDED, run_id=self.invocation.run_id, branch=self.invocation.branch
@@ -84,8 +89,8 @@ class Closer:
                     again = self._plan_rebase(refusals, facts)
                 # The run continues with a rebase; its row is written when the rebase has ended.
                 goes_on = isinstance(again, rebase.Rebase)
-                told = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
-                refused = self._record_refusal(told, refused)
+                rows = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
+                refused = self._record_refusal(rows, refused)
         elif facts.nodes:
             self.candidates.lake.ledger.append(plan.rows)
         return RunEnd(
@@ -95,7 +100,7 @@ class Closer:
             refused=refused,
             seconds=(datetime.now(UTC) - started).total_seconds(),
             earlier=facts.earlier,
-            notices={node_id: tuple(told) for node_id, told in self.told.notices.items()},
+            notices={node_id: tuple(lines) for node_id, lines in self.told.notices.items()},
             refusals=refusals,
             rebase=again if isinstance(again, rebase.Rebase) else None,
             gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
@@ -140,7 +145,7 @@ class Closer:
         self._tell_moved(receipt.moved_reads, plan.reads)
 
     def _all_reads(self, facts: ClosingFacts, decision: Decision) -> dict[Read, set[str]]:
-        """What was read from ``main`` for what is published -> the nodes that it was read for."""
+        """Return each table read from ``main`` -> the published nodes that it was read for."""
         publish = set(decision.publish)
         read_for = {node_id: {node_id} for node_id in publish}
         read_for |= {test.test_id: set(test.reads) & publish for test in facts.tests}
@@ -180,7 +185,7 @@ class Closer:
     def _stopped(
         self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]
     ) -> dict[str, tuple[Difference, ...]]:
-        """Node id -> what the catalog found different that concerns it."""
+        """Return node id -> the kinds of differences for which its publish was refused."""
         of_table = {key: node_id for node_id, key in self.candidates.built.items()}
         found: dict[str, set[Difference]] = {}
         for mismatch in mismatches:
@@ -203,13 +208,13 @@ class Closer:
             self.told.tell(
                 min(nodes),
                 f"{'.'.join(one.identifier)} was read at {one.expected}, and is at {one.found} now "
-                "(wap_reads: strict would have built on that)",
+                "(with wap_reads: strict, the run would have been built again)",
             )
 
     def _record_refusal(self, rows: Sequence[LedgerRows], refused: str) -> str:
         try:
             self.candidates.lake.ledger.append(rows)
         except SparkwapError as error:
-            # What stopped the publish, a full disk say, may stop the ledger as well.
-            return f"{refused}\nThe ledger does not know of it: {error}"
+            # The cause, such as a full disk, may also prevent writes to the ledger.
+            return f"{refused}\nThe ledger has no row of this run: {error}"
         return refused

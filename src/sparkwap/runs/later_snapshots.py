@@ -1,4 +1,4 @@
-"""What came to a table after it was published: for telling why a publish cannot be undone."""
+"""The snapshots of a table after a publish; they explain why a rollback was refused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaterSnapshot:
-    """A snapshot that came to `main` after a publish.
+    """A snapshot on `main` after a publish.
 
     Attributes:
         snapshot_id: The snapshot.
-        at: When it was written.
-        operation: Iceberg's word: ``append``, ``overwrite``, ``delete``, ``replace``.
-        run_id: The run that wrote it; None for a writer past the gate.
+        at: The time of the snapshot.
+        operation: Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``.
+        run_id: The run that wrote it; None for a writer that bypasses the gate.
     """
 
     snapshot_id: int
@@ -31,15 +31,14 @@ class LaterSnapshot:
 
 
 def later_snapshots(lake: Lake, entry: PublishedEntry) -> list[LaterSnapshot]:
-    """The snapshots of `main` that came after a publish, newest first.
+    """Return the snapshots of `main` after a publish, newest first.
 
     Args:
         lake: The lake.
-        entry: The table as it was published.
+        entry: The published table.
 
     Returns:
-        Nothing for views, for tables that are no more or were replaced, and where `main` was set
-        back.
+        An empty list for views, for dropped or replaced tables, and if `main` was set back.
     """
     row = lake.store.backend.get(entry.identifier)
     if row is None or row.kind == "view" or entry.candidate is None:

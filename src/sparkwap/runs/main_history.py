@@ -1,8 +1,8 @@
-"""What `main` of a table was at a moment, by the ledger and by the log of the table.
+"""Finds the snapshot of `main` at an earlier time, from the ledger and the table's snapshot log.
 
-What the ledger says of a publish goes before what the table says of itself: all tables of one
-publish changed at one time, and the steps in which a clone was built were never seen by readers.
-Tables that other programs write have their snapshot log alone.
+For publishes, the ledger takes precedence over the log: all tables of a publish changed at one
+time, and readers never saw the intermediate snapshots of a clone. Tables that other programs write
+have only their snapshot log.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sparkwap.core.errors import SparkwapError
 
 
 class ReplayRefused(SparkwapError):
-    """A moment cannot be replayed; nothing was written."""
+    """An earlier state cannot be replayed; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedChange:
-    """A publish or rollback of one table, as the ledger has it.
+    """A publish or rollback of one table in the ledger.
 
     Attributes:
-        at: When, in UTC.
-        action: Which of the two.
-        publish_id: The publish, or that which was rolled back.
-        base: Snapshot of ``main`` before the publish; None where nothing stood there.
-        candidate: Snapshot that was published; None for a view or an empty table.
+        at: The time, in UTC.
+        action: ``publish`` or ``rollback``.
+        publish_id: The publish, or the publish that was rolled back.
+        base: The snapshot of ``main`` before the publish; None if there was no table.
+        candidate: The published snapshot; None for a view or an empty table.
     """
 
     at: datetime
@@ -41,10 +41,10 @@ class RecordedChange:
 
 
 def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[RecordedChange]]:
-    """The publishes and rollbacks of each table, oldest first.
+    """Return the publishes and rollbacks of each table, oldest first.
 
     Args:
-        rows: The ledger's ``publishes``; one that is there twice counts once.
+        rows: The ledger's ``publishes``; duplicates count once.
     """
     found: dict[Identifier, set[RecordedChange]] = {}
     for row in rows:
@@ -64,7 +64,7 @@ def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[Recorded
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """From ``at`` on ``main`` was ``snapshot_id``; None for nothing."""
+    """The snapshot of ``main`` from ``at`` on; None for no snapshot."""
 
     at: datetime
     snapshot_id: int | None
@@ -74,18 +74,18 @@ class _Since:
 def snapshot_at(
     history: TableHistory, changes: Sequence[RecordedChange], at: datetime
 ) -> int | None:
-    """The snapshot that readers of ``main`` saw at a moment.
+    """Return the snapshot that readers of ``main`` saw at a time.
 
     Args:
-        history: The table's own past.
-        changes: Its publishes and rollbacks, oldest first.
-        at: The moment, in UTC.
+        history: The history in the table's metadata.
+        changes: The publishes and rollbacks of the table, oldest first.
+        at: The time, in UTC.
 
     Returns:
-        The snapshot's id; None if there was no such table, or one without a snapshot.
+        The snapshot id; None if the table did not exist or had no snapshot.
 
     Raises:
-        ReplayRefused: It can no longer be read, or nobody knows any more what it was.
+        ReplayRefused: The snapshot can no longer be read, or is unknown.
     """
     line = _timeline(history, changes)
     before = [one for one in line if one.at <= at]
@@ -97,23 +97,22 @@ def snapshot_at(
     if found.snapshot_id is None:
         return None
     if not history.has(found.snapshot_id):
-        raise ReplayRefused(f"its snapshot {found.snapshot_id} of then has expired")
+        raise ReplayRefused(f"its snapshot {found.snapshot_id} at that time has expired")
     if found.change is not None and not _proven(history, found, later):
         raise ReplayRefused(
-            "its own log no longer reaches back to then, so that nobody knows whether others wrote "
-            f"to it after the publish of {_text(found.at)}"
+            "its snapshot log no longer reaches back to that time, so it is unknown whether others "
+            f"wrote to it after the publish of {_text(found.at)}"
         )
     return found.snapshot_id
 
 
 def _timeline(history: TableHistory, changes: Sequence[RecordedChange]) -> list[_Since]:
-    """Since when ``main`` was what, oldest first: by the ledger, and by the log where others
-    wrote."""
+    """Return the moves of ``main``, oldest first: by the ledger, and by others from the log."""
     published_at = {one.publish_id: one.at for one in changes if one.action == "publish"}
     line = [_Since(one.at, one.candidate, one) for one in changes if one.action == "publish"]
     for at in sorted({one.at for one in changes if one.action == "rollback"}):
         undone = [one for one in changes if one.action == "rollback" and one.at == at]
-        # One rollback may undo several publishes: it leads to what was before the first of them.
+        # A rollback may undo several publishes: it restores the state before the first of them.
         first = min(undone, key=lambda one: published_at.get(one.publish_id, at))
         line.append(_Since(at, first.base, first))
     private = _written_by(history, changes)
@@ -122,11 +121,11 @@ def _timeline(history: TableHistory, changes: Sequence[RecordedChange]) -> list[
 
 
 def _written_by(history: TableHistory, changes: Sequence[RecordedChange]) -> set[int]:
-    """The snapshots that publishes brought, the steps before each candidate included."""
+    """Return the snapshots of publishes, including intermediate snapshots before a candidate."""
     parents, found = history.parents or {}, set()
     for one in changes:
         step = one.candidate if one.action == "publish" else None
-        # A table that replaces another one has none of its snapshots, and does not meet the base.
+        # A table that replaced another one does not have the base among its ancestors.
         while step is not None and step != one.base and step not in found:
             found.add(step)
             step = parents.get(step)
@@ -134,19 +133,19 @@ def _written_by(history: TableHistory, changes: Sequence[RecordedChange]) -> set
 
 
 def _require_beginning(history: TableHistory, later: _Since | None) -> None:
-    """Check that what is known of a table first is its beginning."""
+    """Check that the first known state of a table is its creation."""
     if later is None:
         return
     if history.cut if later.change is None else later.change.base is not None:
         raise ReplayRefused(
-            f"what it was then has expired; its past is known from {_text(later.at)} on"
+            f"its state at that time has expired; its history begins at {_text(later.at)}"
         )
 
 
 def _proven(history: TableHistory, found: _Since, later: _Since | None) -> bool:
-    """Whether nobody can have written to the table between a change and what is known next.
+    """Return whether nobody wrote to the table between a change and the next known state.
 
-    A log loses its beginning when snapshots expire, and with it what others wrote meanwhile.
+    A log loses its first entries when snapshots expire, with those of other writers.
     """
     if later is None and history.main == found.snapshot_id:
         return True
@@ -162,4 +161,5 @@ def _text(at: datetime) -> str:
 
 
 def key_of(identifier: Identifier) -> Identifier:
+    """Return the identifier in lower case."""
     return identifier[0].lower(), identifier[1].lower()

@@ -1,6 +1,6 @@
-"""When main moved away under a run: what of it is built again, how soon, or why not.
+"""Decides on the rebase of a run after main has moved: which nodes, when, or why not.
 
-Pure. The catalog has refused the publish and said, by kinds, what differs; no words are read.
+Pure. The input is the kinds of differences for which the catalog refused the publish.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from sparkwap.catalog.model import Difference
 from sparkwap.gate.facts import BuiltNode
 
 FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "standing", "read"})
-"""What a build on main as it is now mends. All else means that the audit branch is not as its
-audits left it, and a person has to look at it."""
+"""The differences that a build on the present main resolves. All others mean that the audit branch
+has changed since its audits, and a person has to look at it."""
 
 _LONGEST_WAIT_SECONDS = 300.0
 _SHORTEST_LIMIT_SECONDS = 3600.0
@@ -26,8 +26,8 @@ class Rebase:
     """Build these again.
 
     Attributes:
-        nodes: Ids of the nodes, in the order in which they were given.
-        moved: Ids of those whose publish was refused.
+        nodes: Ids of the nodes to build, in the given order.
+        moved: Ids of the nodes whose publish was refused.
     """
 
     nodes: tuple[str, ...]
@@ -36,7 +36,7 @@ class Rebase:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not build again, for this reason; empty where the refusal says all."""
+    """Do not build again, for this reason; empty if the refusal needs no explanation."""
 
     reason: str = ""
 
@@ -49,55 +49,55 @@ def decide(
     tried: int,
     tries: int,
 ) -> Rebase | GiveUp:
-    """Decide what is built again after a refused publish.
+    """Decide which nodes are built again after a refused publish.
 
     Args:
-        refusals: Node id -> what differed, of the nodes whose publish was refused.
+        refusals: Node id -> the differences, of the nodes whose publish was refused.
         nodes: All nodes on the audit branch, with their parents.
-        buildable: Ids of the nodes that this invocation can build as they were built: with the
-            same vars and flags.
-        tried: How often this run has done so already.
-        tries: How often it may.
+        buildable: Ids of the nodes that this invocation can build in the same way: with the same
+            vars and flags.
+        tried: The number of rebases of this run so far.
+        tries: The maximum number of rebases.
 
     Returns:
-        The refused nodes and all that is downstream of them, or why not.
+        The refused nodes and all nodes downstream of them, or the reason for no rebase.
     """
     if not refusals:
         return GiveUp()
     names = {node.node_id: node.name for node in nodes}
     if not refusals.keys() <= names.keys():
-        return GiveUp("the catalog refused what this run does not know")
+        return GiveUp("the catalog refused tables that this run does not know")
     if any("alike" in kinds for kinds in refusals.values()):
         return GiveUp()
     touched = [
         names[n] for n, kinds in refusals.items() if not kinds or not FOLLOWED.issuperset(kinds)
     ]
     if touched:
-        return GiveUp(f"what was audited of {_listed(touched)} is no longer on the audit branch")
+        return GiveUp(f"the audited state of {_listed(touched)} is no longer on the audit branch")
     if tries == 0:
         return GiveUp("rebuilds are off (wap_rebuilds: 0)")
     if tried >= tries:
         return GiveUp(
-            f"it was built again {tried} time{'s' if tried != 1 else ''}, and moved again"
+            f"it was built again {tried} time{'s' if tried != 1 else ''}, and main moved again"
         )
     again = downstream(refusals, {node.node_id: node.parents for node in nodes})
-    # Stored failures are built by their tests, which come with what they test.
+    # Tests build the tables of stored failures, and run with their nodes.
     chosen = [n for n in nodes if n.node_id in again and n.kind != "failures"]
     others = [node.name for node in chosen if node.node_id not in buildable]
     if others:
         return GiveUp(
-            f"{_listed(others)} was built by an earlier run on the branch, "
-            "and with which vars and flags only that one knows"
+            f"{_listed(others)} was built by an earlier run on the branch, whose vars and flags "
+            "are unknown"
         )
     return Rebase(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
 
 
 def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:
-    """The nodes of ``start`` and all that read them, directly or not.
+    """Return the nodes of ``start`` and all their direct and indirect readers.
 
     Args:
         start: Ids of nodes.
-        parents: Ids of what each node reads, by its id.
+        parents: Node id -> ids of the nodes that it reads.
     """
     readers: dict[str, list[str]] = {}
     for node_id, read in parents.items():
@@ -116,16 +116,16 @@ def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> se
 def moved_by_others(
     summaries: Iterable[Mapping[str, str]], run_id: str, *, wrote_to_branch: bool
 ) -> bool:
-    """Whether it is certain that another writer moved ``main`` while a run was building.
+    """Return whether another writer, and certainly not the run, moved ``main`` during a build.
 
-    If it was the run itself, the catalog does not keep branches apart, and building again would
-    write to ``main`` once more.
+    If the run itself moved it, the catalog does not keep branches apart, and a rebase would write
+    to ``main`` again.
 
     Args:
-        summaries: Those of the snapshots that are new on ``main``.
+        summaries: The summaries of the new snapshots on ``main``.
         run_id: The run.
-        wrote_to_branch: The head of its audit branch is a snapshot of its own, so that is where
-            its writes go.
+        wrote_to_branch: Whether the run has written the head of its audit branch, which shows
+            that its writes go there.
     """
     writers = {summary.get("wap_run") for summary in summaries}
     if run_id in writers:
@@ -134,26 +134,26 @@ def moved_by_others(
 
 
 def wait_seconds(tried: int, first: float, draw: float) -> float:
-    """How long to wait before the next try: twice as long each time, five minutes at most.
+    """Return the seconds before the next try: twice as long each time, at most five minutes.
 
     Args:
-        tried: Tries so far.
-        first: Seconds before the first one.
-        draw: From 0 up to 1, by chance: two runs that met once would meet again at equal pauses.
+        tried: The number of tries so far.
+        first: The seconds before the first try.
+        draw: A random number from 0 to 1, so that two runs do not collide again.
     """
-    # The power is bounded too, as a float overflows.
+    # The exponent is limited, because a float can overflow.
     return min(first * 2.0 ** min(tried, 64) * (0.5 + draw), _LONGEST_WAIT_SECONDS)
 
 
 def limit_seconds(given: float | None, taken: float) -> float | None:
-    """How long a build that follows main may take; None for as long as it likes.
+    """Return the time limit of a rebase's build in seconds; None for no limit.
 
-    It builds no more than the run has built, so what takes much longer hangs, or waits for what
-    will not come; and the run, with all who wait for it, would wait too.
+    The build contains no more nodes than the run, so a build that takes much longer hangs. Without
+    a limit, the run would wait for it for ever.
 
     Args:
-        given: The setting, in seconds; 0 for no limit, None for a limit that follows from the run.
-        taken: Seconds that the run itself has taken, from its start to its refused publish.
+        given: The setting, in seconds; 0 for no limit, None for a limit derived from the run.
+        taken: The seconds from the start of the run to its refused publish.
     """
     if given is not None:
         return given or None

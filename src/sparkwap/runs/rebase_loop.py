@@ -1,7 +1,7 @@
-"""A run that goes on after main moved: it builds again, and takes over how that ended.
+"""The rebase of a run after main has moved: builds again, and takes over the result.
 
-The build is another invocation of dbt on the same audit branch. It decides over the whole branch
-and publishes it, as the ledger has the branch's history; what came of it is read from there.
+The build is another invocation of dbt on the same audit branch. From the branch's history in the
+ledger, it decides on the whole branch and publishes it. Its result is read from the ledger.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sparkwap.runs.types import RunEnd
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the dbt that built again came to its end.
+    """The end of the dbt process that built again.
 
     Attributes:
-        run_id: its run; None if it did not get as far.
-        words: what it said last, one line.
+        run_id: The run of the process; None if it has not opened a run.
+        words: The last message of the process, in one line.
     """
 
     run_id: str | None
@@ -38,8 +38,8 @@ class Ended:
 
 
 Build = Callable[[tuple[str, ...], float | None], Ended]
-"""Builds the nodes with these ids, with all their tests, on the same branch; it is stopped when it
-has taken so many seconds, if a number is given."""
+"""Builds the nodes with these ids, with all their tests, on the same branch; the second argument is
+a time limit in seconds, or None."""
 
 
 def follow(
@@ -51,11 +51,18 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     draw: Callable[[], float] = random.random,
 ) -> RunEnd:
-    """Build again, as often as the settings allow, until nothing is refused any more.
+    """Build again until the publish succeeds, as often as the settings allow.
 
-    :param closing: how the run ended at first, with :attr:`~sparkwap.runs.types.RunEnd.rebase`.
-    :param tell: prints a line while the user waits.
-    :return: how it ended at last; the ledger has it too.
+    Args:
+        run: The run.
+        closing: The end of the run, with a `RunEnd.rebase`.
+        build: Builds nodes again.
+        tell: Prints a line.
+        sleep: Waits, in seconds.
+        draw: Returns a random number from 0 to 1.
+
+    Returns:
+        The final end of the run, which the ledger also has.
     """
     tries = run.settings.rebuilds
     taken = (datetime.now(UTC) - run.invocation.started_at).total_seconds()
@@ -109,15 +116,15 @@ def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
 def _taken_over(
     run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]
 ) -> tuple[RunEnd, str | None]:
-    """The closing of the build that ended, and the id of its publish."""
+    """Return the run's end with the result of the build, and the id of its publish."""
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
-        # It may have died in the middle of a journalled publish.
+        # It may have died during a sequential publish.
         for line in run.lake.publishing.recover():
             tell(line)
     runs = _rows_of(run, ended)
     if not runs:
-        why = f"the build on main as it is now did not come to its end: {ended.words}"
+        why = f"the build on the present main did not end properly: {ended.words}"
         return replace(before, rebase=None, gave_up=why), None
     row = runs[-1]
     rows = ledger.of_run("nodes", str(ended.run_id))
@@ -135,7 +142,7 @@ def _taken_over(
     plan = rebase.decide(
         refusals,
         nodes,
-        # It was built by this run, or would have stopped the first try.
+        # This run can build all of them; otherwise there had been no first try.
         verdicts.keys() if run.invocation.repeats else verdicts.keys() - before.earlier,
         tried=before.tries,
         tries=run.settings.rebuilds,
@@ -168,7 +175,7 @@ def _node(row: Mapping[str, Any]) -> BuiltNode:
 
 
 def _verdict(row: Mapping[str, Any], refused: str | None, before: RunEnd) -> Verdict:
-    """The verdict in the ledger; how many tests there are, the run's own has told before."""
+    """Return the verdict in the ledger, with the number of tests from the run's first verdict."""
     known = before.decision.verdicts.get(row["node_id"], Verdict("held"))
     passed = row["verdict"] == "published" or (refused is not None and row["reason"] == refused)
     if passed:
@@ -183,7 +190,7 @@ def _kinds(row: Mapping[str, Any]) -> tuple[Difference, ...]:
 
 
 def told(closing: RunEnd) -> list[str]:
-    """What the summary says of it, line by line."""
+    """Return the lines of the summary about the rebase."""
     lines = []
     if closing.tries:
         count = len(closing.rebuilt)

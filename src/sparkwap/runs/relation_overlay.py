@@ -1,7 +1,7 @@
-"""Which names of a run stand in a side schema, and which are read as of an earlier moment.
+"""The names of a run that are in a side schema, or that are read as of an earlier time.
 
-One process runs one dbt invocation at a time, and dbt creates relations far from any object of
-ours, so the overlay of the present run is found through this module.
+A process runs one dbt invocation at a time. dbt creates relations without access to the run, so
+they get the overlay of the present run from this module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Identifier = tuple[str, str]
 class Overlay:
     """Names ``(schema, table)`` that are read and written in another schema during a run.
 
-    Names are the catalog's, to the letter. Safe for use by several threads.
+    Names are case-sensitive, as in the catalog. Safe for use by several threads.
     """
 
     def __init__(self) -> None:
@@ -24,37 +24,37 @@ class Overlay:
         self._lock = threading.Lock()
 
     def add(self, identifier: Identifier, side_schema: str) -> None:
-        """From now on ``identifier`` stands in ``side_schema``."""
+        """Record that ``identifier`` is in ``side_schema``."""
         with self._lock:
             self._side[identifier] = side_schema
 
     def remove(self, identifier: Identifier) -> None:
-        """From now on ``identifier`` stands at its own place again."""
+        """Record that ``identifier`` is in its own schema again."""
         with self._lock:
             self._side.pop(identifier, None)
 
     def side_schema(self, identifier: Identifier) -> str | None:
-        """The side schema that holds ``identifier``, None if it stands at its own place."""
+        """Return the side schema of ``identifier``; None if it is in its own schema."""
         return self._side.get(identifier)
 
     def schema_of(self, schema: str, name: str) -> str:
-        """The schema in which ``schema.name`` is found in this run."""
+        """Return the schema that has ``schema.name`` in this run."""
         return self._side.get((schema, name), schema)
 
     def pin(self, pins: Mapping[Identifier, int]) -> None:
-        """From now on these names are read at a snapshot, whatever ``main`` is."""
+        """Record that these names are read at a snapshot instead of ``main``."""
         with self._lock:
             self._pins.update(pins)
 
     def pinned(self, identifier: Identifier) -> int | None:
-        """The snapshot at which ``identifier`` is read; None for the state that the run sees.
+        """Return the snapshot at which ``identifier`` is read; None for its present state.
 
-        What stands in a side schema was built in the run, and is read as it was built.
+        Side objects are never pinned, because the run has built them.
         """
         return None if identifier in self._side else self._pins.get(identifier)
 
     def members(self) -> dict[Identifier, str]:
-        """All names in side schemas, with their side schema."""
+        """Return all names in side schemas -> side schema."""
         with self._lock:
             return dict(self._side)
 
@@ -63,11 +63,11 @@ _active = Overlay()
 
 
 def active() -> Overlay:
-    """The overlay of the present run; an empty one outside a run."""
+    """Return the overlay of the present run; an empty overlay outside a run."""
     return _active
 
 
 def activate(overlay: Overlay | None) -> None:
-    """Make ``overlay`` the present run's; None ends it."""
+    """Set the overlay of the present run; None ends it."""
     global _active
     _active = overlay if overlay is not None else Overlay()

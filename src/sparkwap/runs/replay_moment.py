@@ -1,4 +1,4 @@
-"""The moment that a run reads as of: a time, or a publish by its tag or id."""
+"""The moment of a replay (``as_of``): a time, or a publish by its tag or id."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ VARIABLE = "as_of"
 
 LEGAL = (
     "a time with its offset from UTC, such as 2024-01-31T18:00:00Z or 2024-01-31T19:00:00+01:00; "
-    "the tag of a publish, wap_pub_1a2b3c4d; or the id of a publish or of the run that made it, "
-    "its first eight digits at least"
+    "the tag of a publish, wap_pub_1a2b3c4d; or the id of a publish or of its run, at least the "
+    "first eight digits"
 )
 
 
@@ -33,8 +33,8 @@ class Moment:
     """The moment of a replay.
 
     Attributes:
-        at: It, in UTC; what happened at that very time has happened.
-        publish_id: The publish that was named, or None for a time.
+        at: The time, in UTC; changes at exactly this time are included.
+        publish_id: The publish, if ``as_of`` names one.
     """
 
     at: datetime
@@ -46,35 +46,35 @@ class Moment:
 
 
 def asked(value: object, now: datetime) -> Moment | str | None:
-    """What ``as_of`` asks for.
+    """Parse the var ``as_of``.
 
     Args:
-        value: The var's value, as YAML has read it.
-        now: The present.
+        value: The value of the var, as YAML has parsed it.
+        now: The present time.
 
     Returns:
-        A moment; the beginning of a publish's or run's id; None where the var has no value.
+        A moment; the first digits of a publish id or run id; None if the var has no value.
 
     Raises:
-        ConfigError: It is neither, has no offset from UTC, or lies in the future.
+        ConfigError: The value is none of these, has no offset from UTC, or is in the future.
     """
     if value is None or value == "":
         return None
-    # YAML makes a time of what looks like one, also without quotes, and a date of a date.
+    # YAML parses an unquoted time or date.
     if isinstance(value, datetime):
         return _moment(value, now)
     if isinstance(value, date):
-        raise _illegal(value, "a day has many moments; say the time, too")
+        raise _illegal(value, "a day has many moments; add the time")
     if not isinstance(value, str):
         raise _illegal(value, "it is not text; put it in quotes")
     text = value.strip()
     if _TIME.fullmatch(text):
         if len(text) == len("2024-01-31"):
-            raise _illegal(value, "a day has many moments; say the time, too")
+            raise _illegal(value, "a day has many moments; add the time")
         try:
             return _moment(datetime.fromisoformat(text), now)
         except ValueError as error:
-            raise _illegal(value, f"it is no time: {error}") from None
+            raise _illegal(value, f"it is not a time: {error}") from None
     name = text.lower()
     if is_publish_tag(name):
         return name.rpartition("_")[2]
@@ -87,25 +87,25 @@ def _moment(time: datetime, now: datetime) -> Moment:
     if time.tzinfo is None:
         raise _illegal(time.isoformat(), "it lacks its offset from UTC; add Z for UTC")
     if time > now:
-        raise _illegal(time.isoformat(), "it lies in the future, so it could not be repeated")
+        raise _illegal(time.isoformat(), "it is in the future, so the run could not be repeated")
     return Moment(time.astimezone(UTC))
 
 
 def _illegal(value: object, why: str) -> ConfigError:
     return ConfigError(
-        f"{VARIABLE}: {value!s} is not allowed: {why}. Nothing was run. Legal: {LEGAL}."
+        f"{VARIABLE}: {value!s} is not allowed: {why}. Nothing was run. Legal values: {LEGAL}."
     )
 
 
 def named(given: str, rows: Iterable[Mapping[str, Any]]) -> Moment:
-    """The moment of a publish.
+    """Return the moment of a publish.
 
     Args:
-        given: The beginning of its id, or of the id of its run.
+        given: The first digits of the id of the publish or of its run.
         rows: The ledger's ``publishes``.
 
     Raises:
-        ConfigError: There is none, or there are several.
+        ConfigError: There is no such publish, or there are several.
     """
     found = {
         row["publish_id"]: row
@@ -118,10 +118,10 @@ def named(given: str, rows: Iterable[Mapping[str, Any]]) -> Moment:
             "are in wap_ledger.publishes, and the tags of a table in its metadata table `refs`."
         )
     if len(found) > 1:
-        told = ", ".join(f"{one} at {row['published_at']}" for one, row in sorted(found.items()))
+        listed = ", ".join(f"{one} at {row['published_at']}" for one, row in sorted(found.items()))
         raise ConfigError(
-            f"{VARIABLE}: '{given}' names {len(found)} publishes: {told}. Nothing was run. Give "
-            "more digits of the one that is meant."
+            f"{VARIABLE}: {len(found)} publishes have an id that begins with '{given}': {listed}. "
+            "Nothing was run. Give more digits."
         )
     ((publish_id, row),) = found.items()
     return Moment(row["published_at"].astimezone(UTC), publish_id)
@@ -132,5 +132,5 @@ def _beginnings(row: Mapping[str, Any], length: int) -> set[str]:
 
 
 def literal(at: datetime) -> str:
-    """A moment as a Spark SQL literal, the same in every time zone of a session."""
+    """Return a time as a Spark SQL literal that does not depend on the session's time zone."""
     return f"timestamp '{at.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}Z'"

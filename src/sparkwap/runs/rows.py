@@ -21,7 +21,7 @@ from sparkwap.runs.types import Invocation, RunNotes
 def run_row(
     run: Invocation, outcome: str, code_hash: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """The row of this run in the ledger's ``runs``, which ends it."""
+    """Return the row of a run in the ledger's ``runs``, which records its end."""
     return {
         "run_id": run.run_id,
         "branch": run.branch,
@@ -44,7 +44,7 @@ def run_row(
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Makes the rows of a run that was decided on."""
+    """Makes the ledger's rows of a run after its decision."""
 
     run: Invocation
     candidates: Candidates
@@ -54,7 +54,7 @@ class Rows:
     decision: Decision
 
     def all(self, code: Packed | None) -> list[LedgerRows]:
-        """The rows of all tables; ``code`` is the project's, where the ledger shall have it."""
+        """Return the rows of all tables; ``code`` is the manifest to store, or None."""
         now = datetime.now(UTC)
         row = run_row(self.run, self.decision.outcome, code.hash if code else None)
         return [
@@ -65,7 +65,7 @@ class Rows:
                 [
                     self._node(node, now)
                     for node in self.facts.nodes
-                    # What its own project has said of a node is not for another one to change.
+                    # Do not change the verdict that another project has written for its node.
                     if node.kind not in (LEFTOVER, MOVED)
                     and (node.known or node.node_id in self.trail.begun)
                 ],
@@ -113,14 +113,14 @@ class Rows:
         ]
 
     def _metrics(self, result: TestResult) -> list[dict[str, Any]]:
-        """The metrics behind a test's result; none where it did not see the candidate, or all."""
+        """Return the metrics of a test's result; none if it did not measure the candidate."""
         measured = self.told.measures.get(result.test_id)
         candidate = result.audited.get(measured.node_id) if measured else None
         target = self.candidates.of(measured.node_id) if measured else None
         if measured is None or candidate is None or target is None or result.status in NOT_RUN:
             return []
         if candidate != target.candidate:
-            # Another run has put its own there, and which of the two was measured nobody knows.
+            # Another run has replaced the candidate; it is unknown which of them was measured.
             return []
         schema, name = target.identifier
         common = {
@@ -170,7 +170,14 @@ def refused_rows(
     *,
     goes_on: bool,
 ) -> list[LedgerRows]:
-    """The ledger's rows of a run whose publish the catalog refused."""
+    """Return the ledger's rows of a run whose publish the catalog refused.
+
+    Args:
+        rows: The planned rows.
+        message: The refusal.
+        refusals: Node id -> the kinds of differences for which its publish was refused.
+        goes_on: Whether a rebase follows, which writes the row of the run at its end.
+    """
     changed = []
     for one in rows:
         if one.table == "runs" and goes_on:
@@ -183,7 +190,7 @@ def refused_rows(
             one = LedgerRows(
                 "nodes",
                 [
-                    # Later than the rows that a journalled publish has written before it began.
+                    # A sequential publish has written rows before its start; these are later.
                     {
                         **row,
                         "verdict": "rejected",

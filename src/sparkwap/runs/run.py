@@ -1,7 +1,7 @@
-"""A run: where each of its tables is built, what was built, and how it ends.
+"""A run: where each table is built, the candidates, and the end of the run.
 
-Free of dbt and Spark: the adapter translates dbt's nodes and results into the types of
-`sparkwap.runs.types`, macros write the data, and the catalog is reached without a JVM.
+This package does not use dbt or Spark: the adapter translates dbt's nodes and results into the
+types of `sparkwap.runs.types`, macros write the data, and the catalog needs no JVM.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ class Run:
     Safe for use by dbt's threads.
 
     Attributes:
-        candidates: what it builds and where, and what earlier runs have left.
-        trail: the order in which nodes are built, and what they read.
-        told: what builds and audits have to tell.
-        rules: what the ledger tells of its tests.
+        candidates: The tables that the run builds, and those of earlier runs on the branch.
+        trail: The order in which nodes are built, and the relations that they read.
+        told: The notes of builds and audits.
+        rules: The earlier results of tests in the ledger.
 
-    :param lake: the catalog.
-    :param manifest: tells the project's code, for the ledger; asked once, when the run is closed.
-    :param stands: tells schema and name of the table that a node of the project is; None for none.
+    Args:
+        lake: The catalog.
+        invocation: The command of dbt.
+        manifest: Returns the project's code for the ledger; called once, when the run is closed.
+        stands: Returns schema and name of the table of a node; None if there is no such node.
     """
 
     def __init__(
@@ -83,68 +85,76 @@ class Run:
         app_id: Callable[[], str | None] = lambda: None,
         same_clock: bool = True,
     ) -> None:
-        """Watch `main` from now on, which this run may move by its publish only.
+        """Watch `main` from now on, which only the publish of this run may move.
 
-        :param project: tables and views of the project, which count whether they are gated or not.
-        :param app_id: tells the Spark application that writes for this run.
-        :param same_clock: Spark's clock is that of this process.
+        Args:
+            project: The tables and views of the project, which are watched even if not gated.
+            app_id: Returns the id of the Spark application that writes for this run.
+            same_clock: Whether Spark has the clock of this process.
         """
         lake, run_id = self.lake, self.run_id
         watch = Watch(lake.store, lambda: lake.ledger, project, run_id=run_id, branch=self.branch)
         self.main = MainWatch(watch, run_id, app_id=app_id, same_clock=same_clock)
 
     def warm_up(self) -> None:
-        """Get ready in the background what closing the run will need, while Spark works.
+        """Prepare in the background for the close of the run, while Spark works.
 
-        PyIceberg's file access takes most of a second to import, and the ledger's tables a while
-        to look up or create, which a run would wait for.
+        To import PyIceberg's file access takes most of a second, and to look up or create the
+        ledger's tables also takes time; the run would wait for both.
         """
         threading.Thread(target=self._warm_up, daemon=True).start()
 
     def _warm_up(self) -> None:
         for module in ("pyiceberg.io.pyarrow", "pyarrow.dataset"):
             import_module(module)
-        # Closing the run does it again, and tells what is wrong with the catalog.
+        # The close of the run does this again, and reports errors of the catalog.
         with suppress(Exception):
             self.lake.ledger.ensure_all()
 
     # -- building --------------------------------------------------------------------------------
 
     def begin(self, node_id: str, identifier: Identifier) -> bool:
-        """Begin to build a node: from ``main``, whatever earlier runs have left on the branch.
+        """Begin to build a node from ``main``; drops an earlier run's candidate on the branch.
 
-        A rejected candidate must not be what a retry of an incremental model adds to, and the
-        same input has to give the same table however often a run is tried.
+        A retry of an incremental model must not add rows to a rejected candidate: the same input
+        must give the same table, however often the run is retried.
 
-        :return: whether there was something to forget; the caller's caches then have it still.
+        Returns:
+            Whether a candidate was dropped; the caller's caches may still have it.
         """
         return self.trail.begin(node_id) and self.candidates.forget(identifier, node_id)
 
     def goes_on(self, node_id: str, identifier: Identifier) -> bool:
-        """Whether a node may add to what an earlier run has built of it on the branch.
+        """Return whether a node may add rows to an earlier run's candidate on the branch.
 
-        Batches that a run has built stand there as long as nothing has opened the branch anew:
-        `main` that moved, a discard, a sweep. Once they do not, none of them may be left out.
+        The batches of the earlier run are on the branch unless it was opened again since: after
+        a move of `main`, a discard or a sweep. In that case all batches have to be built.
 
-        :return: the same for the whole run; with True, this run takes them for begun.
+        Returns:
+            The same value for the whole run; after True, the node counts as begun.
         """
         return self.trail.go_on(
             node_id, lambda: self.candidates.earlier_stands(node_id, identifier)
         )
 
     def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> BuildTarget:
-        """Record what a node's build left as its candidate.
+        """Check and record the candidate of a node after its build.
 
-        :param must_write: the build replaces the table, so a branch head that did not move means
-            that the rows went elsewhere.
-        :raises SparkwapError: an invariant does not hold; nothing of this node will be published.
+        Args:
+            node_id: The node.
+            identifier: The name under which it is published.
+            must_write: Whether the build replaces the table. If the head of the branch has not
+                moved then, the rows were written elsewhere.
+
+        Raises:
+            SparkwapError: An invariant does not hold; the node will not be published.
         """
         target = self.candidates.target(identifier)
         if target is None:
             raise SparkwapError(
                 f"{'.'.join(identifier)} was built outside the gate, so nothing of this run is "
                 "published. A custom materialization has to call wap_place_table before it "
-                "writes and wap_built after it."
+                "writes, and wap_built after it has written."
             )
         self.invocation.reached(checkpoints.NODE_CHECKING, identifier, node_id=node_id)
         if self.candidates.has_dropped(target):
@@ -152,7 +162,8 @@ class Run:
             return target
         checks = Checks(self.lake, self.run_id, self.branch)
         done = checks.left(target, must_write=must_write)
-        # Now, as what is read by its name may be built beside this node; read too early it shows.
+        # Read the candidates after the build: a node that this one reads by its name, without
+        # ref(), may be built at the same time.
         stood = self.candidates.standing()
         self.candidates.built[node_id] = identifier
         self.trail.end(node_id, stood)
@@ -163,22 +174,23 @@ class Run:
         return done
 
     def left_nothing(self) -> str | None:
-        """A line on what hooks of this run have dropped when it was built; None for nothing."""
+        """Return a line about tables that hooks of this run have dropped; None without any."""
         if not self.candidates.gone:
             return None
-        told = ", ".join(sorted(self.candidates.gone.values()))
-        return f"notice     {told}: dropped by a hook of this run; readers of main see no change"
+        names = ", ".join(sorted(self.candidates.gone.values()))
+        return f"notice     {names}: dropped by a hook of this run; readers of main see no change"
 
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, reader: str, identifiers: Iterable[Identifier]) -> None:
-        """Record what a node or test is about to read from ``main``, as it is now.
+        """Record the present state of tables that a node or test reads from ``main``.
 
-        What this run builds is left out: that is compared with its own base and candidate. So is
-        what a replay reads: that is what it was, whatever becomes of ``main``.
+        Tables that this run builds are left out: these have a base and a candidate to compare
+        with. So are pinned tables of a replay, because their state does not change.
 
-        :param reader: the node's or test's id.
-        :param identifiers: tables and views that it reads, directly or through views.
+        Args:
+            reader: The id of the node or test.
+            identifiers: The tables and views that it reads, directly or through views.
         """
         if self.settings.reads == "ignore":
             return
@@ -194,20 +206,23 @@ class Run:
             self.trail.read(reader, tokens)
 
     def looked_at(self, reader: str, identifier: Identifier) -> None:
-        """Record that a node or test has read a table or view by its metadata, where it stands.
+        """Record that a node or test has read the metadata of a table or view.
 
-        :param reader: the node's or test's id.
+        Args:
+            reader: The id of the node or test.
+            identifier: The table or view, by the name that readers use.
         """
         schema, name = identifier
         place = self.candidates.overlay.schema_of(schema, name)
         self.trail.named(reader, {(place.lower(), name.lower())})
 
     def pin(self, outside: Iterable[Outside]) -> None:
-        """Read what this run does not build as of its replay's moment, from now on.
+        """Pin the tables that this run does not build to the moment of its replay.
 
-        What stands on the audit branch already is read there: a retry does not build all anew.
+        Tables on the audit branch are read there, because a retry does not build all of them.
 
-        :raises ReplayRefused: something of it cannot be read as of then; nothing is pinned.
+        Raises:
+            ReplayRefused: A table cannot be read as of the moment; no table is pinned.
         """
         if self.replay is None:
             return
@@ -222,9 +237,9 @@ class Run:
         return state is not None and self.branch in state.refs
 
     def row_count(self, identifier: Identifier) -> int | None:
-        """How many rows a reader in this run sees in a table, by its metadata alone.
+        """Return the number of rows that a reader in this run sees in a table, from its metadata.
 
-        None where that does not tell: of views, and of tables with delete files.
+        None if the metadata does not say: for views, and for tables with delete files.
         """
         if self.invocation.part is not None:
             return None
@@ -232,7 +247,7 @@ class Run:
         state = self.lake.state((side, identifier[1]) if side else identifier)
         if state is None or state.kind != "table":
             return None
-        # In a side schema the rows are on main.
+        # The rows of a side object are on its own main.
         ref = None if side else state.refs.get(self.branch)
         snapshot = ref.snapshot_id if ref else state.main
         if snapshot is None:
@@ -240,9 +255,12 @@ class Run:
         return exact_rows(self.lake.snapshot_summary(state.identifier, snapshot))
 
     def caught_on_main(self) -> list[GateBypass]:
-        """What this run has moved past the gate, up to now; readers have it back if that goes.
+        """Return the changes of `main` by which this run has bypassed the gate, so far.
 
-        :raises CatalogError: the catalog cannot be read.
+        Where possible, the former state was restored for readers.
+
+        Raises:
+            CatalogError: The catalog cannot be read.
         """
         if self.main is None:
             return []
@@ -254,10 +272,10 @@ class Run:
     def close_copies(
         self, tests: Sequence[TestFact] = (), known: Collection[str] = frozenset()
     ) -> RunEnd:
-        """Close a run that has copied tables: those that have no test are published.
+        """Close a run that has copied tables; publishes the copies that have no test.
 
-        The tests of others have to look at the copies: they may be of another target, or older than
-        the tests.
+        The other copies have to be tested, because they may come from another target, or be older
+        than the tests.
         """
         nodes = [
             NodeFact(
@@ -280,18 +298,21 @@ class Run:
         known: Collection[str] = frozenset(),
         varied: bool = False,
     ) -> RunEnd:
-        """Let the gate decide, publish what it lets through, and write the ledger.
+        """Decide, publish the passed nodes, and write the ledger.
 
-        :param nodes: what this run was to build.
-        :param tests: all tests that read these or the ``known`` ones.
-        :param seen: the results of this run.
-        :param known: ids of the nodes whose tests are all among ``tests``; besides ``nodes``. What
-            earlier runs have left of others on the branch holds it up.
-        :param varied: whether vars of the command line may have made another project of it: a test
-            that is gone then is none that its authors have taken away.
-        :raises CommitUnknown: nobody can say whether the publish was made; the ledger will, as its
-            rows are part of it. It says nothing of this run if it was not.
-        :raises PublishUnverified: it was made, and what stands there now is something else.
+        Args:
+            nodes: The nodes that this run had to build.
+            tests: All tests that read ``nodes`` or ``known`` nodes.
+            seen: The results of this run.
+            known: Ids of other nodes whose tests are all among ``tests``. Other nodes of earlier
+                runs hold up the branch.
+            varied: Whether vars of the command line may have changed the project. A missing test
+                is then not one that its authors have removed.
+
+        Raises:
+            CommitUnknown: It is unknown whether the publish was committed. If it was, the ledger
+                has the rows of this run, because they are part of the same transaction.
+            PublishUnverified: The publish was committed, but the catalog shows another state.
         """
         about = {"run_id": self.run_id, "branch": self.branch}
         checkpoint(checkpoints.CLOSING, **about)

@@ -1,9 +1,9 @@
-"""What the last runs in this working copy left open, and which command goes on with it.
+"""The last runs in this working copy, and whether a command continues their branches.
 
-A small file in dbt's target folder, beside ``run_results.json``, lets a command go on with the
-branch that another one has just filled: `dbt seed`, `dbt run` and `dbt test` then give what one
-`dbt build` gives. It is a convenience: the truth is in the catalog and the ledger, and
-``SPARKWAP_BRANCH`` (or the var ``wap_branch``) says the same thing by hand.
+A small file in dbt's target folder, beside ``run_results.json``, lets a command continue the branch
+of an earlier command, so that `dbt seed`, `dbt run` and `dbt test` give the result of one
+`dbt build`. The file is a convenience: catalog and ledger decide, and ``SPARKWAP_BRANCH`` (or the
+var ``wap_branch``) selects a branch by hand.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 FILE_NAME = "sparkwap_run.json"
 RESULTS = "run_results.json"
 UNFINISHED = "its run has not come to its end"
-"""What dbt's record says of the nodes of a run that could not say more."""
+"""The message in ``run_results.json`` for the nodes of a run that has not ended."""
 
 
 _WAITING = 8
-"""How many branches that wait for a command are kept on record."""
+"""The maximum number of waiting branches in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """A run that this working copy has made.
+    """A run of this working copy.
 
     Attributes:
         run_id: dbt's invocation id.
-        branch: its audit branch.
-        outcome: ``open`` while it runs, ``held`` or ``rejected`` if something stays on the branch,
-            ``closed``.
+        branch: The audit branch.
+        outcome: ``open`` while it runs, ``held`` or ``rejected`` if candidates stay on the branch,
+            else ``closed``.
         command: dbt's command.
         target: dbt's target.
-        at: when it was put on record, in seconds since the epoch.
-        publish: its mode of publishing; ``replay`` if it read as of an earlier moment.
-        settings: the environment variables that were settings of this call; a retry has them too,
-            as it has the vars.
+        at: The time of this record, in seconds since the epoch.
+        publish: The mode of publishing; ``replay`` for a replay.
+        settings: The environment variables with settings of this run; a retry uses them and the
+            vars again.
     """
 
     run_id: str
@@ -65,34 +65,36 @@ class LastRun:
 
     @property
     def open(self) -> bool:
-        """Whether something may still wait on the branch."""
+        """Whether the branch may still have candidates."""
         return self.outcome != "closed"
 
     @property
     def left(self) -> bool:
-        """Whether the run came to its end and left something on the branch."""
+        """Whether the run ended and left candidates on the branch."""
         return self.outcome in ("held", "rejected")
 
     @classmethod
     def read(cls, folder: Path) -> LastRun | None:
-        """The last run; None if none is on record or the record cannot be read."""
+        """Return the last run; None if there is no record or it cannot be read."""
         content = _content(folder)
         return None if content is None else _parsed(content)
 
     @classmethod
     def waiting(cls, folder: Path, target: str) -> list[LastRun]:
-        """The runs of a target on whose branches something may wait, the latest one first.
+        """Return the runs of a target whose branches may have candidates, the latest run first.
 
-        Of each branch the last one; a run that has not come to its end is among them.
+        Only the last run of each branch is returned, even if it has not ended.
         """
         content = _content(folder) or {}
         found = [run for one in content.get("waiting") or () if (run := _parsed(one)) is not None]
         return [run for run in reversed(found) if run.target == target]
 
     def write(self, folder: Path, gone: Collection[str] = ()) -> None:
-        """Put this run on record as the last one.
+        """Record this run as the last one.
 
-        :param gone: branches on which nothing waits any more.
+        Args:
+            folder: dbt's target folder.
+            gone: Branches without candidates, which are removed from the record.
         """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE_NAME
@@ -123,12 +125,12 @@ def _parsed(content: Mapping[str, Any]) -> LastRun | None:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A branch that a command may go on with.
+    """A branch that a command may continue.
 
     Attributes:
-        run: the run that left it.
-        rows: the ledger's rows of what is on it and not published, stored failures left out.
-        in_use: by whom it is in use, in words; empty for nobody.
+        run: The run that left it.
+        rows: The ledger's rows of its unpublished nodes, without stored failures.
+        in_use: The run that uses the branch, in words; empty if there is none.
     """
 
     run: LastRun
@@ -137,10 +139,7 @@ class Waiting:
 
 
 def pending(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of a branch's rows in the ledger that wait for a command.
-
-    Tables of stored failures wait for nothing by themselves.
-    """
+    """Return a branch's rows of ``nodes`` that are not published, without stored failures."""
     return [
         row for row in rows if row["verdict"] != "published" and row["resource_type"] != "failures"
     ]
@@ -154,16 +153,18 @@ def why_not(
     selected: Collection[str],
     known: Collection[str],
 ) -> str | None:
-    """Why a command does not go on with a branch by itself, in words; None if it does.
+    """Return why a command does not continue a branch by itself, in words; None if it does.
 
-    What it builds reads the branch. So what is there has to be what the project would build now,
-    as far as anybody knows: nothing that was rejected, or built for another purpose. A `dbt test`
-    builds nothing, and audits what is there.
+    The nodes of the command read the candidates on the branch. So the project must be able to
+    build the same candidates now: none that was rejected, or built for another purpose. `dbt test`
+    builds nothing, and audits the present candidates.
 
-    :param command: dbt's command.
-    :param publish: its mode of publishing.
-    :param selected: ids of what it builds and tests.
-    :param known: ids of what the project has.
+    Args:
+        waiting: The branch.
+        command: dbt's command.
+        publish: The mode of publishing of the command.
+        selected: Ids of the nodes and tests that the command runs.
+        known: Ids of the nodes of the project.
     """
     if waiting.in_use:
         return f"is {waiting.in_use}"
@@ -191,12 +192,12 @@ def why_not(
 
 @dataclass(frozen=True, slots=True)
 class GoingOn:
-    """Which branch a command goes on with.
+    """The branch that a command continues.
 
     Attributes:
-        run: the run that left it; None for a branch of the command's own.
-        line: what to tell of it; None for nothing.
-        gone: branches on which nothing waits any more.
+        run: The run that left the branch; None if the command opens a new branch.
+        line: A line for the user, or None.
+        gone: Branches without candidates.
     """
 
     run: LastRun | None = None
@@ -214,35 +215,41 @@ def going_on(
     selected: Collection[str],
     known: Callable[[], Collection[str]],
 ) -> GoingOn:
-    """Find the branch that a command goes on with, by what the lake knows of it now.
+    """Find the branch that a command continues, by the present state of the lake.
 
-    :param runs: what :meth:`LastRun.waiting` says.
-    :param now: seconds since the epoch; the rest is as in :func:`why_not`.
+    Args:
+        lake: The lake.
+        runs: The runs of `LastRun.waiting`.
+        now: Seconds since the epoch.
+        command: See `why_not`, as for the other arguments.
+        publish: See `why_not`.
+        selected: See `why_not`.
+        known: Returns the ids of the nodes of the project.
     """
     line, gone = None, []
     leases = {one.branch: one for one in lease.living(lake.leases)}
     for run in runs:
         rows = pending(lake.ledger.branch_history(run.branch).nodes)
         if not rows:
-            # Published, discarded or swept meanwhile, by whomever.
+            # Published, discarded or swept meanwhile.
             gone.append(run.branch)
             continue
         holder = leases.get(run.branch)
         in_use = lease.told(holder, lives=True) if holder else ""
         waiting = Waiting(run, rows, in_use)
         why = why_not(waiting, command=command, publish=publish, selected=selected, known=known())
-        told = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
+        shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:
-            return GoingOn(run, f"sparkwap  goes on with {told}", tuple(gone))
+            return GoingOn(run, f"sparkwap  continues {shown}", tuple(gone))
         line = line or (
-            f"sparkwap  does not go on with {told}, which {why}; "
+            f"sparkwap  does not continue {shown}, which {why}; "
             f"to do so: {next_command.dbt(command, branch=run.branch)}"
         )
     return GoingOn(None, line, tuple(gone))
 
 
 def age(seconds: float) -> str:
-    """A time span in words: `2 minutes`, `less than a minute`."""
+    """Return a time span in words: `2 minutes`, `less than a minute`."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             count = int(seconds // length)
@@ -251,9 +258,9 @@ def age(seconds: float) -> str:
 
 
 def unfinished_run(folder: Path) -> LastRun | None:
-    """The last run, if it has not come to its end: it is still on, or it died.
+    """Return the last run if it has not ended: it still runs, or it died.
 
-    By its own record, or by dbt's, which is written last.
+    Decided by its own record, or by dbt's, which is written last.
     """
     last = LastRun.read(folder)
     if last is None or last.outcome == "open":
@@ -263,7 +270,7 @@ def unfinished_run(folder: Path) -> LastRun | None:
 
 
 def is_unfinished(results: Path) -> bool:
-    """Whether a ``run_results.json`` was written before its run came to its end."""
+    """Return whether a ``run_results.json`` was written before the end of its run."""
     try:
         found = json.loads(results.read_text())["results"]
         return any(UNFINISHED in str(one["message"]) for one in found)
@@ -272,10 +279,14 @@ def is_unfinished(results: Path) -> bool:
 
 
 def require_unpublished(ledger: Ledger, last: LastRun) -> None:
-    """Refuse to retry a run that died after its publish: it would add the same rows once more.
+    """Check that a run that died has not published; a retry would add the same rows again.
 
-    :param last: a run that has not come to its end.
-    :raises SparkwapError: the ledger has a publish of it, or of a build that followed main for it.
+    Args:
+        ledger: The ledger.
+        last: A run that has not ended.
+
+    Raises:
+        SparkwapError: The ledger has a publish of the run or of its rebase.
     """
     done = ledger.standing_publishes(last.run_id)
     if done:
@@ -288,22 +299,23 @@ def require_unpublished(ledger: Ledger, last: LastRun) -> None:
 
 
 def published_and_died(last: LastRun, done: Sequence[LedgerPublish]) -> str:
-    """What is told of a run that has published, and did not come to its end."""
+    """Return the message about a run that died after its publish."""
     tables = sum(len(publish.entries) for publish in done)
     return (
         f"Run {short_run_id(last.run_id)}, the last one here, has published {tables} "
-        f"table{'s' if tables != 1 else ''} on {last.branch}, all of its publish, and died before "
-        "it could say so."
+        f"table{'s' if tables != 1 else ''} on {last.branch}, which is its whole publish, and died "
+        "before it could report this."
     )
 
 
 class RetryRecord:
-    """Keeps dbt's record of an open run while another command looks around.
+    """Keeps dbt's record of an open run while another command runs.
 
-    `dbt show` and `dbt run-operation` write ``run_results.json`` too, and `dbt retry` after them
-    would find nothing to retry. While the last run is open, its record is put back.
+    `dbt show` and `dbt run-operation` also write ``run_results.json``, so that a later `dbt retry`
+    would have nothing to retry. While the last run is open, its record is restored.
 
-    :param folder: dbt's target folder.
+    Args:
+        folder: dbt's target folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -315,13 +327,13 @@ class RetryRecord:
             self._kept = self._path.read_text()
 
     def put_back(self, run_id: str) -> None:
-        """Put the record back if the invocation ``run_id`` has written over it."""
+        """Restore the record if the invocation ``run_id`` has overwritten it."""
         if self._kept is not None and run_of(self._path) == run_id:
             self._path.write_text(self._kept)
 
 
 def run_of(results: Path) -> str | None:
-    """The run id in a ``run_results.json``; None if there is none that can be read."""
+    """Return the run id in a ``run_results.json``; None if it cannot be read."""
     try:
         return str(json.loads(results.read_text())["metadata"]["invocation_id"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""A replay: a run that reads everything it does not build as readers saw it at an earlier moment.
+"""A replay: a run that reads all tables that it does not build as of an earlier moment.
 
-Each table is resolved once, when the run begins, to the snapshot that ``main`` was then.
+At its start, the run resolves each table to the snapshot of ``main`` at that moment.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Outside:
     """A table or view that a run reads and does not build.
 
     Attributes:
-        identifier: Its name in the lake.
-        node: dbt's name for it: ``orders``, ``source:raw.events``.
-        reader: Name of a node or test that reads it.
+        identifier: The name in the lake.
+        node: The name in dbt: ``orders``, ``source:raw.events``.
+        reader: The name of a node or test that reads it.
     """
 
     identifier: Identifier
@@ -36,18 +36,18 @@ class Outside:
 
 
 Histories = Callable[[Iterable[Identifier]], Mapping[Identifier, TableHistory]]
-"""Gives the pasts of those tables and views that exist, by their names."""
+"""Returns the histories of the tables and views that exist, by name."""
 
 
 @dataclass
 class Replay:
-    """The moment of a run, and what it reads as of then.
+    """The moment of a replay, and the snapshots that the run reads.
 
     Attributes:
         moment: The moment.
-        histories: How to learn of a table's past.
-        changes: The publishes and rollbacks of each table, see `changes`.
-        pins: Table -> snapshot, of all that is read and not built.
+        histories: Returns the histories of tables.
+        changes: The publishes and rollbacks of each table; see `main_history.changes`.
+        pins: Table -> snapshot, of all tables that are read and not built.
     """
 
     moment: Moment
@@ -56,10 +56,10 @@ class Replay:
     pins: dict[Identifier, int] = field(default_factory=dict)
 
     def pin(self, outside: Iterable[Outside]) -> Mapping[Identifier, int]:
-        """Resolve what a run reads and does not build; all of it, or nothing.
+        """Resolve the tables that a run reads and does not build to snapshots; all or none.
 
         Raises:
-            ReplayRefused: Some of it cannot be read as of then; one message for all.
+            ReplayRefused: Some tables cannot be read as of the moment; one message for all.
         """
         wanted = {key_of(one.identifier): one for one in outside}
         histories = {key_of(k): v for k, v in self.histories(_names(wanted)).items()}
@@ -71,15 +71,15 @@ class Replay:
             except ReplayRefused as error:
                 problems.append(f"{one.name}, read by {one.reader}: {error}")
         if problems:
-            raise ReplayRefused(self._told(problems))
+            raise ReplayRefused(self._refusal(problems))
         self.pins.update(found)
         return found
 
     def former(self, identifier: Identifier) -> int | None:
-        """What a table was then that the run builds itself; None if it was not there.
+        """Return the snapshot, at the moment, of a table that the run builds; None if none.
 
         Raises:
-            ReplayRefused: It can no longer be read.
+            ReplayRefused: The snapshot can no longer be read.
         """
         history = self.histories([identifier]).get(identifier)
         if history is None or history.kind == "view":
@@ -87,48 +87,51 @@ class Replay:
         try:
             return snapshot_at(history, self.changes.get(key_of(identifier), ()), self.moment.at)
         except ReplayRefused as error:
-            raise ReplayRefused(self._told([f"{'.'.join(identifier)}: {error}"])) from None
+            raise ReplayRefused(self._refusal([f"{'.'.join(identifier)}: {error}"])) from None
 
     def _pinned(self, one: Outside, history: TableHistory | None) -> int:
         if history is None:
-            raise ReplayRefused("there is no such table now, so it has no past that could be read")
+            raise ReplayRefused("there is no such table now, so it has no history")
         if history.kind == "view":
             way = (
                 f"select it with the others (--select ... {one.node}), so that it is built from "
                 "the tables as of then"
                 if not one.node.startswith("source:")
-                else "declare the tables behind it as sources, and read those"
+                else "declare the tables that it reads as sources, and read these instead"
             )
             raise ReplayRefused(f"it is a view, and views have no history; {way}")
         changes = self.changes.get(key_of(one.identifier), ())
         found = snapshot_at(history, changes, self.moment.at)
         if found is None:
-            raise ReplayRefused("it did not exist then, or had no rows ever written to it")
+            raise ReplayRefused("it did not exist then, or no rows were written to it before")
         return found
 
-    def _told(self, problems: Sequence[str]) -> str:
+    def _refusal(self, problems: Sequence[str]) -> str:
         shown = "".join(f"\n  {one}" for one in problems[:_SHOWN])
         more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         return (
             f"The state as of {self.moment} cannot be replayed:{shown}{more}\nNothing was written. "
-            "Name a later moment, or leave what reads them out of the selection."
+            "Give a later moment, or exclude the nodes and tests that read these tables."
         )
 
     def told(self) -> dict[str, str]:
-        """What was read as of then, for the ledger: table -> snapshot."""
-        return {".".join(name): str(one) for name, one in sorted(self.pins.items())}
+        """Return table -> snapshot of all pins, for the ledger."""
+        return {".".join(name): str(snapshot) for name, snapshot in sorted(self.pins.items())}
 
     def remark(self) -> list[str]:
-        """The lines of the summary that tell what was read."""
-        told = [f"{name} at {one}" for name, one in self.told().items()]
-        more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        read = f": {', '.join(told[:_SHOWN])}{more}" if told else ""
-        count = f"{len(told)} table{'' if len(told) == 1 else 's'}"
+        """Return the lines of the summary about the replay."""
+        pins = [f"{name} at {snapshot}" for name, snapshot in self.told().items()]
+        more = f" and {len(pins) - _SHOWN} more" if len(pins) > _SHOWN else ""
+        read = f": {', '.join(pins[:_SHOWN])}{more}" if pins else ""
+        count = f"{len(pins)} table{'' if len(pins) == 1 else 's'}"
         return [f"A replay as of {self.moment}; {count} read as of then{read}"]
 
 
 def require(problems: Sequence[str]) -> None:
-    """Refuse a replay of nodes that cannot be built anew from an earlier state.
+    """Check that all nodes of a replay can be built from an earlier state.
+
+    Args:
+        problems: A line for each node that cannot.
 
     Raises:
         ReplayRefused: There are such nodes.
@@ -136,8 +139,8 @@ def require(problems: Sequence[str]) -> None:
     if problems:
         listed = "".join(f"\n  {one}" for one in problems)
         raise ReplayRefused(
-            f"These cannot be replayed:{listed}\nNothing was written. Leave them out (--exclude): "
-            "what reads them then reads them as of then."
+            f"These nodes cannot be replayed:{listed}\nNothing was written. Leave them out "
+            "(--exclude): other nodes then read them as of that moment."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run is told, what it builds, and how it ends."""
+"""The types of a run: its invocation, its targets and facts, and its end."""
 
 from __future__ import annotations
 
@@ -27,17 +27,21 @@ DAY_MS = DAY // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """A command of dbt that writes to an audit branch, or publishes what is on one.
+    """A command of dbt that writes to an audit branch, or publishes one.
 
     Attributes:
         run_id: dbt's invocation id.
-        branch: the audit branch; may hold what an earlier run left there.
+        branch: The audit branch, which may have candidates of earlier runs.
+        settings: The gate's settings.
         command: dbt's command, ``build``, ``test``, ...
-        rebuild_of: the run that this one builds again for; None for a run of its own.
-        repeats: this invocation has the vars and flags of those that filled the branch.
-        part: ``empty`` or ``sample`` if dbt was told to read no rows, or a part of them; what is
-            built or tested so is no reason to publish anything, and is not published itself.
-        replay: the moment that it reads as of; None for the present.
+        project: The name of the project.
+        target_name: dbt's target.
+        rebuild_of: The run that this rebase belongs to; None otherwise.
+        repeats: Whether this invocation has the vars and flags of the runs that filled the branch.
+        part: ``empty`` or ``sample`` if dbt reads no rows or only some. Such builds are never
+            published, and such tests never count for a publish.
+        replay: The replay, if this run reads as of an earlier moment.
+        started_at: The start of the command.
     """
 
     run_id: str
@@ -54,11 +58,11 @@ class Invocation:
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether the branch is the run's own, to which nobody has written before."""
+        """Whether the branch belongs to this run alone, so that no run has written to it before."""
         return self.branch == names.audit_branch(self.run_id, None)
 
     def reached(self, step: checkpoints.Checkpoint, identifier: Identifier, **facts: Any) -> None:
-        """Tell that the build of a table has come to a step."""
+        """Call a checkpoint for the build of a table."""
         name = ".".join(identifier)
         checkpoint(step, run_id=self.run_id, branch=self.branch, table=name, **facts)
 
@@ -70,14 +74,14 @@ class BuildTarget:
     Attributes:
         identifier: ``(schema, name)`` under which it is published.
         how: ``branch`` of the live table, or ``side`` (new, clone, view, replacement).
-        side_schema: the side schema; None for a branch.
-        base: snapshot of ``main`` that the branch or clone started from; None where there is none.
-        base_metadata: metadata file of what stood under the name at first; None for nothing.
-        changes: what differs from the live table, in words; empty for a branch.
-        candidate: token of what the build left (a snapshot id, or the metadata file of a side
-            object); None until the build is done.
-        problem: an invariant that did not hold; None if all did.
-        since: snapshot that stood there before this run wrote; None where there was none.
+        side_schema: The side schema; None for a branch.
+        base: The snapshot of ``main`` that the branch or clone started from; None without one.
+        base_metadata: The metadata file of the live object at the start; None without one.
+        changes: The differences from the live table, in words; empty for a branch.
+        candidate: The token of the candidate (a snapshot id, or the metadata file of a side
+            object); None until the build has ended.
+        problem: An invariant that did not hold; None if all did.
+        since: The snapshot before this run wrote; None without one.
     """
 
     identifier: Identifier
@@ -97,12 +101,17 @@ class BuildTarget:
 
 @dataclass(frozen=True, slots=True)
 class NodeFact:
-    """A model, seed or snapshot as dbt left it.
+    """A model, seed or snapshot after its build.
 
-    ``status`` is dbt's: success, error, skipped, partial success; ``message`` is one line;
-    ``parents`` are the upstream nodes, ephemeral models replaced by theirs; ``seconds`` is what its
-    build took, as far as known; ``batches`` are the ranges of time that a microbatch model was to
-    build.
+    Attributes:
+        node_id: dbt's id of the node.
+        identifier: ``(schema, name)`` under which it is published.
+        resource_type: dbt's type of the node.
+        status: dbt's status: success, error, skipped, partial success.
+        message: dbt's message, in one line.
+        parents: The upstream nodes; an ephemeral model is replaced by its own parents.
+        seconds: The duration of the build, if known.
+        batches: The time ranges that a microbatch model had to build.
     """
 
     node_id: str
@@ -119,10 +128,17 @@ class NodeFact:
 class TestFact:
     """A test of the manifest.
 
-    ``reads`` are the nodes whose rows it sees, views looked through; ``severity`` is dbt's, with
-    the thresholds that are not dbt's defaults; ``disabled`` says that dbt will not run it;
-    ``inputs``, ``code`` and ``given`` are those of its `Rule`; ``varies`` says that each run may
-    make another query of the same code.
+    Attributes:
+        test_id: dbt's id of the test.
+        name: The name of the test.
+        kind: dbt's type of the test.
+        reads: The nodes whose rows the test reads, directly or through views.
+        severity: dbt's severity, with the thresholds that are not dbt's defaults.
+        disabled: Whether dbt does not run the test.
+        inputs: See `Rule`.
+        code: See `Rule`.
+        varies: Whether the same code may give another query in each run.
+        given: See `Rule`.
     """
 
     __test__ = False
@@ -141,9 +157,9 @@ class TestFact:
 
 @dataclass(frozen=True, slots=True)
 class TestSeen:
-    """A result of this invocation; ``status`` is dbt's, or one of `NOT_RUN` of the verdicts.
+    """A test result of this invocation; ``status`` is dbt's, or one of `NOT_RUN` of the verdicts.
 
-    ``seconds`` is what the test took, and ``sql`` its compiled query, as far as known.
+    ``seconds`` is the duration of the test, and ``sql`` its compiled query, if known.
     """
 
     __test__ = False
@@ -157,7 +173,7 @@ class TestSeen:
 
 
 class RunNotes:
-    """What the builds and audits of a run have to tell besides their results.
+    """Notes of the builds and audits of a run, besides their results.
 
     Safe for use by dbt's threads.
     """
@@ -170,23 +186,23 @@ class RunNotes:
         self._lock = threading.Lock()
 
     def record(self, rows: LedgerRows) -> None:
-        """Have rows written to the ledger together with those of this run, when it closes."""
+        """Add rows that are written to the ledger with those of this run, when it closes."""
         with self._lock:
             self.rows.append(rows)
 
     def tell(self, node_id: str, notice: str) -> None:
-        """Keep what a node's build has to tell, one line, for the summary."""
+        """Add a notice of a node's build, one line, for the summary."""
         with self._lock:
             self.notices.setdefault(node_id, []).append(notice)
 
     def measured(self, test_id: str, measured: Measured) -> None:
-        """Keep what an anomaly audit has measured, for the ledger and the summary."""
+        """Add the figures of an anomaly audit, for the ledger and the summary."""
         with self._lock:
             self.measures[test_id] = measured
         self.found(test_id, measured.finding)
 
     def found(self, test_id: str, finding: str | None) -> None:
-        """Keep what an audit has found, in words, for its message; None for nothing."""
+        """Set the finding of an audit, in words, for its message; None removes it."""
         with self._lock:
             self.findings.pop(test_id, None)
             if finding is not None:
@@ -195,28 +211,29 @@ class RunNotes:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
-        decision: the gate's verdicts.
-        nodes: all nodes of the branch that were decided on.
-        published: number of tables and views that are live now.
-        refused: message of the catalog when it refused the publish that the gate had decided.
-        seconds: time the publish took.
-        earlier: ids of those nodes that earlier runs on the branch have built, not this one.
-        notices: what the builds of nodes had to tell, by node id.
-        refusals: what the catalog found different, by the id of the node that it stopped.
-        rebase: what has to be built again on main as it is now; None where nothing has, or where
-            it would not help: ``gave_up`` then says why, if it has to be said.
-        tries: how often this was done; ``waited`` is how long it waited for it, in seconds.
-        rebuilt: names of the tables that were built again.
-        rebuilt_by: id of the run that did so last.
-        in_series: the catalog has no transaction over several tables, so that they were published
-            one after the other, by a journal.
-        watched: `main` was watched from the run's opening on; ``caught`` is what the run has moved
-            of it past the gate.
-        code_hash: hash of the project's code in the ledger; None where that has none.
-        continued: ids of the nodes to whose batches of earlier runs this one has added.
+        decision: The gate's verdicts.
+        nodes: All nodes of the branch that were decided on.
+        published: The number of tables and views that were published.
+        refused: The catalog's message, if it refused the publish.
+        seconds: The duration of the publish.
+        earlier: Ids of the nodes that earlier runs on the branch have built.
+        notices: The notices of builds, by node id.
+        refusals: The kinds of differences for which the publish of a node was refused, by node id.
+        rebase: The nodes that have to be built again on the present main; None if there are none
+            or a rebase does not help.
+        gave_up: The reason for no rebase, if the user needs it.
+        tries: The number of rebases.
+        waited: The seconds that the run has waited before rebases.
+        rebuilt: The names of the tables that were built again.
+        rebuilt_by: The id of the run that built them last.
+        in_series: Whether the publish was sequential, by a journal.
+        watched: Whether `main` was watched during the whole run.
+        caught: The changes of `main` by which the run has bypassed the gate.
+        continued: Ids of the nodes that have added batches to those of earlier runs.
+        code_hash: The hash of the project's code in the ledger; None if it is not stored.
     """
 
     decision: Decision
@@ -241,16 +258,16 @@ class RunEnd:
 
     @property
     def left(self) -> Literal["closed", "held", "rejected"]:
-        """What stays on the branch: nothing, what only waits, or something that is rejected."""
+        """What stays on the branch: nothing (``closed``), held nodes, or rejected nodes."""
         if self.refused is not None or self.decision.failed:
             return "rejected"
         return "held" if self.published < len(self.nodes) else "closed"
 
     def rejected(self) -> dict[str, str]:
-        """The nodes that have to be built again, with the reason in words."""
+        """Return the nodes that have to be built again -> the reason in words."""
         verdicts = self.decision.verdicts
         bad = {n: "; ".join(v.reasons) for n, v in verdicts.items() if v.outcome == "rejected"}
-        # What was built on their rows would stay as it is when they are built again.
+        # Nodes that were built on their rows have to be built again, too.
         nodes = {node.node_id: node for node in self.nodes if node.kind != "failures"}
         for node_id, cause in nearest_upstream(nodes, bad).items():
             if nodes[node_id].candidate is not None and node_id not in bad:

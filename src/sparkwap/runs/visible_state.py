@@ -1,4 +1,4 @@
-"""What readers see of a table or view, how two states differ, and the change that restores one."""
+"""The state of a table or view that readers see, differences of states, and their restoration."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _DEFINITION = ("current-schema-id", "default-spec-id", "default-sort-order-id", 
 
 @dataclass(frozen=True, slots=True)
 class VisibleState:
-    """What readers see of a table or view, and by what its gate goes.
+    """The state of a table or view that readers see, and the parts that the gate relies on.
 
     Attributes:
         kind: ``table`` or ``view``.
-        identity: The UUID; of a view its metadata file, as every change of it is one of its text.
+        identity: The UUID; for a view its metadata file, which each change of the text replaces.
         main: The current snapshot.
-        definition: Schema, layout and place.
-        receipts: The tags that publishes and rollbacks have left, with their snapshots.
-        gated: Whether the property is on that keeps an audit branch's rows off ``main``.
+        definition: Schema, layout and location.
+        receipts: The tags of publishes and rollbacks, with their snapshots.
+        gated: Whether the table has ``write.wap.enabled``, so that runs write to audit branches.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class VisibleState:
 
 
 def visible_state(row: Pointer, load: Load) -> VisibleState:
-    """What readers see of a row."""
+    """Return the state that readers see of a row."""
     if row.kind == "view":
         return VisibleState("view", row.location)
     document = load(row.location)
@@ -63,7 +63,7 @@ def visible_state(row: Pointer, load: Load) -> VisibleState:
 
 
 def differences(before: VisibleState | None, after: VisibleState | None) -> tuple[str, ...]:
-    """What is not as it was, in words; new receipts and a gate that is switched on do no harm."""
+    """Return the differences in words; new receipts and switching the gate on do not count."""
     if before is None or after is None:
         return () if before is after else (NEW if before is None else GONE,)
     if (before.kind, before.identity) != (after.kind, after.identity):
@@ -73,19 +73,19 @@ def differences(before: VisibleState | None, after: VisibleState | None) -> tupl
         for name, snapshot in (before.receipts or {}).items()
         if (after.receipts or {}).get(name) != snapshot
     }
-    told = {
+    parts = {
         MAIN: before.main != after.main,
         "its schema or layout": before.definition != after.definition,
         f"the tags {', '.join(sorted(lost))}": bool(lost),
         f"its property {md.WAP_ENABLED}": before.gated and not after.gated,
     }
-    return tuple(what for what, differs in told.items() if differs)
+    return tuple(part for part, differs in parts.items() if differs)
 
 
 def came_to_main(old: md.Document | None, document: md.Document) -> list[md.Document]:
-    """The snapshots that came to ``main``, newest first: those that it did not grow out of before.
+    """Return the new ancestors of ``main`` since ``old``, newest first.
 
-    What was on another branch before counts, too.
+    Snapshots that were on another branch before are included.
     """
     before = (
         {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
@@ -101,7 +101,7 @@ def came_to_main(old: md.Document | None, document: md.Document) -> list[md.Docu
 
 
 def left_main(old: md.Document, document: md.Document) -> list[md.Document]:
-    """The snapshots that were current since the last look, and that ``main`` has left again."""
+    """Return the snapshots that ``main`` had since the last check, and has left again."""
     there = {one["snapshot-id"] for one in (*came_to_main(None, old), *came_to_main(old, document))}
     ids = [one for one in _current_since(old, document) if one not in there]
     found = [md.snapshot(document, one) for one in dict.fromkeys(ids)]
@@ -117,18 +117,18 @@ def _current_since(old: md.Document, document: md.Document) -> list[int]:
 def put_back(
     identifier: Identifier, document: md.Document, old: md.Document, own: Collection[int]
 ) -> MetadataChange:
-    """The change after which readers see what they saw before a run's own hand.
+    """Return the change that removes a run's own changes from ``main``.
 
-    What others have written since stays.
+    Changes of other writers since then stay.
 
     Args:
         identifier: The table.
-        document: Its metadata today.
-        old: Its metadata at the last look.
-        own: The snapshots that came to ``main`` and have to go.
+        document: The present metadata.
+        old: The metadata at the last check.
+        own: The snapshots of the run on ``main``, which have to be removed.
 
     Raises:
-        Differs: Others have written on what has to go, or what readers saw is gone.
+        Differs: Others have written on top of these snapshots, or the former state is gone.
     """
     line = [int(one["snapshot-id"]) for one in came_to_main(old, document)]
     others = [one for one in line if one not in own]
@@ -141,7 +141,7 @@ def put_back(
         )
     moved_definition = any(document.get(key) != old.get(key) for key in _DEFINITION)
     if moved_definition and others:
-        expected = "that nobody else wrote"
+        expected = "no writes of others"
         raise Differs(identifier, "definition", expected, snapshot_words(others[0]))
     main = others[0] if others else _last_of_others(document, old, own)
     change = MetadataChange(document)
@@ -163,7 +163,7 @@ def put_back(
 
 
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
-    """Where ``main`` was before a run set it back: as others left it, or as it was at first."""
+    """Return the snapshot of ``main`` before a run moved it back: others' last one, or the old."""
     before = {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
     found = [one for one in _current_since(old, document) if one not in {*before, *own}]
     return found[-1] if found else md.main_of(old)

@@ -19,18 +19,18 @@ from sparkwap.gate import net
 from sparkwap.runs.watching import Watch
 
 _LOOKS = 5
-"""How often a look is repeated while what it has found moves on."""
+"""How often a check is repeated while a table that it has found changes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateBypass:
-    """A table or view of `main` that a run has moved past the gate.
+    """A change of `main` by which a run has bypassed the gate.
 
     Attributes:
         identifier: The table or view.
-        node: Id of the node that did it, as far as that is known.
-        told: What was done, by what it is known, and what readers saw, in words.
-        back: Whether readers see what they saw before, but for what others have done.
+        node: The id of the node that did it, if known.
+        told: The change, the evidence, and the state that readers saw, in words.
+        back: Whether the former state was restored, apart from changes of others.
     """
 
     identifier: Identifier
@@ -43,11 +43,11 @@ class MainWatch:
     """Watches `main` for one run; safe for use by several threads.
 
     Args:
-        watch: Looks at the catalog; has had its first look.
+        watch: Reads the catalog; has made its first check.
         run_id: The run.
-        app_id: Tells the Spark application that the run writes by; asked when it matters.
-        same_clock: Whether Spark's clock is that of this process.
-        clock: Milliseconds since the epoch, for tests.
+        app_id: Returns the id of the Spark application that writes for the run.
+        same_clock: Whether Spark has the clock of this process.
+        clock: Returns milliseconds since the epoch; for tests.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MainWatch:
         """Record that this thread is about to send a statement."""
         self.answered()
         if net.unmarks(text):
-            # Of the whole run: sessions are handed on from node to node.
+            # For the whole run, because nodes reuse the sessions of other nodes.
             self._marked = False
         if net.is_command(text):
             self._watch.name(net.named(text))
@@ -91,13 +91,13 @@ class MainWatch:
                 self._done.append(replace(command, done_ms=self._clock()))
 
     def check(self, *, always: bool = False) -> list[GateBypass]:
-        """Look at `main`, and put back what this run has moved.
+        """Check `main`, and undo the changes by which this run has bypassed the gate.
 
         Args:
-            always: Look although no command was sent since the last look.
+            always: Check even if no command was sent since the last check.
 
         Returns:
-            What was found this time.
+            The bypasses that this check has found.
 
         Raises:
             CatalogError: The catalog cannot be read.
@@ -121,7 +121,7 @@ class MainWatch:
                 with self._lock:
                     commands = [*self._done, *self._at_work.values()]
             with self._lock:
-                # What is at work still may yet move something; so may what came meanwhile.
+                # Commands that still run, or were sent meanwhile, may yet change something.
                 if "later" not in judged:
                     del self._done[: len(done)]
                 self.caught += found
@@ -146,7 +146,7 @@ class MainWatch:
             self._watch.accept(change.identifier, now)
             return None
         if verdict.goes_on and not last:
-            # The next look finds it again.
+            # The next check finds it again.
             return "later"
         if verdict.by == "unknown":
             self._watch.accept(change.identifier, now)
@@ -155,7 +155,7 @@ class MainWatch:
             self._watch.put_back(change.identifier, before, verdict.own)
         except (Differs, CatalogError) as problem:
             if not give_up and self._watch.row(change.identifier) != now:
-                # Somebody has written since the look: this run once more, or another writer.
+                # This run or another writer has written since the check.
                 return "again"
             self._watch.accept(change.identifier, now)
             return self._caught(change, verdict, str(problem), back=False)

@@ -1,7 +1,7 @@
-"""Watches `main`: what readers see, what of it has changed, and how to restore it.
+"""Watches `main`: finds changes of the state that readers see, and restores it.
 
-A look is one query of the catalog where that is a database, and a request or two for each table
-where it is a server; metadata is read only of what moved.
+A check is one query of a SQL catalog, or one or two requests for each table of a REST catalog.
+Metadata is read only for tables that have changed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Looks at ``main`` of the lake again and again.
+    """Compares ``main`` of the lake with its state at the last check.
 
     Args:
         store: The catalog.
-        ledger: Gives the ledger, which knows what was published.
-        project: Tables and views of the project: these count whether they are gated or not, and
-            on a REST catalog only these and what `name` tells are looked at.
+        ledger: Returns the ledger, which has all publishes.
+        project: The tables and views of the project, which are watched even if not gated. On a
+            REST catalog, only these and those of `name` are watched.
         run_id: The run that watches.
-        branch: Its audit branch, whose side schemas no reader sees.
+        branch: The audit branch of the run; its side schemas are not watched.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Watch:
         self._rows = self._look()
 
     def name(self, identifiers: Iterable[Identifier]) -> None:
-        """Watch these too, from now on: for catalogs that cannot be looked at as a whole."""
+        """Also watch these from now on; needed where each table costs a request."""
         new = set(identifiers) - self._named
         self._named |= new
         if new and not self._store.backend.takes_files:
@@ -69,16 +69,19 @@ class Watch:
     def changes(
         self, about: Collection[Identifier] | None = None
     ) -> list[tuple[MainChange, Pointer | None, Pointer | None]]:
-        """What of the watched tables and views is not as it was; with the rows before and now.
+        """Return the changes of watched tables and views since the last check.
 
         Args:
-            about: Look at no others, where each costs a request; None for all.
+            about: Check only these if each table costs a request; None for all.
+
+        Returns:
+            Each change, with the row before and the present row.
         """
-        asked = (
+        wanted = (
             None if about is None or self._store.backend.takes_files else self._named & set(about)
         )
-        now = self._look(asked)
-        known = self._rows if asked is None else self._rows.keys() & asked
+        now = self._look(wanted)
+        known = self._rows if wanted is None else self._rows.keys() & wanted
         names = {name for name in {*known, *now} if self._rows.get(name) != now.get(name)}
         found = []
         for name in sorted(names):
@@ -91,11 +94,11 @@ class Watch:
         return found
 
     def row(self, identifier: Identifier) -> Pointer | None:
-        """What stands there now; None for nothing."""
+        """Return the present row of a table or view; None if it does not exist."""
         return self._store.backend.get(identifier)
 
     def accept(self, identifier: Identifier, row: Pointer | None) -> None:
-        """Take what stands there for what has to be there from now on."""
+        """Accept a row as the expected state from now on."""
         if row is None:
             self._rows.pop(identifier, None)
         else:
@@ -104,21 +107,21 @@ class Watch:
     def put_back(
         self, identifier: Identifier, before: Pointer | None, own: Collection[int]
     ) -> Pointer | None:
-        """Give readers back what they saw of a table or view, but for what others have done since.
+        """Restore the former state of a table or view, apart from later changes of others.
 
-        In one compare and swap, from what stands there then; the files of what goes stay.
+        This is one compare and swap from the present state. Files of removed states stay.
 
         Args:
             identifier: The table or view.
-            before: Its row at the last look; None for nothing.
-            own: The snapshots that came to ``main`` and have to go.
+            before: The row at the last check; None if it did not exist.
+            own: The snapshots of the run on ``main``, which have to be removed.
 
         Returns:
-            Its row then.
+            The row after the restoration.
 
         Raises:
-            Differs: Others have written on it since, or what it was is gone for good.
-            CatalogError: Other writers were faster each time.
+            Differs: Others have written on top of the run's changes, or the former files are gone.
+            CatalogError: Other writers were faster at each attempt.
         """
 
         def stage() -> Staged[Pointer | None]:
@@ -151,10 +154,10 @@ class Watch:
         self.accept(identifier, row)
         return row
 
-    def _look(self, asked: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
+    def _look(self, wanted: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
         rows = self._store.backend
         if not rows.takes_files:
-            return rows.find(self._named if asked is None else asked)
+            return rows.find(self._named if wanted is None else wanted)
         return {r.identifier: r for r in rows.all() if not r.identifier[0].endswith(self._suffix)}
 
     def _change(
@@ -166,7 +169,7 @@ class Watch:
         try:
             was = visible_state(before, load) if before else None
         except CatalogError:
-            # Dropped with its files, or a log of metadata that was cut.
+            # The table was dropped with its files, or Iceberg has deleted the old metadata file.
             was = VisibleState("table", "") if after is None else None
         if before is not None and (was is None or not self._counts(name, was, after)):
             return None
@@ -212,7 +215,7 @@ class Watch:
         for one in snapshots:
             summary = one.get("summary") or {}
             if one["snapshot-id"] in tagged:
-                # Anybody can make a tag; of this run's own rows the ledger has to know it.
+                # Any writer can create a tag, so a publish of this run must be in the ledger, too.
                 foreign = summary.get("wap_run") != self._run_id
                 published = foreign or self._is_published(int(one["snapshot-id"]))
             found.append(
@@ -227,7 +230,7 @@ class Watch:
         return tuple(found)
 
     def _seen(self, row: Pointer | None) -> str:
-        """What readers see of a row, in words."""
+        """Return the state that readers see of a row, in words."""
         if row is None:
             return "no such table"
         if row.kind == "view":
@@ -253,5 +256,5 @@ class Watch:
                 self._store.files.read(snapshot["manifest-list"])
         except (CatalogError, FileNotFoundError) as error:
             expected = f"metadata {row.location}"
-            found = "that it is gone, as after a purge"
-            raise Differs(row.identifier, "what it was", expected, found) from error
+            found = "that the file is gone, as after a purge"
+            raise Differs(row.identifier, "former state", expected, found) from error

@@ -1,4 +1,4 @@
-"""The catalog of a lake, as Spark and as PyIceberg see it."""
+"""The settings of a lake's catalog, for Spark and for PyIceberg."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 CATALOG_NAME = "lake"
 
-# Each Spark session opens a connection and never closes it; PostgreSQL has 100 by default. It ends
-# those that are idle for so long (since version 14); Iceberg connects again where one was in use.
+# Each Spark session opens a connection and never closes it; PostgreSQL allows 100 by default. Since
+# version 14, PostgreSQL can close idle connections; Iceberg reconnects if it needs a closed one.
 IDLE_CONNECTION = {"options": "-c idle_session_timeout=60000"}
 _IDLE_CONNECTION_ENDED = "57P05"
 
-# Spark and PyIceberg write to one SQLite file: a writer waits this long for the other's commit.
+# Spark and PyIceberg write to one SQLite file; a writer waits up to this time for the other writer.
 BUSY_SECONDS = 60
 
 
 def catalog_properties(config: ServerConfig) -> dict[str, str]:
-    """Return the properties with which PyIceberg opens the server's catalog.
+    """Return the PyIceberg properties of the server's catalog.
 
     Use: ``load_catalog(CATALOG_NAME, **catalog_properties(config))``. Needs no running server.
 
@@ -41,43 +41,43 @@ def catalog_properties(config: ServerConfig) -> dict[str, str]:
 
 
 def warehouse_uri(layout: LakePaths) -> str:
-    """Return the warehouse's location as both engines write it into metadata."""
+    """Return the warehouse's location, as Spark and PyIceberg write it into metadata."""
     return f"file://{layout.warehouse}"
 
 
 def spark_catalog(config: ServerConfig) -> dict[str, str]:
-    """Return the Spark settings of the catalog, credentials included."""
+    """Return the Spark settings of the catalog, including credentials."""
     prefix = f"spark.sql.catalog.{CATALOG_NAME}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         f"{prefix}.warehouse": warehouse_uri(config.layout),
-        # PyIceberg moves refs beside Spark: a cached table would show the state before a publish.
+        # PyIceberg also moves refs: a table in Spark's cache would show the state before a publish.
         f"{prefix}.cache-enabled": "false",
         **{f"{prefix}.{key}": value for key, value in _access(config).items()},
     }
 
 
 def uses_rest(config: ServerConfig) -> bool:
-    """Tell whether the catalog is an Iceberg REST catalog."""
+    """Return whether the catalog is an Iceberg REST catalog."""
     return str(config.catalog_uri or "").startswith(("http://", "https://"))
 
 
 def uses_postgres(config: ServerConfig) -> bool:
-    """Tell whether the catalog is in PostgreSQL (its driver is then needed)."""
+    """Return whether the catalog is in PostgreSQL, which needs its driver."""
     return config.catalog_uri is not None and not uses_rest(config)
 
 
 def prepare(config: ServerConfig) -> None:
-    """Make the catalog's tables and the namespace ``default`` where they are absent.
+    """Create the catalog's tables and the namespace ``default`` if they are missing.
 
-    A Thrift client begins with ``use default``, so without that namespace no session opens.
+    A Thrift client begins with ``use default``, which fails without that namespace.
 
     Raises:
         CatalogError: the database cannot be reached or written.
     """
     if config.catalog_uri is None:
         _create_sqlite(config.layout)
-    from pyiceberg.catalog import load_catalog  # takes a second, and only a start needs it
+    from pyiceberg.catalog import load_catalog  # a slow import, needed only for a start
 
     version = {} if uses_rest(config) else {"schema_version": "v1"}
     try:
@@ -98,13 +98,13 @@ def prepare(config: ServerConfig) -> None:
 
 def _create_sqlite(layout: LakePaths) -> None:
     try:
-        # Made with the owner's rights before SQLite would make it with the world's. Never opened if
-        # it is there: closing it would take the locks of all connections of this process with it,
-        # and another process could remove the log that they go on writing to.
+        # Created here, because SQLite would create it readable by everybody. An existing file must
+        # not be opened: closing it would release the locks of all connections of this process, and
+        # another process could remove the log while they write to it.
         with suppress(FileExistsError):
             os.close(os.open(layout.sqlite, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(layout.sqlite, timeout=BUSY_SECONDS)) as database:
-            # Readers do not block the writer, nor the other way round; kept in the file itself.
+            # Readers and the writer do not block each other; the mode is stored in the file.
             database.execute("pragma journal_mode = wal")
     except (OSError, sqlite3.Error) as error:
         raise CatalogError(
@@ -125,7 +125,7 @@ def _access(config: ServerConfig) -> dict[str, str]:
         return {"type": "rest", "uri": str(config.catalog_uri)}
     return {
         "type": "jdbc",
-        # V1 has a column for the kind of an object, and with it views.
+        # V1 supports views.
         "jdbc.schema-version": "V1",
         # Each session opens its own pool; one statement at a time needs one connection.
         "clients": "1",
@@ -164,10 +164,12 @@ def _postgres_url(uri: str) -> URL:
     try:
         url = make_url(uri)
     except ArgumentError:
-        raise ConfigError(f"`catalog_uri` is not a URI. Legal is: {expected}") from None
+        raise ConfigError(f"`catalog_uri` is not a URI. Legal values: {expected}") from None
     if url.get_backend_name() != "postgresql" or not url.database:
         shown = url.render_as_string(hide_password=True)
-        raise ConfigError(f"`catalog_uri` is {shown}, which is not supported. Legal is: {expected}")
+        raise ConfigError(
+            f"`catalog_uri` is {shown}, which is not supported. Legal values: {expected}"
+        )
     return url
 
 

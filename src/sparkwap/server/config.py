@@ -1,4 +1,4 @@
-"""What a server is configured by, where its files are, and how it is reached."""
+"""The settings of a server, the paths of its files, and its endpoint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sparkwap.core.redaction import remember
 
 LOOPBACK = "127.0.0.1"
 
-# A lake's path ends up in a class path, in Hadoop globs and in URIs, each with characters of its
-# own that cannot be escaped in the others.
+# A lake's path is used in a class path, in Hadoop globs and in URIs; these characters cannot be
+# escaped in all of them.
 _UNUSABLE_IN_PATH = re.compile(r"[:*?#%\[\]{}\\\n\r\t\"']")
 _KEY = re.compile(r"spark\.[\w.$-]+", re.ASCII)
 _MEMORY = re.compile(r"^[1-9][0-9]*[mgMG]$")
@@ -25,19 +25,19 @@ class ServerConfig:
     """The settings of the embedded server of one lake.
 
     Attributes:
-        lake: the lake directory (``.lake``); made if it is absent.
-        thrift_port: TCP port of the Thrift endpoint on loopback; 0 chooses a free one.
-        connect_port: TCP port of the Spark Connect endpoint on loopback; 0 chooses a free one.
+        lake: the lake directory (``.lake``); created if it is missing.
+        thrift_port: TCP port of the Thrift endpoint on loopback; 0 selects a free port.
+        connect_port: TCP port of the Spark Connect endpoint on loopback; 0 selects a free port.
         memory: heap of the driver, such as ``2g`` or ``1500m``.
-        cores: number of task threads; ``None`` takes all cores of the machine.
-        idle_minutes: the server stops after so many minutes without a client; 0 keeps it up.
-        spark_conf: Spark settings of the user, added to (and over) the defaults.
-        catalog_uri: another catalog: SQLAlchemy's URI of a database, such as
+        cores: number of task threads; None for all cores of the machine.
+        idle_minutes: minutes without a client after which the server stops; 0 for never.
+        spark_conf: Spark settings of the user, which override the defaults.
+        catalog_uri: SQLAlchemy's URI of a database, such as
             ``postgresql+psycopg2://user:password@127.0.0.1/lake``, or the address of an Iceberg
-            REST catalog (``http://...``); ``None`` is SQLite in the lake.
+            REST catalog (``http://...``); None for SQLite in the lake.
 
     Raises:
-        ConfigError: a value is not allowed; the message names it and the legal values.
+        ConfigError: values are illegal; the message has the legal values.
     """
 
     lake: Path
@@ -55,7 +55,7 @@ class ServerConfig:
         remember(self.spark_conf, {"uri": self.catalog_uri})
         problems = list(self._problems())
         if problems:
-            raise ConfigError("The server's settings are not usable: " + "; ".join(problems))
+            raise ConfigError("The server's settings are invalid: " + "; ".join(problems))
 
     def _problems(self) -> list[str]:
         found = []
@@ -72,7 +72,7 @@ class ServerConfig:
         if self.idle_minutes < 0:
             found.append(f"idle_minutes is {self.idle_minutes}, legal is 0 (never) or more")
         found += [
-            f"spark_conf has {key!r}, keys must begin with 'spark.', and have no blanks in them"
+            f"spark_conf has {key!r}, keys must begin with 'spark.' and have no blanks"
             for key in self.spark_conf
             if not _KEY.fullmatch(key)
         ]
@@ -86,13 +86,13 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A running server: where it listens and how a client proves that it may connect.
+    """The addresses of a running server, and the token of its clients.
 
     Attributes:
-        host: address that both endpoints are bound to.
+        host: address of both endpoints.
         thrift_port: port of the Thrift endpoint (Hive protocol, SASL plain, any user name).
         connect_port: port of the Spark Connect endpoint.
-        token: bearer token that Spark Connect asks for.
+        token: bearer token for Spark Connect.
         pid: process id of the Spark driver.
     """
 
@@ -107,16 +107,16 @@ class Endpoint:
 
     @property
     def connect_url(self) -> str:
-        """The Spark Connect URL, token included.
+        """The Spark Connect URL, including the token.
 
-        The host is written ``localhost``: for that name alone PySpark sends a token without TLS.
+        The host is ``localhost``: only for this name, PySpark sends a token without TLS.
         """
         return f"sc://localhost:{self.connect_port}/;token={self.token}"
 
 
 @dataclass(frozen=True)
 class LakePaths:
-    """Where the files of a lake are; ``lake`` is an absolute path."""
+    """The paths of a lake's files; ``lake`` is an absolute path."""
 
     lake: Path
 
@@ -132,7 +132,7 @@ class LakePaths:
 
     @property
     def jars(self) -> Path:
-        """The pinned jars; ``SPARKWAP_JARS`` may name a directory that several lakes share."""
+        """The pinned jars; ``SPARKWAP_JARS`` may be a directory for several lakes."""
         shared = os.environ.get("SPARKWAP_JARS")
         return Path(shared).expanduser().resolve() if shared else self.lake / "jars"
 
@@ -153,7 +153,7 @@ class LakePaths:
 
     @property
     def log(self) -> Path:
-        """Output of the server of this start; ``server.log.1`` is that of the start before."""
+        """Output of the server since its start; ``server.log.1`` is of the previous start."""
         return self.server / "server.log"
 
     @property
@@ -173,11 +173,11 @@ class LakePaths:
 
     @property
     def tmp(self) -> Path:
-        """Scratch space of the server; emptied at each start."""
+        """Temporary files of the server; deleted at each start."""
         return self.server / "tmp"
 
     def create(self) -> None:
-        """Make the directories, readable by their owner only."""
+        """Create the directories, readable by their owner only."""
         for directory in (self.lake, self.warehouse, self.server, self.clients, self.conf):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for directory in (self.lake, self.server, self.conf):
@@ -188,7 +188,7 @@ def resolve_lake(lake: Path | str) -> Path:
     """Return the absolute path of a lake directory.
 
     Raises:
-        ConfigError: the path holds a character that Spark's paths cannot carry.
+        ConfigError: the path has a character that Spark's paths cannot have.
     """
     resolved = Path(lake).expanduser().resolve()
     bad = sorted(set(_UNUSABLE_IN_PATH.findall(str(resolved))))
@@ -196,6 +196,6 @@ def resolve_lake(lake: Path | str) -> Path:
         raise ConfigError(
             f"The lake directory {resolved} cannot be used: its path contains "
             f"{' '.join(repr(c) for c in bad)}, which Spark cannot handle in paths. "
-            "Nothing was made. Set `lake` in profiles.yml (or --lake) to another directory."
+            "Nothing was created. Set `lake` in profiles.yml (or --lake) to another directory."
         )
     return resolved

@@ -12,7 +12,7 @@ from sparkwap.server.catalog import CATALOG_NAME, spark_catalog
 from sparkwap.server.config import LOOPBACK, ServerConfig
 
 LOG4J2 = """\
-# One line per warning; Spark's own default, INFO, writes megabytes a minute.
+# One line per warning; Spark's own default, INFO, writes megabytes per minute.
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -20,19 +20,19 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-# Says at each start that native Hadoop libraries are absent, as they are from every wheel.
+# Warns at each start that native Hadoop libraries are missing; no wheel has them.
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
-# Warns after each statement of a Thrift session that there was no job left to cancel.
+# Warns after each statement of a Thrift session that there is no job to cancel.
 logger.dag.name = org.apache.spark.scheduler.DAGScheduler
 logger.dag.level = error
-# Says that SPARK_LOCAL_DIRS of a cluster would win over spark.local.dir; there is no cluster.
+# Warns that SPARK_LOCAL_DIRS of a cluster would override spark.local.dir; there is no cluster.
 logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
 """
 
 
-# Jobs without a pool of their own are in the pool "default", first in first out unless said here.
+# Jobs without a pool are in the pool "default", which is first in, first out without this setting.
 FAIR_SCHEDULER = """\
 <?xml version="1.0"?>
 <allocations>
@@ -46,12 +46,12 @@ FAIR_SCHEDULER = """\
 
 
 def defaults(config: ServerConfig) -> dict[str, str]:
-    """Return the settings that the user may change by ``spark_conf``."""
+    """Return the settings that the user may override with ``spark_conf``."""
     cores = config.cores or os.cpu_count() or 1
     return {
         # Small data on one machine: a task costs more than its rows, and AQE only merges.
         "spark.sql.shuffle.partitions": str(max(2, cores)),
-        # The same input gives the same timestamps wherever the server runs.
+        # The same input gives the same timestamps on every machine.
         "spark.sql.session.timeZone": "UTC",
         # Models of several dbt threads share the cores instead of queueing behind each other.
         "spark.scheduler.mode": "FAIR",
@@ -59,14 +59,14 @@ def defaults(config: ServerConfig) -> dict[str, str]:
         # A Connect session may read a table again after another session has rewritten it: a
         # cached plan would read the old snapshot.
         "spark.connect.session.planCache.enabled": "false",
-        # What the (disabled) web pages would show is kept in the heap.
+        # Spark keeps the data of its web pages in the heap, although they are disabled.
         "spark.sql.ui.retainedExecutions": "10",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.thriftserver.ui.retainedSessions": "10",
         "spark.sql.thriftserver.ui.retainedStatements": "10",
-        # Hadoop sets rights by a umask of its own, which would let others read what Spark writes.
+        # Hadoop's own umask would let other users read Spark's files.
         "spark.hadoop.fs.permissions.umask-mode": "077",
         # No progress bars in the log.
         "spark.ui.showConsoleProgress": "false",
@@ -76,12 +76,12 @@ def defaults(config: ServerConfig) -> dict[str, str]:
 
 
 def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str) -> dict[str, str]:
-    """Return the settings that make the server what it is; ``spark_conf`` may not change them."""
+    """Return the settings of the server itself, which ``spark_conf`` may not override."""
     layout = config.layout
     return {
         "spark.master": f"local[{config.cores or '*'}]",
         "spark.app.name": "sparkwap",
-        # Loopback only: whoever reaches a port runs code as the user.
+        # Loopback only: everybody who reaches a port can run code as the user.
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
@@ -100,16 +100,16 @@ def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str)
         **spark_catalog(config),
         # No Hive metastore: its Derby files would go to the working directory, and nothing uses it.
         "spark.sql.catalogImplementation": "in-memory",
-        # Hive opens a metastore all the same whenever a session is closed, which took
-        # 20 seconds (Derby, several tries). An address with no tries left fails at once instead.
+        # Hive still opens a metastore when a session is closed, which took 20 seconds (Derby,
+        # several tries). An unreachable address without retries fails at once.
         "spark.hadoop.hive.metastore.uris": f"thrift://{LOOPBACK}:1",
         "spark.hadoop.hive.metastore.connect.retries": "0",
         "spark.sql.warehouse.dir": f"file://{layout.server}/spark-warehouse",
         "spark.local.dir": str(layout.tmp),
         "spark.hadoop.hive.exec.scratchdir": f"{layout.tmp}/hive",
         "spark.hadoop.hive.exec.local.scratchdir": f"{layout.tmp}/hive-local",
-        # One for each session: a session makes its own when it opens and deletes it when it
-        # closes, and two that share one fail when they do so at the same moment.
+        # One directory per session: a session creates it when it opens and deletes it when it
+        # closes, which fails if two sessions share it.
         "spark.hadoop.hive.downloaded.resources.dir": (
             f"{layout.tmp}/hive-resources/${{hive.session.id}}"
         ),
@@ -118,20 +118,20 @@ def fixed(config: ServerConfig, thrift_port: int, connect_port: int, token: str)
 
 
 def jvm_options(config: ServerConfig) -> list[str]:
-    """Return the options of the Java process, module options aside."""
+    """Return the options of the Java process, without module options."""
     layout = config.layout
     return [
         f"-Xmx{config.memory}",
-        # Java begins with a 64th of the machine's memory otherwise.
+        # The default is a 64th of the machine's memory.
         "-Xms64m",
-        # Deep plans (hundreds of columns or unions) recurse beyond the default stack.
+        # Deep plans (hundreds of columns or unions) need more than the default stack.
         "-Xss4m",
-        # Gives memory back to the machine while nobody uses the server.
+        # Returns memory to the machine while the server is idle.
         "-XX:+UseG1GC",
         "-XX:G1PeriodicGCInterval=30000",
         "-XX:MinHeapFreeRatio=10",
         "-XX:MaxHeapFreeRatio=30",
-        # A driver without memory answers nobody; a dead one is started again.
+        # A driver without memory hangs; a dead driver is started again.
         "-XX:+ExitOnOutOfMemoryError",
         f"-Djava.io.tmpdir={layout.tmp}",
         f"-Dderby.system.home={layout.tmp}",
@@ -141,7 +141,7 @@ def jvm_options(config: ServerConfig) -> list[str]:
 
 
 def marker(lake: Path) -> str:
-    """Return the argument by which a process is known to be the server of ``lake``."""
+    """Return the argument that identifies a process as the server of ``lake``."""
     return f"-Dsparkwap.lake={lake}"
 
 
@@ -155,7 +155,7 @@ def merged(config: ServerConfig, thrift_port: int, connect_port: int, token: str
     instead = {"spark.driver.memory": "memory", "spark.master": "cores"}
     for key in config.spark_conf:
         if key in own or key in instead:
-            hint = f"use `{instead[key]}`" if key in instead else "the server sets it itself"
+            hint = f"use `{instead[key]}`" if key in instead else "the server sets it"
             raise ConfigError(
                 f"`spark_conf` has {key}, which cannot be set there: {hint}. The server was not "
                 "started. Remove it from profiles.yml."

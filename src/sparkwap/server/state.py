@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 LOCK_TIMEOUT_SECONDS = 300
 
-# A process id is not used again so soon, and a clock that is set moves the start of all processes.
+# A process id is not reused so soon. Setting the clock moves the start time of all processes.
 _CLOCK_SECONDS = 60
 _EXEC_SECONDS = 1
 
@@ -32,13 +32,13 @@ class ServerState:
 
     Attributes:
         pid: process id of the Spark driver.
-        created: its start in seconds since 1970.
+        created: start time in seconds since 1970.
         thrift_port: see ``Endpoint``.
         connect_port: see ``Endpoint``.
         token: see ``Endpoint``.
         watchdog_pid: process id of the watchdog, the driver's parent.
-        settings: what the server was started with and a client may compare.
-        ready: both endpoints have been seen listening.
+        settings: the settings at the start, for comparisons by clients.
+        ready: whether both endpoints have listened.
     """
 
     pid: int
@@ -52,12 +52,12 @@ class ServerState:
 
     @property
     def endpoint(self) -> Endpoint:
-        """How to reach the server."""
+        """The endpoint of the server."""
         return Endpoint(LOOPBACK, self.thrift_port, self.connect_port, self.token, self.pid)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file at once by one that only its owner can read."""
+    """Replace a file atomically by a file that only its owner can read."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -66,12 +66,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write(layout: LakePaths, state: ServerState) -> None:
-    """Write the state down."""
+    """Write the state to its file."""
     write_private(layout.state, json.dumps(asdict(state), indent=1))
 
 
 def read(layout: LakePaths) -> ServerState | None:
-    """Return the state as written, None if there is none or it is unreadable."""
+    """Return the stored state; None if it is missing or unreadable."""
     try:
         return ServerState(**json.loads(layout.state.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -79,28 +79,28 @@ def read(layout: LakePaths) -> ServerState | None:
 
 
 def forget(layout: LakePaths, pid: int | None = None) -> None:
-    """Remove the state; with ``pid`` only if it is that of this process."""
+    """Remove the state; with ``pid``, only if it is the state of this process."""
     state = read(layout)
     if pid is None or (state is not None and state.pid == pid):
         layout.state.unlink(missing_ok=True)
 
 
 def server_process(layout: LakePaths, state: ServerState) -> psutil.Process | None:
-    """Return the live process of ``state`` if it is verifiably this lake's server, else None."""
-    # By its command line, not by its start time, which moves when the machine's clock is set.
+    """Return the process of ``state`` if it runs and is verified as this lake's server."""
+    # Verified by the command line: the start time moves when the machine's clock is set.
     try:
         process = psutil.Process(state.pid)
         begun = time.monotonic()
-        # None is there to be read while the process is being started: exec clears it first.
+        # The command line is empty while exec starts the process.
         while not (line := process.cmdline()) and time.monotonic() - begun < _EXEC_SECONDS:
             time.sleep(0.01)
         return process if marker(layout.lake) in line else None
-    except psutil.Error:  # among them a zombie, which has no command line
+    except psutil.Error:  # also for a zombie, which has no command line
         return None
 
 
 def client_lives(pid: int, created: float) -> bool:
-    """Tell whether process ``pid`` runs (a zombie does not) and is the one begun at ``created``."""
+    """Return whether process ``pid`` runs, is not a zombie, and was started at ``created``."""
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - created) < _CLOCK_SECONDS
@@ -110,7 +110,7 @@ def client_lives(pid: int, created: float) -> bool:
 
 
 def listens(process: psutil.Process, *ports: int) -> bool:
-    """Tell whether the process itself listens on all of the ports."""
+    """Return whether the process itself listens on all ports."""
     try:
         connections = process.net_connections(kind="tcp")
     except psutil.Error:
@@ -120,7 +120,7 @@ def listens(process: psutil.Process, *ports: int) -> bool:
 
 
 def register_client(layout: LakePaths, pid: int) -> None:
-    """Note that process ``pid`` uses the server, which then stays up while the process lives."""
+    """Register process ``pid`` as a client; the server stays up while the process runs."""
     try:
         created = psutil.Process(pid).create_time()
     except psutil.Error:
@@ -134,7 +134,7 @@ def register_client(layout: LakePaths, pid: int) -> None:
 
 
 def live_clients(layout: LakePaths) -> list[int]:
-    """Return the ids of the registered processes that live, and drop the others."""
+    """Return the ids of the registered processes that run, and remove the others."""
     alive = []
     for path in layout.clients.glob("[0-9]*"):
         try:
@@ -149,33 +149,33 @@ def live_clients(layout: LakePaths) -> list[int]:
 
 
 def lock_of(layout: LakePaths) -> FileLock:
-    """The lock of the server's files, which only their owner can open."""
+    """Return the lock of the server's files, which only their owner can open."""
     return FileLock(layout.lock, mode=0o600, poll_interval=0.1)
 
 
 @contextmanager
 def locked(layout: LakePaths, progress: Progress) -> Iterator[None]:
-    """Hold the lock of the server's files; others, in any process or thread, wait.
+    """Hold the lock of the server's files while the block runs; other processes and threads wait.
 
     Raises:
         ServerError: another process has held the lock for too long.
     """
-    started = told = time.monotonic()
+    started = last_progress = time.monotonic()
 
-    def waits() -> bool:
-        nonlocal told
+    def report_wait() -> bool:
+        nonlocal last_progress
         now = time.monotonic()
-        if now - told >= 3 or told == started:
-            told = now
+        if now - last_progress >= 3 or last_progress == started:
+            last_progress = now
             progress(f"waiting for another process that starts the server ({now - started:.0f} s)")
         return False
 
     try:
-        held = lock_of(layout).acquire(LOCK_TIMEOUT_SECONDS, cancel_check=waits)
+        held = lock_of(layout).acquire(LOCK_TIMEOUT_SECONDS, cancel_check=report_wait)
     except Timeout as error:
         raise ServerError(
             f"Another process has been starting or stopping the server of {layout.lake} "
-            f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. See what it does: "
+            f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. Read the log: "
             f"sparkwap server logs --lake {layout.lake}"
         ) from error
     with held:

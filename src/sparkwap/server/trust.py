@@ -1,7 +1,7 @@
-"""The certificates that Python trusts, for a Java that does not.
+"""Makes Java trust the certificates that Python trusts.
 
-A Java runtime from a wheel brings certificate authorities of its own. Where a company's proxy signs
-all connections anew, pip works (the machine's authorities are set up for it) and Java does not.
+A Java runtime from a wheel has its own certificate authorities. Behind a company's proxy that signs
+all connections, pip works, because the machine's authorities include the proxy; Java does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 import struct
 from pathlib import Path
 
-PASSWORD = "changeit"  # Java's own default: the file holds nothing secret
+PASSWORD = "changeit"  # Java's default; the file has no secrets
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
 _SYSTEM_BUNDLES = (
@@ -25,7 +25,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 def bundle() -> Path | None:
-    """Return the file of PEM certificates that this machine's Python programs go by, if any."""
+    """Return the file of PEM certificates for Python programs on this machine, if any."""
     named = [os.environ.get(variable) for variable in _VARIABLES]
     for candidate in (*named, ssl.get_default_verify_paths().cafile, *_SYSTEM_BUNDLES):
         if candidate and Path(candidate).is_file():
@@ -34,7 +34,7 @@ def bundle() -> Path | None:
 
 
 def java_options(bundle: Path, store: Path) -> list[str]:
-    """Write the bundle's certificates to ``store`` and return the options that make Java use it."""
+    """Write the bundle's certificates to ``store`` and return Java's options for this store."""
     certificates = [ssl.PEM_cert_to_DER_cert(pem) for pem in _PEM.findall(bundle.read_text())]
     store.write_bytes(key_store(certificates))
     return [
@@ -45,7 +45,7 @@ def java_options(bundle: Path, store: Path) -> list[str]:
 
 
 def key_store(certificates: list[bytes]) -> bytes:
-    """Return a Java key store (format JKS, version 2) of trusted certificates, given as DER."""
+    """Return a Java key store (format JKS, version 2) of trusted certificates in DER format."""
     body = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
     for number, certificate in enumerate(certificates):
         body += struct.pack(">I", 2) + _text(f"ca-{number}") + struct.pack(">Q", 0)

@@ -1,7 +1,7 @@
-"""The parent of the Spark driver: it stops an idle server and cleans up after a dead one.
+"""The parent process of the Spark driver: it stops an idle server and cleans up after a dead one.
 
-Started by ``process.ensure`` in a session of its own, so that it outlives the dbt process; its one
-argument is the path of the launch file.
+``process.ensure`` starts it in its own session, so it outlives the dbt process. Its only argument
+is the path of the launch file.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sparkwap.server.state import ServerState
 
 GRACE_SECONDS = 15
 LOG_LIMIT_BYTES = 20_000_000
-_OUT_OF_MEMORY = 3  # what Java ends with, told to end at its first OutOfMemoryError
+_OUT_OF_MEMORY = 3  # Java's exit code with -XX:+ExitOnOutOfMemoryError
 
-# Each Thrift session keeps a database connection of its own open in the driver for ever. With this
-# share of the descriptors gone, an idle server makes room for a fresh one.
+# Each Thrift session leaves a database connection open in the driver. An idle server stops when it
+# uses more than this share of its descriptors, so that a new server starts.
 DESCRIPTOR_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the watchdog needs to know: the driver's command and how long it may be idle."""
+    """The watchdog's input: the driver's command, its idle time and the server's state."""
 
     lake: str
     command: list[str]
@@ -47,17 +47,17 @@ class Launch:
     settings: dict[str, str]
 
     def write(self, path: Path) -> None:
-        """Write it where only the owner can read it: it holds the token."""
+        """Write a file that only the owner can read, because it has the token."""
         states.write_private(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Launch:
-        """Read what ``write`` has written."""
+        """Read a file of ``write``."""
         return cls(**json.loads(path.read_text()))
 
 
 def run(launch: Launch) -> int:
-    """Start the driver, stay until it ends, and return its exit code."""
+    """Start the driver, wait until it ends, and return its exit code."""
     layout = LakePaths(Path(launch.lake))
     woken = _wake_on_child()
     driver = subprocess.Popen(launch.command, stdin=subprocess.DEVNULL, cwd=layout.server)
@@ -83,17 +83,16 @@ def run(launch: Launch) -> int:
     code = _watch(launch, layout, driver, process, woken)
     why = f"exit code {code}"
     if code == _OUT_OF_MEMORY:
-        why = "its heap was full: give it more by `memory` in the profile"
+        why = "its heap was full: increase `memory` in the profile"
     print(f"sparkwap: the server has ended ({why})", file=sys.stderr, flush=True)
     states.forget(layout, driver.pid)
     return code
 
 
 def _wake_on_child() -> int:
-    """Return a descriptor that can be read when a child has ended, or at SIGTERM.
+    """Return a descriptor that becomes readable when a child has ended, or at SIGTERM.
 
-    ``Popen.wait`` with a timeout looks twenty times a second instead, for as long as the server
-    runs.
+    ``Popen.wait`` with a timeout would poll twenty times per second while the server runs.
     """
     woken, signalled = os.pipe()
     for end in (woken, signalled):
@@ -119,7 +118,7 @@ def _watch(
         if code is not None:
             return code
         if not layout.state.exists():
-            # Somebody has deleted the lake: nobody can find the server any more.
+            # The lake was deleted, so no client can find the server any more.
             driver.terminate()
             return driver.wait()
         _limit_log(layout)
@@ -159,11 +158,11 @@ def _stop_unused(
     process: psutil.Process,
     reason: str,
 ) -> bool:
-    """Stop the driver unless a client has come in the meantime."""
+    """Stop the driver unless there is a new client; return whether it was stopped."""
     try:
         held = states.lock_of(layout).acquire(blocking=False)
     except Timeout:
-        return False  # whoever holds it is about to use the server; a client registers under it
+        return False  # a client registers under this lock, so its holder is about to use the server
     with held:
         if _in_use(launch, layout, process):
             return False
@@ -178,7 +177,7 @@ def _stop_unused(
 
 
 def descriptors_used(process: psutil.Process) -> float:
-    """Return the share of its file descriptors that a process has open, 0 where unknown."""
+    """Return the share of a process's file descriptors that are open; 0 if unknown."""
     with suppress(psutil.Error, AttributeError):
         limit = process.rlimit(psutil.RLIMIT_NOFILE)[0]
         return float(process.num_fds()) / float(limit) if limit > 0 else 0.0
@@ -186,12 +185,12 @@ def descriptors_used(process: psutil.Process) -> float:
 
 
 def _limit_log(layout: LakePaths) -> None:
-    # The driver appends to an inherited descriptor, so the file is cut, not moved.
+    # The driver appends to an inherited descriptor, so the file is truncated, not renamed.
     with suppress(OSError):
         if layout.log.stat().st_size > LOG_LIMIT_BYTES:
             os.truncate(layout.log, 0)
 
 
 def main() -> None:
-    """Run with the launch file that the command line names."""
+    """Run with the launch file of the command line."""
     sys.exit(run(Launch.read(Path(sys.argv[1]))))

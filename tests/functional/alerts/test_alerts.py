@@ -1,4 +1,4 @@
-"""A rejected build and a rollback end in messages to those whose tables they are."""
+"""A rejected build and a rollback send messages to the owners of the tables."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check(project: Project) -> int:
     return main(["alerts", "check", "--project-dir", folder, "--profiles-dir", folder])
 
 
-def test_a_rejected_build_ends_in_a_message_to_each_owner(
+def test_a_rejected_build_sends_a_message_to_each_owner(
     project: Project, reader: Reader, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {name: look.seen() for name, look in reader.look(project.schema).items()}
@@ -104,7 +104,7 @@ def test_a_rejected_build_ends_in_a_message_to_each_owner(
     (test,) = customers["tests"]
     assert test["sample"]["rows"] == []
     assert "withheld" in test["sample"]["withheld"]
-    # Neither a personal value nor the address that gives the right to post is anywhere.
+    # No text has a personal value or the secret address.
     assert not any("ann.smith" in request.body.decode() for request in hook.received)
     written = [done.text, str(reader.ledger("alerts"))]
     written += (path.read_text() for path in (project.folder / "logs").glob("*.log*"))
@@ -116,13 +116,13 @@ def test_a_rejected_build_ends_in_a_message_to_each_owner(
         (f"{project.schema}.customers", "sent"),
     }
 
-    # The same trouble is told once a day, by whichever process.
+    # The same problem is sent once a day, by any process.
     project.dbt("build").failed()
     assert len(hook.received) == 2
     project.operation("wap_discard", branch=done.branch).succeeded()
 
 
-def test_a_slow_endpoint_neither_stops_nor_delays_what_is_published(
+def test_a_slow_endpoint_neither_stops_nor_delays_a_publish(
     project: Project, reader: Reader, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("ALERTS_BAD", "amounts")
@@ -132,7 +132,7 @@ def test_a_slow_endpoint_neither_stops_nor_delays_what_is_published(
     project.listeners.append(lambda _: published.append(time.monotonic()))
     done = project.dbt("build", wap_publish="lineage").failed()
     project.listeners.clear()
-    # What is clean is live, and dbt's own record says so.
+    # The clean tables are live, also by dbt's run results.
     assert done.verdict("notes") == "published"
     assert reader.table(project.schema, "notes").values("v") == [2]
     assert "alert not sent to team" in done.text
@@ -140,7 +140,7 @@ def test_a_slow_endpoint_neither_stops_nor_delays_what_is_published(
     longest = max(b - a for a, b in itertools.pairwise(published))
     assert longest < 60, "sending took longer than its limit"
 
-    # What was not delivered is told by the next look.
+    # The next check sends the message that was not delivered.
     hook.answers = []
     hook.received.clear()
     assert check(project) == 0
@@ -151,10 +151,10 @@ def test_a_slow_endpoint_neither_stops_nor_delays_what_is_published(
     }
     assert ("rejected", "orders") in kinds
     assert check(project) == 0
-    assert "Nothing new to tell." in capsys.readouterr().out
+    assert "There is nothing new." in capsys.readouterr().out
 
 
-def test_a_rollback_ends_in_a_message(
+def test_a_rollback_sends_a_message(
     project: Project, reader: Reader, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALERTS_V", "3")

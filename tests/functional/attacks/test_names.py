@@ -47,7 +47,7 @@ def test_a_name_that_stands_in_the_lake_in_another_case_is_refused(
     other.clear("models").write({"models/twin.sql": GOOD.replace("range(1, 4)", "range(9)")})
     for command in ("run", "build"):
         done = other.dbt(command).failed()
-        assert "Twin (which stands in the lake)" in done.text, done.text
+        assert "Twin (which is in the lake)" in done.text, done.text
         assert reader.look(other.schema) == before
     other.write({"models/twin.sql": GOOD.replace("table'", "table', alias='twin_2'")})
     other.dbt("build").succeeded()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers.landing import LandingProject, make_landing_project
 
-from sparkwap.landing.sql import exact, sortable_text, text
+from sparkwap.landing.row_sql import exact, sortable_text, text
 
 if TYPE_CHECKING:
     from helpers.lake import Reader, SparkReader

@@ -75,6 +75,6 @@ def test_tries_are_bounded(log: Log) -> None:
         stop.set()
         writer.join()
     assert [n for n in log.entries() if n] == before
-    assert "it was built again 1 time, and moved again" in outcome.text
+    assert "it was built again 1 time, and main moved again" in outcome.text
     (run,) = log.reader.ledger("runs", run_id=outcome.run_id)
     assert (run["outcome"], run["tries"]) == ("rejected", 1)

@@ -1,4 +1,4 @@
-"""A Spark session to write branches with, and the truth by pandas."""
+"""A Spark session that writes branches, and the expected differences by pandas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkwap import server
 from sparkwap.diff import Differ, Hidden, TableDiff
 from sparkwap.publish.lake import Lake
 
-# Of these tests alone, in a lake that others use too.
+# Only these tests use it; other tests use the lake too.
 BRANCH = f"diff_{secrets.token_hex(2)}"
 NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
 
@@ -26,7 +26,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Truth:
-    """How two states of a table differ."""
+    """The differences of two states of a table."""
 
     added: int
     removed: int
@@ -35,12 +35,12 @@ class Truth:
 
     @classmethod
     def told(cls, found: TableDiff) -> Truth:
-        """What a diff says."""
+        """Return the differences in a diff."""
         return cls(found.added, found.removed, found.changed, dict(found.columns))
 
     @classmethod
     def of(cls, before: Rows, after: Rows, names: Sequence[str], key: Sequence[str] = ()) -> Truth:
-        """What pandas says: counts of each row, subtracted; then pairs of one key."""
+        """Return the differences by pandas: subtract the counts of rows, then pair rows by key."""
         counted = [
             pd.DataFrame([list(map(repr, row)) for row in rows], columns=list(names))
             .groupby(list(names))
@@ -78,26 +78,26 @@ class Desk:
         lake.ensure_schema(self.schema)
 
     def sql(self, statement: str) -> Rows:
-        """The rows of a statement."""
+        """Return the rows of a statement."""
         self.statements.append(statement)
         with closing(self._connection.cursor()) as cursor:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def table(self, name: str, definition: str, *statements: str) -> str:
-        """A table on ``main``; ``{t}`` in statements is its name."""
+        """Create a table on ``main``; ``{t}`` in statements is its name."""
         full = f"{self.schema}.{name}"
         self.sql(f"create table {full} {definition}")
         self.run(full, *statements)
         return name
 
     def run(self, full: str, *statements: str) -> None:
-        """Statements on a table."""
+        """Run statements on a table."""
         for statement in statements:
             self.sql(statement.format(t=full))
 
     def branch(self, name: str, *statements: str) -> None:
-        """Statements on the audit branch of a table."""
+        """Run statements on the audit branch of a table."""
         self.lake.branches.open((self.schema, name), BRANCH)
         self.sql(f"set spark.wap.branch={BRANCH}")
         try:
@@ -106,7 +106,7 @@ class Desk:
             self.sql("reset spark.wap.branch")
 
     def clone(self, name: str, *statements: str) -> None:
-        """Statements on a clone of a table in the side schema."""
+        """Run statements on a clone of a table in the side schema."""
         side = f"{self.schema}__{BRANCH}"
         self.lake.branches.clone((self.schema, name), side)
         self.run(f"{side}.{name}", *statements)
@@ -114,7 +114,7 @@ class Desk:
     def diff(
         self, name: str, *key: str, sample: int = 5, hidden: Hidden | None = None
     ) -> TableDiff:
-        """How a table differs from ``main``. The lake has no more files after it than before."""
+        """Compare a table with ``main``; check that this leaves no files in the lake."""
         files = self.left()
         self.statements.clear()
         differ = Differ(
@@ -130,7 +130,7 @@ class Desk:
         return found
 
     def truth(self, name: str, *key: str, **shown: str) -> Truth:
-        """How it does, by reading both states as a whole; columns as they are, or as ``shown``."""
+        """Compare both states as a whole by pandas; columns as they are, or as ``shown``."""
         state = self.lake.state((self.schema, name))
         assert state is not None
         names = [column.name for column in state.columns]
@@ -142,7 +142,7 @@ class Desk:
         return Truth.of(*states, names, key)
 
     def left(self) -> set[Path]:
-        """Files and folders that comparisons have made."""
+        """Return the files and folders that comparisons have made."""
         found = self._warehouse.rglob("*")
         return {path for path in found if path.name.startswith(("wap-diff-", "wap_diff-"))}
 

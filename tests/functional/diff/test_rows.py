@@ -1,4 +1,4 @@
-"""Rows that differ are those that pandas finds, whatever the layout, the types and the deletes."""
+"""The diff equals pandas' difference for all layouts, types and kinds of deletes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEOPLE = "(id bigint, city string, amount int)"
 
 
 def rows(first: int, last: int) -> str:
-    """An insert of a file."""
+    """Return an insert that writes a file."""
     return (
         "insert into {t} select id, concat('city ', id % 3), cast(id * 2 as int) "
         f"from range({first}, {last}, 1, 1)"
@@ -162,7 +162,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_difference_is_that_of_pandas(desk: Desk, name: str) -> None:
+def test_the_diff_equals_the_difference_by_pandas(desk: Desk, name: str) -> None:
     definition, main, changes, key, how = CASES[name]
     desk.table(name, definition, *main)
     desk.branch(name, *changes)
@@ -177,7 +177,7 @@ def test_the_difference_is_that_of_pandas(desk: Desk, name: str) -> None:
     assert found.change == ("unchanged" if name == "overwritten_alike" else "changed")
 
 
-def test_samples_show_what_differs_and_nothing_hidden(desk: Desk) -> None:
+def test_samples_show_differences_without_hidden_values(desk: Desk) -> None:
     name = desk.table("samples", PEOPLE, rows(0, 10))
     desk.branch(
         name,
@@ -199,24 +199,24 @@ def test_samples_show_what_differs_and_nothing_hidden(desk: Desk) -> None:
         ({"id": "3"}, {"id": "3"}),
     ]
     assert not [s for s in desk.statements if "cast(a.c1" in s or "cast(b.c1" in s]
-    # Without a key the same rows come and go.
+    # Without a key, rows are only added and removed.
     plain = desk.diff(name)
     assert (plain.added, plain.removed, len(plain.samples)) == (2, 2, 4)
 
 
-def test_an_untouched_table_takes_no_statement(desk: Desk) -> None:
+def test_an_unchanged_table_needs_no_statement(desk: Desk) -> None:
     name = desk.table("untouched", PEOPLE, rows(0, 10))
     desk.branch(name)
     found = desk.diff(name, "id")
     assert (found.change, found.how) == ("unchanged", "metadata")
     assert desk.statements == []
-    # A commit that brings nothing.
+    # A commit without a change.
     desk.branch(name, "insert into {t} select * from {t} where false")
     assert desk.diff(name, "id").change == "unchanged"
     assert desk.statements == []
 
 
-def test_columns_that_come_go_and_change_their_type(desk: Desk) -> None:
+def test_added_removed_and_retyped_columns(desk: Desk) -> None:
     name = desk.table("columns", PEOPLE, rows(0, 6))
     desk.clone(
         name,
@@ -225,7 +225,7 @@ def test_columns_that_come_go_and_change_their_type(desk: Desk) -> None:
         "alter table {t} alter column amount type bigint",
     )
     found = desk.diff(name, "id")
-    # The files are those of main: what differs are the columns.
+    # The files are those of main; only the columns differ.
     assert (found.rows, found.how) == (0, "metadata")
     assert [(c.name, c.nulls, c.values) for c in found.schema.added] == [("note", 6, 0)]
     assert [c.name for c in found.schema.removed] == ["city"]
@@ -243,7 +243,7 @@ def test_columns_that_come_go_and_change_their_type(desk: Desk) -> None:
     assert [(c.name, c.nulls, c.values) for c in found.schema.added] == [("note", 5, 2)]
 
 
-def test_names_that_change_places_are_other_columns(desk: Desk) -> None:
+def test_columns_with_swapped_names_are_other_columns(desk: Desk) -> None:
     name = desk.table("swapped", "(id bigint, a int, b int)", "insert into {t} values (1, 2, 3)")
     desk.clone(
         name,
@@ -267,13 +267,13 @@ def test_a_renamed_column_keeps_its_values(desk: Desk) -> None:
     assert (found.changed, found.columns) == (1, {"town": 1})
 
 
-def test_a_view_that_fails_leaves_none_of_its_rows_behind(desk: Desk) -> None:
+def test_a_view_that_fails_leaves_no_files(desk: Desk) -> None:
     side = f"{desk.schema}__{BRANCH}"
     desk.lake.ensure_schema(side, BRANCH)
     desk.sql(f"create view {desk.schema}.v as select id, 1L as n from range(3)")
     desk.sql(f"create view {side}.v as select id, 1 div (id - 1) as n from range(3)")
     left = desk.left()
-    # The view of the branch is read first, or after that of main was.
+    # The view of the branch may be read before or after the view of main.
     for pair in ((BRANCH, "main"), ("main", BRANCH)):
         differ = Differ(desk.lake, desk.sql)
         (found,) = differ.compare(*pair, tables=[f"{desk.schema}.v"]).tables

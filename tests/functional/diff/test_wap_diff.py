@@ -1,4 +1,4 @@
-"""``wap_diff`` on the branch of a pull request: what it says is what pandas says."""
+"""``wap_diff`` on the branch of a pull request equals the difference by pandas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkwap.diff import comment
 
 from .conftest import Truth
 
-# Others use the lake too.
+# Other tests use the lake too.
 BRANCH, OTHER = (f"pr_{secrets.token_hex(2)}" for _ in range(2))
 
 FILES = {
@@ -73,14 +73,14 @@ class PullRequest:
     before: dict[str, Any]
 
     def diff(self, **arguments: Any) -> dict[str, Any]:
-        """The result as JSON, by name."""
+        """Return the result as JSON, by table name."""
         output = self.project.folder / "target/diff.json"
         given = {"branch": BRANCH, "format": "json", "output": str(output), **arguments}
         self.project.operation("wap_diff", **given).succeeded()
         return {one["name"]: one for one in json.loads(output.read_text())["tables"]}
 
     def rows(self, name: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of a table on the branch, or in the side schema."""
+        """Return the rows of a table on the branch, or in the side schema."""
         schema = self.project.schema
         side = self.reader.pointers(f"{schema}__{BRANCH}")
         where = f"{schema}__{BRANCH}" if name in side else schema
@@ -91,7 +91,7 @@ class PullRequest:
         return [tuple(row[c] for c in columns) for row in found.to_pylist()], columns
 
     def truth(self, name: str, *key: str) -> Truth:
-        """How a table differs, by pandas, in the columns that both states have."""
+        """Return the difference of a table by pandas, in the columns of both states."""
         after, names = self.rows(name)
         look = self.before[name]
         common = [c for c in names if c in look.columns]
@@ -125,7 +125,7 @@ def found(pull_request: PullRequest) -> dict[str, Any]:
     return pull_request.diff()
 
 
-def test_every_table_of_the_branch_is_told(
+def test_every_table_of_the_branch_is_listed(
     pull_request: PullRequest, found: dict[str, Any]
 ) -> None:
     assert {name: one["change"] for name, one in found.items()} == {
@@ -137,7 +137,7 @@ def test_every_table_of_the_branch_is_told(
         "fresh": "new",
         "glance": "new",
     }
-    # Readers of main see what they saw.
+    # Readers of main see no change.
     now = pull_request.reader.look(pull_request.project.schema)
     assert {n: one.seen() for n, one in now.items()} == {
         n: one.seen() for n, one in pull_request.before.items()
@@ -145,7 +145,9 @@ def test_every_table_of_the_branch_is_told(
 
 
 @pytest.mark.smoke
-def test_rows_are_those_of_pandas(pull_request: PullRequest, found: dict[str, Any]) -> None:
+def test_rows_equal_the_difference_by_pandas(
+    pull_request: PullRequest, found: dict[str, Any]
+) -> None:
     assert (
         told(found["orders"]) == pull_request.truth("orders", "id") == Truth(5, 2, 1, {"amount": 1})
     )
@@ -154,7 +156,7 @@ def test_rows_are_those_of_pandas(pull_request: PullRequest, found: dict[str, An
     assert found["log"]["how"] == "metadata"
 
 
-def test_columns_that_differ_are_told(pull_request: PullRequest, found: dict[str, Any]) -> None:
+def test_columns_that_differ_are_listed(pull_request: PullRequest, found: dict[str, Any]) -> None:
     columns = found["wide"]["columns"]
     assert columns["added"] == [{"name": "come", "type": "string", "nulls": 3, "values": 1}]
     assert [c["name"] for c in columns["removed"]] == ["gone"]
@@ -164,7 +166,7 @@ def test_columns_that_differ_are_told(pull_request: PullRequest, found: dict[str
     assert found["wide"]["rows"]["added"] == found["wide"]["rows"]["removed"] == 0
 
 
-def test_a_view_is_compared_by_what_it_returns_on_either_side(found: dict[str, Any]) -> None:
+def test_a_view_is_compared_by_its_rows_on_both_branches(found: dict[str, Any]) -> None:
     # 10 and 10 orders before; 8 and 15 on the branch.
     assert told(found["totals"]) == Truth(0, 0, 2, {"orders": 2})
     assert [c["name"] for c in found["totals"]["columns"]["added"]] == ["most"]
@@ -178,9 +180,7 @@ def test_new_tables_and_views_have_all_their_rows_added(found: dict[str, Any]) -
 
 
 @pytest.mark.smoke
-def test_personal_values_are_shown_nowhere(
-    pull_request: PullRequest, found: dict[str, Any]
-) -> None:
+def test_personal_values_are_not_shown(pull_request: PullRequest, found: dict[str, Any]) -> None:
     assert found["orders"]["columns"]["hidden"] == ["email"]
     assert found["orders"]["samples"]
     assert "mail.example" not in json.dumps(found)
@@ -196,7 +196,7 @@ def test_some_tables_against_other_states(pull_request: PullRequest, found: dict
     ).succeeded()
     other = pull_request.diff(against=OTHER, tables=["orders", "bag"])
     assert other["orders"]["change"] == "unchanged"
-    # It has no bag of its own: there it is that of main.
+    # The branch has no bag, so the bag of main is compared.
     assert told(other["bag"]) == told(found["bag"])
 
 

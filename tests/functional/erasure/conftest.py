@@ -1,4 +1,4 @@
-"""A lake of its own with three people in it, in all the places where people get to."""
+"""A separate lake with three people, in all places where personal data can be."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ FILES = {
 def catalog_of_people(
     tmp_path_factory: pytest.TempPathFactory, shared_jars: None
 ) -> Iterator[RunningCatalog]:
-    """A catalog that has no other lake's tables."""
+    """A catalog without tables of other lakes."""
     with running_catalog(tmp_path_factory.mktemp("people_catalog")) as catalog:
         yield catalog
 
@@ -119,7 +119,7 @@ def people_config(
 
 @pytest.fixture(scope="module")
 def lake_of_people(people_config: server.ServerConfig) -> Iterator[Path]:
-    """A lake of its own: the proof reads all of it."""
+    """A separate lake, because the proof reads the whole lake."""
     server.ensure(people_config, print)
     yield people_config.lake
     server.stop(people_config.lake)

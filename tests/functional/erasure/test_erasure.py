@@ -1,4 +1,4 @@
-"""One of three people is taken out of a lake, and a reader that knows nothing of it agrees."""
+"""One of three people is erased from a lake; an independent reader checks it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = ("raw_shop__customers", "stg_shop__customers", "snp_shop__customers")
 
 
 def bytes_of(path: Path) -> bytes:
-    """A file's content as plain bytes, with what is packed in it unpacked."""
+    """Return a file's content as bytes, with compressed parts decompressed."""
     data = path.read_bytes()
     if data[:4] == b"Obj\x01":
         with AvroFile[Any](PyArrowFileIO().new_input(str(path))) as records:
@@ -39,11 +39,11 @@ def bytes_of(path: Path) -> bytes:
 
 
 def holding(lake: Path, *texts: str) -> list[str]:
-    """The files of a lake that hold one of the texts."""
+    """Return the files of a lake that hold one of the texts."""
     return [
         str(path)
         for path in sorted((lake / "warehouse").rglob("*"))
-        # A manifest has the first 16 characters of the least and the greatest text.
+        # A manifest has the first 16 characters of the lowest and the highest text.
         if path.is_file() and any(text[:15].encode() in bytes_of(path) for text in texts)
     ]
 
@@ -56,7 +56,7 @@ def run(spark: SparkReader, statement: str) -> None:
 
 
 def others(reader: Reader, project: Project) -> dict[str, Any]:
-    """The rows of everybody but Anna."""
+    """Return the rows of all people except Anna."""
     look = reader.look(project.schema)
     return {
         name: sorted(repr(r) for r in look[name].rows if str(r["customer_id"]) in ("41", "43"))
@@ -74,10 +74,10 @@ def test_one_person_is_erased_with_proof(
     assert any(path.endswith(".avro") for path in holding(lake_of_people, ANNA))
     held = people.dbt("run", "--select", "stg_shop__customers").succeeded()
 
-    # Dry run: nothing changes, and what is in the way is told.
+    # Without confirm, nothing changes, and the blockers are listed.
     plan = people.operation("wap_erase", **KEYS).succeeded()
-    assert "raw_shop__customers   2 of 6 rows go, 1 change" in plan.text
-    assert "snp_shop__customers   2 of 4 rows go, 0 change" in plan.text
+    assert "raw_shop__customers   2 of 6 rows are deleted, 1 change" in plan.text
+    assert "snp_shop__customers   2 of 4 rows are deleted, 0 change" in plan.text
     assert f"wap_discard --args '{{branch: {held.branch}}}'" in plan.text
     refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert held.branch in refused.text
@@ -99,7 +99,7 @@ def test_one_person_is_erased_with_proof(
     assert [r["_file_rows"] for r in raw if r["_kind"] == "file"] == [3]
     assert [r["_raw"] for r in raw if r["_kind"] == "bad"] == ["43;cleo;;;"]
     assert look["quarantine_shop__customers"].values("raw_text") == ["43;cleo;;;"]
-    # A fact stays without the person; a total is nobody's.
+    # A fact stays without the person; a total has no person.
     assert sorted(map(str, look["fct_visits"].values("customer_id"))) == ["41", "43", "None"]
     assert look["totals"].rows == ({"customers": 3, "amount": 42},)
 
@@ -113,7 +113,7 @@ def test_one_person_is_erased_with_proof(
         assert ANNA not in text and FORMER not in text
     assert list((people.folder / "target/erasure").glob("open_*")) == []
 
-    # The lake goes on: a build, and the same erasure again, which finds nothing to do.
+    # A later build works; the same erasure again has nothing to do.
     again = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
     assert "none holds the subject" in again.text
     people.dbt("build", "--select", "totals", "snp_shop__customers").succeeded()
@@ -129,7 +129,7 @@ def test_an_interrupted_erasure_is_completed(
     request = "{{ config(materialized='table') }} select 42 as customer_id"
     people.write({"models/requests.sql": request})
     people.dbt("build", "--select", "requests").succeeded()
-    # The list of requests is erased with the rest: a later call has to know whom it is about.
+    # The list of requests is erased too, so a later call needs the stored progress.
     asked = {
         "subject": "customer",
         "keys_from": f"{people.schema}.requests.customer_id",
@@ -156,7 +156,7 @@ def test_an_interrupted_erasure_is_completed(
     assert others(people_reader, people) == before
 
 
-def test_a_file_that_is_left_fails_the_proof(
+def test_a_file_that_still_holds_the_subject_fails_the_proof(
     people: Project, lake_of_people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = operation.file_references.delete_files
@@ -174,7 +174,7 @@ def test_a_file_that_is_left_fails_the_proof(
     assert "none holds the subject" in done.text
 
 
-def test_hidden_places_are_reached(
+def test_hidden_places_are_erased(
     people: Project, people_reader: Reader, people_spark: SparkReader, lake_of_people: Path
 ) -> None:
     schema = people.schema
@@ -185,20 +185,20 @@ def test_hidden_places_are_reached(
         f"insert into {schema}.calls select /*+ coalesce(1) */ * from values "
         f"(41, 'hello'), (42, 'I am {ANNA}'), (43, 'bye') as calls(customer_id, said)",
         f"delete from {schema}.calls where customer_id = 42",
-        # The same in the newest format: a deletion vector hides the row.
+        # In the newest format, a deletion vector hides the row.
         f"create table {schema}.letters (customer_id int, said string) tblproperties"
         "('format-version'='3', 'write.delete.mode'='merge-on-read')",
         f"insert into {schema}.letters select /*+ coalesce(1) */ * from values "
         f"(41, 'hello'), (42, 'I am {ANNA}'), (43, 'bye') as letters(customer_id, said)",
         f"delete from {schema}.letters where customer_id = 42",
-        # The log calls her key otherwise than staging; JSON may have escapes for any letter.
+        # The log spells her key differently than staging; JSON may escape any letter.
         f"insert into {schema}.raw_shop__customers values "
         "('+042', 'x', 'two.csv', 1, 'row', null, null), "
         "('0420', 'y', 'two.csv', 2, 'row', null, null), (null, null, 'two.csv', 3, 'skipped', "
         '\'{"to": "ANNA.Berg\\\\u0040mail.example"}\', null)',
-        # A failure that was kept, with a text that names her.
+        # A stored failure with a text that names her.
         f"insert into {stored(people_reader, people)} values ('{ANNA} called', 1)",
-        # A table that nobody has marked.
+        # A table without marks.
         f"create table {schema}.mailing (address string)",
         f"insert into {schema}.mailing values ('{ANNA}'), ('{BO}')",
     ):
@@ -218,7 +218,7 @@ def test_hidden_places_are_reached(
         select cast(raise_error('{ANNA} is unknown') as string) as a from {{{{ ref('totals') }}}}
     """
     people.write({"models/sources.yml": source, "models/wrong.sql": wrong})
-    # A message that names her gets into the ledger, and a discarded table leaves no trace.
+    # The ledger gets a message that names her, and a discarded table leaves no trace.
     failed = people.dbt("build", "--select", "wrong").failed()
     people.operation("wap_discard", branch=failed.branch).succeeded()
     assert any("wap_ledger" in path for path in holding(lake_of_people, ANNA))
@@ -232,9 +232,9 @@ def test_hidden_places_are_reached(
     run(people_spark, f"drop table {schema}.mailing")
     done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
     assert "none holds the subject" in done.text
-    # Spark has logged the error, and the log is being written.
+    # Spark has logged the error, and still writes the log.
     if KIND == "journal":  # the profile knows no more of the server than its address
-        assert "Not looked at: the log and scratch files of the Spark server" in done.text
+        assert "Not searched: the log and scratch files of the Spark server" in done.text
     else:
         assert str(lake_of_people / "server/server.log") in done.text
     assert holding(lake_of_people, ANNA, FORMER) == []
@@ -249,7 +249,7 @@ def test_hidden_places_are_reached(
     assert "(erased)" in (row["problem"], row["reason"])
 
 
-def test_rows_that_come_meanwhile_are_erased_too(
+def test_new_rows_of_the_subject_are_erased_too(
     people: Project,
     people_reader: Reader,
     people_spark: SparkReader,
@@ -259,15 +259,15 @@ def test_rows_that_come_meanwhile_are_erased_too(
     before = others(people_reader, people)
     schema = people.schema
     writers = {
-        # The table is not what was looked at.
+        # The table has changed since the look.
         "noted": f"insert into {schema}.stg_shop__customers "
         "values (42, 'anna.2@x.example', 'Oslo')",
-        # It is not what the audit branch began with.
+        # The table has changed since the audit branch was opened.
         "audited": f"insert into {schema}.raw_shop__customers values "
         "('042', 'anna.3@x.example', 'two.csv', 1, 'row', null, null)",
-        # What is published is not the last any more.
+        # The table has changed since the publish.
         "published": f"insert into {schema}.fct_visits values (42, 4)",
-        # All is done.
+        # The operation is done.
         "deleted": f"insert into {schema}.stg_shop__customers "
         "values (42, 'anna.5@x.example', 'Oslo')",
     }
@@ -300,13 +300,13 @@ def test_rows_that_come_meanwhile_are_erased_too(
 
 
 def stored(reader: Reader, project: Project) -> str:
-    """The table with the failures of the test for accepted values."""
+    """Return the table of stored failures of the test for accepted values."""
     schema = f"{project.schema}_dbt_test__audit"
     (name,) = (n for n in reader.look(schema) if n.startswith("accepted_values"))
     return f"{schema}.{name}"
 
 
-def test_values_are_put_right_everywhere(
+def test_values_are_corrected_everywhere(
     people: Project, people_reader: Reader, lake_of_people: Path
 ) -> None:
     new = "anna@new.example"

@@ -79,5 +79,5 @@ def test_a_command_runs_elsewhere_by_its_options(
 def test_a_profile_that_is_nowhere_is_told(shop: Project, tmp_path: Path) -> None:
     done = call(shop, f"doctor --project-dir {shop.folder} --profiles-dir {tmp_path}", tmp_path)
     assert done.returncode == 1
-    assert f"profiles.yml was looked for in {tmp_path}" in done.stderr
+    assert f"the profiles folder {tmp_path}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -31,7 +31,10 @@ class TestSettings:
                 ["wap_publish: 'maybe' is not allowed; legal: run, lineage, never", "wap_warnings"],
             ),
             ({"wap_publsh": "run"}, ["wap_publsh: there is no such setting", "wap_publish?"]),
-            ({"wap_branch": "main"}, ["'main' is what readers see", "a lower-case letter"]),
+            (
+                {"wap_branch": "main"},
+                ["'main' is the branch that readers see", "a lower-case letter"],
+            ),
             ({"wap_branch": "PR-7"}, ["'PR-7' is not allowed", "legal: a lower-case letter"]),
         ],
     )
@@ -129,9 +132,9 @@ def test_dbt_killed_in_the_middle_of_a_run(shop: Any) -> None:
     # What is left is found, told and dropped; the next build does not care.
     (branch,) = _heads(*place) - others
     status = shop.project.operation("wap_status", branch=branch).succeeded()
-    assert "its run did not come to an end" in status.text
+    assert "its run did not end, so nothing on the branch can be published" in status.text
     refused = shop.project.operation("wap_publish", branch=branch).failed()
-    assert "its run did not come to an end. Nothing has changed." in refused.text
+    assert "its run did not end. Nothing has changed." in refused.text
     shop.project.operation("wap_discard", branch=branch).succeeded()
     assert _heads(*place) == others
     assert shop.new() == set()

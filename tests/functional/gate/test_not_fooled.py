@@ -152,7 +152,7 @@ class TestLaxRules:
         blind = {"models/customers.sql": NULL, "models/properties.yml": customers_test(limit=0)}
         shop.project.write(blind)
         done = shop.dbt("build", "--select", "customers").failed()
-        assert "its config has `limit: 0`, by which it cannot fail" in done.reason("customers")
+        assert "its config has `limit: 0`, so it cannot fail" in done.reason("customers")
         assert shop.new() == set()
 
     def test_tables_of_another_state(self, shop: Any) -> None:
@@ -180,7 +180,7 @@ class TestOtherHands:
         off = {"write.wap.enabled": "false"}
         table.transaction().set_properties(off).commit_transaction()
         done = shop.dbt("test", "--select", "customers").failed()
-        assert "took the property write.wap.enabled off" in done.reason("customers")
+        assert "the property write.wap.enabled was removed" in done.reason("customers")
         assert shop.new() == set()
         shop.restore()
         shop.dbt("build", "--select", "customers").succeeded()

@@ -1,4 +1,4 @@
-"""Separate commands give what one `dbt build` gives: each goes on with what the last one held.
+"""Separate commands give what one `dbt build` gives: each continues the branch of the last one.
 
 The class: a pipeline written as `dbt seed && dbt run && dbt test`, in any order and split, in one
 checkout; and what must not be gone on with: what was rejected, is in use, is of another target or
@@ -99,10 +99,10 @@ def test_separate_commands_publish_what_a_build_publishes(
         project.write({"seeds/raw_orders.csv": rows})
         seed, *others = run(project, "seed run snapshot test")
         assert look(reader, project) == BUILT[rows]
-        assert "goes on with" not in seed.text
+        assert "sparkwap  continues" not in seed.text
         for one, before in zip(others, ["seed", "run", "snapshot"], strict=True):
             assert one.branch == seed.branch
-            assert f"goes on with {seed.branch} (dbt {before}, less than a minute" in one.text
+            assert f"continues {seed.branch} (dbt {before}, less than a minute" in one.text
     assert "wap_" not in json.dumps(reader.metadata(project.schema, "orders")["refs"]).replace(
         "wap_pub_", ""
     )
@@ -189,7 +189,7 @@ def test_what_was_rejected_is_not_built_on(small: Small, monkeypatch: pytest.Mon
     other = small.dbt("run", "--select", "made").succeeded()
     assert other.branch != seed.branch
     assert (
-        f"does not go on with {seed.branch} (dbt test, less than a minute ago), which was reje"
+        f"does not continue {seed.branch} (dbt test, less than a minute ago), which was reje"
         in (other.text)
     )
     assert small.seen() == [small.before] * 2
@@ -225,7 +225,7 @@ def test_what_somebody_has_published_or_discarded_is_not_gone_on_with(
     made = small.dbt("build", "--select", "made").succeeded()
     assert made.branch != seed.branch
     assert "go on with" not in made.text
-    assert "goes on with" not in made.text
+    assert "sparkwap  continues" not in made.text
     expected = small.before + (how == "wap_publish")
     assert small.seen() == [expected] * 2
 

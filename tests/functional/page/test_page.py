@@ -1,4 +1,4 @@
-"""The page in a real browser, over a lake behind the gate: what it shows, and what its buttons do.
+"""The page in a real browser, over a lake behind the gate: its content and its buttons.
 
 In one file and one order, as all of it looks at the same few builds.
 """
@@ -63,7 +63,7 @@ class Shown:
     log: Path
 
     def view(self, name: str, token: str | None = None) -> None:
-        """Open a view anew, as nobody who has given a token before; give one."""
+        """Open a view in a new session, and type a token."""
         self.browser.open("about:blank")
         self.browser.open(f"{self.url}/?view={name}")
         self.browser.wait("document.querySelector('h1') !== null")
@@ -71,18 +71,18 @@ class Shown:
             self.browser.type(token, TOKEN_FIELD)
 
     def amounts(self) -> list[Any]:
-        """What readers of main see."""
+        """Return the rows that readers of main see."""
         return self.reader.table(self.project.schema, "orders").values("id", "amount")
 
     def refs(self) -> set[str]:
-        """The branches and tags of the table, as PyIceberg sees them."""
+        """Return the branches and tags of the table, read by PyIceberg."""
         table = self.reader.catalog.load_table((self.project.schema, "orders"))
         return set(table.metadata.refs)
 
 
 @pytest.fixture(scope="module")
 def streamlit() -> None:
-    """Streamlit, as `make page` brings it, where it is not there yet."""
+    """Install Streamlit as `make page` does, if it is not installed."""
     if importlib.util.find_spec("streamlit") is None:
         subprocess.run(["scripts/page"], cwd=ROOT, check=True)
 
@@ -126,7 +126,7 @@ def page(
             served.wait(30)
 
 
-def test_the_page_is_on_loopback_alone_and_its_settings_are_its_owners(page: Shown) -> None:
+def test_the_page_is_only_on_loopback_and_only_its_owner_reads_the_settings(page: Shown) -> None:
     assert page.url.startswith("http://127.0.0.1:")
     (settings,) = (page.project.folder / "target/page").glob("settings_*.json")
     assert settings.stat().st_mode & 0o777 == 0o600
@@ -139,7 +139,7 @@ def test_runs_are_shown_with_their_verdicts(page: Shown) -> None:
     page.browser.wait_for("Verdicts of the gate")
     page.browser.wait(f"{PLOTS} >= 2")
     page.browser.wait_for("All runs")
-    # The axis says when a run was; its id is for the table and the choice of one.
+    # The axis has the time of a run; the table and the selection have its id.
     text = page.browser.text()
     assert "run (UTC), oldest first" in text
     assert page.rejected.run_id[:8] not in text.partition("All runs")[0]
@@ -154,7 +154,7 @@ def test_a_rejected_branch_is_shown_with_its_reason_and_its_commands(page: Shown
     assert f"wap_discard --args '{{branch: {HELD}}}'" in text or "Commands that continue" in text
 
 
-def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
+def test_without_the_token_the_buttons_are_disabled(page: Shown) -> None:
     before, refs = page.amounts(), page.refs()
     for token in (None, "no-such-token-at-all", page.token[:-1]):
         page.view("Branches", token)
@@ -162,14 +162,14 @@ def test_without_the_token_nothing_can_be_pressed(page: Shown) -> None:
             page.browser.wait_for("This token is wrong.")
         for button in ("Approve and publish", "Discard …"):
             assert page.browser.disabled(button)
-    # Not even by somebody who opens the buttons in the browser.
+    # Even if somebody enables the buttons in the browser.
     shut = "[...document.querySelectorAll('button')].filter(one => one.disabled)"
     page.browser.run(f"{shut}.forEach(one => {{one.disabled = false; one.click()}})")
     page.browser.wait_for("Branches")
     assert (page.amounts(), page.refs()) == (before, refs)
 
 
-def test_rows_want_the_token(page: Shown) -> None:
+def test_rows_need_the_token(page: Shown) -> None:
     page.view("History of a key")
     page.browser.wait_for("to unlock rows")
     page.browser.type(page.token, TOKEN_FIELD)
@@ -182,7 +182,7 @@ def test_tests_are_a_grid_over_runs(page: Shown) -> None:
     page.browser.wait_for("amounts_known")
 
 
-def test_publish_makes_the_held_branch_main(page: Shown) -> None:
+def test_publish_moves_main_to_the_held_branch(page: Shown) -> None:
     assert len(page.amounts()) == 10
     page.view("Branches", page.token)
     page.browser.wait_for("are unlocked.")
@@ -221,7 +221,7 @@ def test_discard_drops_the_branch_and_readers_see_no_change(page: Shown) -> None
     page.browser.wait(f"document.querySelector({gone}) === null")
 
 
-def test_the_token_is_in_no_log_and_no_address(page: Shown) -> None:
+def test_no_log_and_no_address_has_the_token(page: Shown) -> None:
     assert page.token not in page.log.read_text()
     assert page.token not in str(page.browser.run("location.href"))
     for log in page.project.folder.rglob("*.log"):

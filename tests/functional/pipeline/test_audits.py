@@ -161,13 +161,13 @@ def test_bad_rows_fail(audits: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("audit", "message"),
     [
-        ("row_count_drop(model='x', max_drop=2)", "max_drop is '2'; it is a number from 0 to 1"),
+        ("row_count_drop(model='x', max_drop=2)", "max_drop is '2'; it must be a number"),
         (
             "recency(model='x', field='y', datepart='day', interval=1, reference='today')",
             "reference is 'today'; legal values: now, newest",
         ),
         ("accepted_range(model='x', column_name='y')", "neither min_value nor max_value"),
-        ("quarantine_below(model='x', threshold=1.5)", "threshold is '1.5'; it is a count of rows"),
+        ("quarantine_below(model='x', threshold=1.5)", "threshold is '1.5'; it must be a number"),
     ],
 )  # fmt: skip
 def test_illegal_arguments_are_answered_with_the_legal_ones(

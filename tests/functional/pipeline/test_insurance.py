@@ -167,7 +167,7 @@ def test_each_file_is_read_once(insurer: Pipeline) -> None:
     assert sum(row["_kind"] == "row" for row in before) == 25 + 5
     done = insurer.sparkwap("build", "--again")
     assert done.returncode == 0, done.stdout
-    assert "no unread landing files; one build of what is there: as asked" in done.stdout
+    assert "no unread landing files; one build of the present data: as requested" in done.stdout
     assert len(insurer.rows("raw_insurance__policies")) == len(before)
 
 
@@ -183,7 +183,7 @@ def test_a_changed_model_is_built_without_new_files(insurer: Pipeline, tmp_path:
         model.write("\n-- changed\n")
     done = project.sparkwap("build")
     assert done.returncode == 0, done.stdout
-    assert "the code is not that of the last publish" in done.stdout
+    assert "the code has changed since the last publish" in done.stdout
     assert insurer.heads()["fct_insured_value"] != heads["fct_insured_value"]
 
 
@@ -238,7 +238,7 @@ def test_the_corrected_delivery_goes_through(insurer: Pipeline) -> None:
     ("content", "message"),
     [
         (b"product_no,product_name,price,category\n", "no key column 'product_id'"),
-        (b"product_id,product_name,price,category\n1,\xff,1,x\n", "it is no UTF-8"),
+        (b"product_id,product_name,price,category\n1,\xff,1,x\n", "it is not UTF-8"),
     ],
 )
 def test_an_unreadable_file_is_one_error(insurer: Pipeline, content: bytes, message: str) -> None:

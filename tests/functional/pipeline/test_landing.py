@@ -17,7 +17,7 @@ from helpers.landing import LandingProject, make_landing_project
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing import formats, parse_entry, raw_models
 from sparkwap.landing.raw_models import RawModel
-from sparkwap.landing.sql import text
+from sparkwap.landing.row_sql import text
 
 if TYPE_CHECKING:
     from helpers.lake import Reader, SparkReader
@@ -207,7 +207,7 @@ class TestDebezium:
         assert facts(rows, "line", "reason") == [
             (11, "no before image"),
             (12, "key id is missing"),
-            (13, 'operation "x" is none of r, c, u, d, t'),
+            (13, 'operation "x" is not one of r, c, u, d, t'),
             (14, "no payload: a message has an op"),
             (15, "id is not a bigint: four"),
             (16, "source.lsn is missing"),
@@ -293,7 +293,7 @@ class TestLater:
         for notice in (
             "shop/orders/20240301-1.csv: columns new, appended as text: 'vat'",
             "shop/orders/20240301-1.csv: columns renamed: 'remark' is 'note'",
-            "shop/orders/20240302-again.csv is shop/orders/20240201-1.csv once more: skipped",
+            "shop/orders/20240302-again.csv is a copy of shop/orders/20240201-1.csv: skipped",
         ):
             assert notice in second.text
 
@@ -301,7 +301,7 @@ class TestLater:
         marks = {Path(r["_file_path"]).name: r for r in shop.rows("raw_orders", "file")}
         again = marks["20240302-again.csv"]
         assert again["_file_rows"] == 0
-        assert again["_error"] == "skipped: it is shop/orders/20240201-1.csv once more"
+        assert again["_error"] == "skipped: it is a copy of shop/orders/20240201-1.csv"
 
     def test_a_broken_file_fails_its_own_table(self, shop: LandingProject, second: Outcome) -> None:
         assert second.verdict("raw_items") == "rejected"
@@ -321,7 +321,7 @@ class TestLater:
         catalog = LakePlace("lake", dict(shop.reader.catalog.properties))
         assert [row.reason for row in raw_models.bad_rows(catalog, model)] == [
             "wrong number of fields, or broken quotes",
-            "amount is not a int: 3000000000 (a bigint takes it)",
+            "amount is not a int: 3000000000 (fits bigint)",
         ]
         shop.entries["orders"] = orders
         done = shop.build("--select", "raw_orders+", landing_replay=True).succeeded()
@@ -337,7 +337,7 @@ class TestLater:
         assert len(raw_models.bad_rows(catalog, model)) == 1
         state = {row["id"]: row["amount"] for row in shop.rows("cdc_orders")}
         assert state == {"1": "11", "2": "22", "3": "3000000000"}
-        assert "column amount: 1 values are no int; its type is now bigint" in done.text
+        assert "column amount: 1 values do not fit int; its type is now bigint" in done.text
         assert staged(shop) == ("long", {1: 11, 2: 22, 3: 3000000000})
 
     def test_a_column_that_was_widened_stays_so(

@@ -1,4 +1,4 @@
-"""A pull request's life, by the steps of the workflow file: what readers of production see of it.
+"""Pull requests by the steps of the workflow file, and what readers of production see.
 
 One is opened, changes all kinds of things, fails its audit, is corrected and merged. The next one
 is merged when a table that it read has moved.
@@ -58,7 +58,7 @@ CHANGED = {
     "snapshots/prices.sql": SNAPSHOT.format(20),
 }
 FIXED = {
-    # One order goes, one stays as it is, one is another one, one comes.
+    # One order is removed, one stays, one changes, one is added.
     "models/orders.sql": TABLE
     + "select id + 1 as id, cast(if(id = 3, 18, 5 * id) as int) as amount"
     " from {{ ref('customers') }}",
@@ -69,12 +69,12 @@ ON_BRANCH = {"orders", "totals", "prices"}
 BESIDE = {"wide", "seen", "fresh"}
 BRANCH = "pr_7"
 KEYS = {"orders": ["id"], "totals": [], "prices": ["dbt_scd_id"], "wide": [], "seen": []}
-"""By what the rows of a table are paired that was there before."""
+"""The columns by which rows of existing tables are paired."""
 
 
 @dataclass
 class Story:
-    """What happened, in order: a reader looked after each step, and polled all the time."""
+    """The steps in order; a reader reads after each step, and polls all the time."""
 
     project: Project
     reader: Reader
@@ -96,7 +96,7 @@ class Story:
         self.seen[step] = self.reader.look(self.schema)
 
     def comments(self) -> list[str]:
-        """Each that was written, in order."""
+        """The written comments, in order."""
         text = (self.project.folder / "comments.md").read_text()
         return text.split("<!-- sparkwap pr ")[1:]
 
@@ -129,7 +129,7 @@ def story(
     project.write({"requirements.txt": "", "profiles/profiles.yml": profiles})
     environment = {"DBT_USE_COLORS": "false"}
     place = Place(project.folder, tmp_path_factory.mktemp("programs"), environment)
-    # What stands for GitHub's own program keeps the comment.
+    # The replacement of GitHub's program stores the comment.
     place.program("gh", "cat comment.md >> comments.md")
     place.program("pip", "")
     github = GitHub(place)
@@ -138,7 +138,7 @@ def story(
         ((_, story.jobs[step]),) = github.pull_request(action, number, **more).items()
         story.look(step)
 
-    # As a checkout of GitHub's: without what an earlier job has left.
+    # As a checkout by GitHub: without files of an earlier job.
     project.clear("target").write(CHANGED)
     with reader.polling(project.schema) as story.polls["audits"]:
         event("opened", "opened")
@@ -154,7 +154,7 @@ def story(
     story.told["main"] = {name: frame(story, name, "main") for name in sorted(KEYS)}
     with reader.polling(project.schema) as story.polls["merge"]:
         event("merged", "closed", merged=True)
-    # Of a project that was parsed anew, and not built.
+    # The project is parsed again, and not built.
     parsed = (project.folder / "target/manifest.json").read_text()
     story.told["parsed"] = manifests.pack(json.loads(parsed)).hash
     project.write(NEXT)
@@ -169,9 +169,9 @@ def story(
 
 
 def frame(story: Story, name: str, state: str = BRANCH) -> pd.DataFrame:
-    """The rows of one state, as PyIceberg reads them."""
+    """Return the rows of one state, read by PyIceberg."""
     if name == "seen":
-        # Which reads no view: this is what the two select.
+        # PyIceberg reads no views; the query has the text of the two views.
         orders = frame(story, "orders", state)[["id"]]
         return orders if state == "main" else orders.assign(one=1)
     if state != "main" and name in BESIDE:
@@ -182,7 +182,7 @@ def frame(story: Story, name: str, state: str = BRANCH) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Diff:
-    """What became of a table: rows, columns, and in how many rows a column differs."""
+    """The differences of a table: rows, columns, and the number of changed rows per column."""
 
     added: int = 0
     removed: int = 0
@@ -192,7 +192,7 @@ class Diff:
 
 
 def truth(story: Story, name: str) -> Diff:
-    """How the states of a table differ, by a full join, or by counting all rows of both."""
+    """Return the differences by a full join, or by counting all rows of both states."""
     after = story.told["frames"][name]
     if name not in KEYS:
         return Diff(added=len(after))
@@ -222,7 +222,7 @@ def truth(story: Story, name: str) -> Diff:
 
 
 def told_diff(comment: str) -> dict[str, Diff]:
-    """Name -> what the comment says of a table that differs."""
+    """Return table -> its differences in the comment."""
     text = re.sub(r"</?code>", "", html.unescape(comment))
     found = {}
     for line in text.partition("### Data diff")[2].splitlines():
@@ -238,7 +238,7 @@ def told_diff(comment: str) -> dict[str, Diff]:
 
 
 @pytest.mark.smoke
-def test_readers_see_nothing_of_audits(story: Story) -> None:
+def test_readers_do_not_see_audits(story: Story) -> None:
     poller = story.polls["audits"]
     assert len(poller.states) == 1, [sorted(state) for state in poller.states]
     assert poller.polls > 100
@@ -247,7 +247,7 @@ def test_readers_see_nothing_of_audits(story: Story) -> None:
         assert {n: look.seen() for n, look in story.seen[step].items()} == before, step
 
 
-def test_the_first_audit_fails_and_says_why(story: Story) -> None:
+def test_the_first_audit_fails_with_its_reason(story: Story) -> None:
     text = story.jobs["opened"].failed().text
     assert "--select state:modified+" in text
     comment = story.comments()[0]
@@ -256,18 +256,18 @@ def test_the_first_audit_fails_and_says_why(story: Story) -> None:
     assert f"| `{story.schema}.orders` | on a branch of the table | **rejected**" in comment
 
 
-def test_what_was_rejected_is_not_published(story: Story) -> None:
+def test_a_rejected_branch_is_not_published(story: Story) -> None:
     assert "was rejected, so nothing was published" in story.jobs["merged too early"].failed().text
     assert story.told["left"][0] >= {"orders"}
 
 
-def test_a_closed_one_leaves_nothing(story: Story) -> None:
+def test_a_closed_pull_request_leaves_nothing(story: Story) -> None:
     story.jobs["closed"].succeeded()
     assert story.told["closed"] == ({}, {})
 
 
 @pytest.mark.smoke
-def test_only_what_changed_is_built_and_the_rest_is_read_from_main(story: Story) -> None:
+def test_only_changed_nodes_are_built_and_others_are_read_from_main(story: Story) -> None:
     story.jobs["reopened"].succeeded()
     assert set(story.told["candidates"]) == ON_BRANCH
     assert set(story.told["beside"]) == BESIDE
@@ -276,14 +276,14 @@ def test_only_what_changed_is_built_and_the_rest_is_read_from_main(story: Story)
     assert sorted(zip(orders["id"], orders["amount"], strict=True)) == [(2, 5), (3, 10), (4, 18)]
 
 
-def test_the_comment_tells_exactly_what_differs(story: Story) -> None:
+def test_the_comment_lists_exactly_the_differences(story: Story) -> None:
     said = told_diff(story.comments()[2])
     assert said == {name: truth(story, name) for name in ON_BRANCH | BESIDE}
     assert said["orders"] == Diff(1, 1, 1, "", {"amount": 1})
     assert said["wide"] == Diff(columns="−1")
 
 
-def test_a_merge_publishes_the_candidates_at_once_and_without_a_rebuild(story: Story) -> None:
+def test_a_merge_publishes_the_candidates_without_a_rebuild(story: Story) -> None:
     text = story.jobs["merged"].succeeded().text
     assert "dbt build" not in text
     old, new = story.polls["merge"].only_move()
@@ -294,7 +294,7 @@ def test_a_merge_publishes_the_candidates_at_once_and_without_a_rebuild(story: S
         assert story.refs(name)["main"]["snapshot-id"] == snapshot
 
 
-def test_what_was_merged_is_live(story: Story) -> None:
+def test_the_merged_changes_are_live(story: Story) -> None:
     seen = story.seen["merged"]
     assert seen["totals"].values("total") == [33]
     assert seen["wide"].columns == ("a", "c")
@@ -308,7 +308,7 @@ def test_what_was_merged_is_live(story: Story) -> None:
     ]
 
 
-def test_branch_and_clones_are_gone(story: Story) -> None:
+def test_branch_and_clones_are_dropped(story: Story) -> None:
     assert story.branched() == {}
     assert story.reader.pointers(story.side) == {}
     if TRANSACTIONS:
@@ -328,13 +328,13 @@ def test_each_code_is_in_the_ledger_once(story: Story) -> None:
     assert published[0] == story.told["parsed"]
 
 
-def test_a_merge_on_a_main_that_moved_builds_again(story: Story) -> None:
+def test_a_merge_after_main_moved_builds_again(story: Story) -> None:
     story.jobs["next"].succeeded()
     text = story.jobs["next merged"].succeeded().text
     assert "main moved since the audit" in text
     old, new = story.polls["next merge"].only_move()
     assert {name for name in new if old.get(name) != new[name]} == {"names"}
-    # With the row that came after the audit.
+    # With the row that was added after the audit.
     seen = story.seen["next merged"]["names"].values("name")
     assert seen == sorted(["C1", "C2", "C3", "LATE"], key=repr)
     assert story.branched("pr_8") == {}

@@ -1,4 +1,4 @@
-"""A shop whose days are all alike, and then one that is not."""
+"""A shop with some normal days and an anomalous one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SHOP = {
                   - wap_freshness_anomaly: {name: deliveries_age, arguments: {min_samples: 3}}
           - name: regions
             data_tests:
-              # Four rows of it, each day: all others are left out.
+              # Four rows each day; the scope leaves out all others.
               - wap_volume_anomaly:
                   name: regions_volume
                   arguments: {min_samples: 3, direction: drop}
@@ -73,7 +73,7 @@ BAD_DAY = 10
 
 @dataclass
 class Story:
-    """What the days came to.
+    """The results of the days.
 
     Attributes:
         days: the builds of the steady days.
@@ -96,7 +96,7 @@ class Story:
             return self.project.dbt("build", wap_publish="lineage")
 
     def look(self) -> dict[str, Look]:
-        """What a reader sees now."""
+        """Return the rows that a reader sees now."""
         return self.reader.look(self.project.schema)
 
 
@@ -113,7 +113,7 @@ def story(make_project: MakeProject, reader: Reader) -> Story:
 
 @pytest.fixture(scope="session")
 def elementary() -> Path:
-    """A Python that has Elementary, made as `make report` makes it, if none is named."""
+    """Return a Python that has Elementary: the named one, or one that `make report` installs."""
     named = os.environ.get(PYTHON)
     if named:
         return Path(named)

@@ -1,4 +1,4 @@
-"""Audits that compare a candidate with what was published before, and the report that shows it.
+"""Audits that compare a candidate with earlier publishes, and the report about them.
 
 In one file, as all of it looks at the same few builds.
 """
@@ -15,7 +15,8 @@ import pytest
 from helpers.browser import shown
 
 from sparkwap.report import command
-from sparkwap.report.answers import ReportFacts, answers, utc_now
+from sparkwap.report.answers import answers
+from sparkwap.report.facts import ReportFacts, utc_now
 
 if TYPE_CHECKING:
     from helpers.lake import SparkReader
@@ -42,7 +43,7 @@ def metrics(story: Story, run_id: str) -> dict[str, dict[str, Any]]:
         ("deliveries", "deliveries_age failed (age_hours:delivered_at is 2,160"),
     ],
 )
-def test_a_day_unlike_the_others_is_rejected_and_readers_see_none_of_it(
+def test_an_anomalous_day_is_rejected_and_readers_see_no_change(
     story: Story, name: str, told: str
 ) -> None:
     for day in story.days:
@@ -54,7 +55,7 @@ def test_a_day_unlike_the_others_is_rejected_and_readers_see_none_of_it(
     assert story.after[name].location != ""
 
 
-def test_what_is_as_ever_is_published_beside_it(story: Story) -> None:
+def test_normal_tables_of_the_same_run_are_published(story: Story) -> None:
     assert story.bad_day is not None
     for name in ("regions", "calm"):
         assert story.bad_day.verdict(name) == "published"
@@ -74,8 +75,8 @@ def test_the_figures_are_in_the_ledger(story: Story) -> None:
     assert found["regions row_count"]["scope"] == "id < 8 and part = 0"
 
 
-def test_sql_over_the_ledger_comes_to_the_same(story: Story, spark: SparkReader) -> None:
-    """The formula of the audits, written down a second time, by another engine."""
+def test_sql_over_the_ledger_has_the_same_results(story: Story, spark: SparkReader) -> None:
+    """SQL computes the formula of the audits a second time."""
     sql = ANALYSIS.read_text()
     columns = "relation, metric, value, samples, mean, spread, score, state"
     schema = story.project.schema
@@ -103,7 +104,7 @@ def test_sql_over_the_ledger_comes_to_the_same(story: Story, spark: SparkReader)
 
 @pytest.fixture(scope="module")
 def data(page: Path) -> dict[str, Any]:
-    """What Elementary has made of the answers, by its own schemas."""
+    """Return the data that Elementary has made from the answers."""
     found: dict[str, Any] = json.loads((page.parent / "elementary_output.json").read_text())
     return found
 
@@ -114,10 +115,10 @@ def latest(data: dict[str, Any], model: str) -> dict[str, dict[str, Any]]:
     return {f"{t['metadata']['test_name']} {t['metadata']['test_sub_type']}": t for t in found}
 
 
-def test_elementary_is_answered_all_that_it_asks_and_nothing_else(
+def test_elementary_calls_exactly_the_answered_macros(
     story: Story, elementary: Path, tmp_path: Path
 ) -> None:
-    """An Elementary that asks more, or takes other fields, fails here."""
+    """This fails for an Elementary that calls more macros, or reads other fields."""
     manifest = json.loads((story.project.folder / "target/manifest.json").read_text())
     given = answers(ReportFacts(manifest, (), (), (), (), "lake", utc_now()))
     handed = tmp_path / "answers.json"
@@ -132,7 +133,7 @@ def test_elementary_is_answered_all_that_it_asks_and_nothing_else(
         check=True,
     )
     asked = set(json.loads(done.stdout.splitlines()[-1]))
-    # The last one is only asked for a filter by run, which the page has of its own.
+    # Elementary calls the last macro only for a filter by run.
     assert asked - {"get_elementary_database_and_schema"} == set(given) - {
         "get_test_last_invocation"
     }
@@ -151,7 +152,7 @@ def test_each_run_has_the_verdict_of_the_gate(data: dict[str, Any]) -> None:
         if one["metadata"]["test_name"] == "gate"
     ]
     assert [one["status"] for one in history["invocations"]] == ["pass"] * 3 + ["fail"]
-    # Runs of other tests that have built nothing may be of this project.
+    # Other tests may have runs of this project that have built nothing.
     assert set(data["invocations_job_identification"]) >= {"published", "partial"}
 
 
@@ -167,7 +168,7 @@ def test_a_metric_has_its_plot(data: dict[str, Any]) -> None:
     assert visits["test_results"]["result_description"] == "page was bigint and is string"
 
 
-def test_stored_rows_are_shown_where_they_are_asked_for(data: dict[str, Any]) -> None:
+def test_stored_rows_are_shown_if_requested(data: dict[str, Any]) -> None:
     known = latest(data, "payments")["not_null generic"]
     assert known["metadata"]["latest_run_status"] == "warn"
     rows = known["test_results"]["results_sample"]
@@ -200,10 +201,10 @@ def test_a_browser_shows_the_runs(page: Path) -> None:
     assert "Success" in texts[at : at + 10]
 
 
-# Last, as it is another day
+# This test is the last, because it adds a day.
 
 
-def test_the_day_after_is_compared_with_the_good_days_only(story: Story) -> None:
+def test_the_next_day_is_compared_only_with_good_days(story: Story) -> None:
     after = story.build(100).succeeded()
     assert set(after.verdicts.values()) and after.verdict("orders") == "published"
     volume = metrics(story, after.run_id)["orders row_count"]

@@ -172,7 +172,7 @@ def test_new_columns_are_null_in_old_versions(told: dict[str, Any]) -> None:
 
 
 def test_a_column_gets_the_type_that_its_values_need(told: dict[str, Any]) -> None:
-    notice = "column size: 1 values are no int; its type is now bigint"
+    notice = "column size: 1 values do not fit int; its type is now bigint"
     assert notice in told["told"] and "column id" not in told["told"]
     assert "column size" not in told["told_later"]
     for build in ("third", "restated", "rebuilt"):
@@ -211,6 +211,6 @@ def test_all_faults_of_a_model_are_told_at_once(make_histories: MakeHistories) -
         "the query has no column key",
         "the query has no column size",
         "the query has no column _sequence",
-        "the query's column version has the name of one that is made",
+        "the query's column version has the name of a column that the history adds",
     ):
         assert fault in done.text

@@ -221,7 +221,7 @@ def test_a_server_that_does_not_start_says_why(other_lake: Path) -> None:
     config = ServerConfig(lake=other_lake, spark_conf={"spark.serializer": "no.Such"}, **SMALL)
     with pytest.raises(ServerError) as caught:
         ensure(config, lambda _line: None)
-    assert "could not be started: it ended while it was starting" in str(caught.value)
+    assert "could not be started: it ended during the start" in str(caught.value)
     assert "no.Such" in str(caught.value)
     assert f"sparkwap server logs --lake {other_lake}" in str(caught.value)
     assert status(other_lake) is None

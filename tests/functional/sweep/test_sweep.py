@@ -1,4 +1,4 @@
-"""What dead runs leave behind is swept, what living ones hold is not, and no reader notices."""
+"""A sweep removes what dead runs left, and nothing of living runs; readers see no change."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ NOW = {"older_than": 0, "named_older_than": 0}
 
 
 def files(lake_dir: Path, schema: str) -> set[Path]:
-    """All files of a schema and its side schemas."""
+    """Return all files of a schema and its side schemas."""
     folders = (lake_dir / "warehouse").glob(f"{schema}*")
     return {path for folder in folders for path in folder.rglob("*") if path.is_file()}
 
 
 def age(lake_dir: Path, schema: str, days: float = 5) -> None:
-    """Let the files of a schema be some days old."""
+    """Make the files of a schema some days old."""
     then = time.time() - days * 86_400
     for path in files(lake_dir, schema):
         os.utime(path, (then, then))
@@ -74,14 +74,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def project(make_project: MakeProject) -> Iterator[Project]:
     project = make_project("sweep", FILES)
-    # Not a var: other vars make dbt parse the whole project again.
+    # Not a var, because other vars make dbt parse the whole project again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SWEEP_V", "1")
         project.dbt("build").succeeded()
         yield project
 
 
-def test_a_sweep_takes_what_a_run_has_left_and_its_files(
+def test_a_sweep_removes_the_branch_and_the_files_of_a_run(
     project: Project,
     reader: Reader,
     spark: SparkReader,
@@ -97,7 +97,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     before, seen = files(lake_dir, schema), reader.look(schema)
 
     look = project.operation("wap_sweep", **NOW, dry_run=True).succeeded()
-    assert "A sweep would take away (nothing has changed):" in look.text
+    assert "A sweep would remove (nothing has changed):" in look.text
     assert f"branch   {held.branch}   3 tables" in look.text
     assert (files(lake_dir, schema), reader.look(schema)) == (before, seen)
 
@@ -115,7 +115,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     assert not [path for path in left if "/fresh-" in str(path)]
     data = {path for path in before - left if path.suffix == ".parquet"}
     assert len(data) >= 3
-    # Spark still reads and builds on what is left.
+    # Spark still reads and builds the remaining tables.
     assert spark.rows(f"select v from {schema}.orders") == [(1,), (1,), (1,)]
     rows = reader.ledger("sweeps", object=held.branch)
     assert {(row["schema"], row["name"]) for row in rows} == {
@@ -127,7 +127,7 @@ def test_a_sweep_takes_what_a_run_has_left_and_its_files(
     assert spark.rows(f"select total from {schema}.totals") == [(6,)]
 
 
-def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
+def test_the_branch_of_a_running_command_stays_and_that_of_a_killed_one_does_not(
     project: Project, reader: Reader
 ) -> None:
     project.write({"models/waits.py": WAITS})
@@ -145,22 +145,22 @@ def test_a_run_at_work_keeps_its_branch_and_a_killed_one_does_not(
     running.wait()
     dead = project.operation("wap_status").succeeded()
     assert f"process {running.pid} on host" in dead.text and "is dead" in dead.text
-    assert "nothing happened on it for" in command(project, "--older-than", "0").stdout
+    assert "no activity for" in command(project, "--older-than", "0").stdout
     assert not refs(reader, project, "totals") - own
     (run,) = reader.ledger("runs", branch=branch, outcome="died")
     assert run["run_id"].startswith(branch.removeprefix("wap_"))
     project.clear("models").write(FILES)
 
 
-def test_a_run_sweeps_when_it_has_ended(project: Project, reader: Reader) -> None:
+def test_a_run_sweeps_after_its_end(project: Project, reader: Reader) -> None:
     held = project.dbt("run", "--select", "orders").succeeded()
     table = reader.catalog.load_table((project.schema, "totals"))
     left_over = (table.current_snapshot().snapshot_id, "wap_base_pr_9")
     table.manage_snapshots().create_tag(*left_over).commit()
     done = project.dbt("build", "--select", "totals", wap_sweep="end_of_run").succeeded()
-    assert "it keeps the base of a branch that is no more" in done.text
+    assert "it marks the base of a branch that no longer exists" in done.text
     assert "wap_base_pr_9" not in refs(reader, project, "totals")
-    # Not old enough to go.
+    # Not old enough to be removed.
     assert held.branch in refs(reader, project, "orders")
     (row,) = reader.ledger("sweeps", run_id=done.run_id, what="tag")
     assert (row["name"], row["object"]) == ("totals", "wap_base_pr_9")
@@ -198,7 +198,7 @@ def test_a_rolled_back_publish_is_audited_again(
 
 
 def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command `sparkwap sweep`, from a shell."""
+    """Run the command `sparkwap sweep` in a process."""
     folder = str(project.folder)
     call = [sys.executable, "-m", "sparkwap.cli", "sweep", *arguments]
     call += ["--project-dir", folder, "--profiles-dir", folder]

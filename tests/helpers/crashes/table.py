@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from sparkwap.core.checkpoints import CHECKPOINTS
 
-HEAD = """| step | what has happened | readers of `main` see | goes on |
+HEAD = """| step | state | readers of `main` see | next command |
 |---|---|---|---|"""
 
 
 def table() -> str:
     """All steps."""
     sees = {
-        "before": "what was before",
-        "between": "of each table the one or the other",
-        "gap": "the same, and one table is away",
-        "after": "all of it",
+        "before": "the state before",
+        "between": "each table in its old or new state",
+        "gap": "the same, but one table is missing",
+        "after": "the whole change",
     }
     lines = [
-        f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.goes_on} |" for s in CHECKPOINTS.values()
+        f"| `{s.name}` | {s.done} | {sees[s.readers]} | {s.next_command} |"
+        for s in CHECKPOINTS.values()
     ]
     return "\n".join([HEAD, *lines])
 

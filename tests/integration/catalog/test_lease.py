@@ -1,4 +1,4 @@
-"""A process that was killed holds no lease."""
+"""The lease of a killed process does not count as alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_killed_process_is_dead_at_once() -> None:
     mine = Lease("a run", "dev", "build", sleeper.pid, started, "x", here, 1000.0, 2000.0)
     assert leasing.alive(mine, 2001.0)
     sleeper.kill()
-    # Not waited for yet, so it is a zombie.
+    # The parent has not waited for it, so it is a zombie.
     deadline = time.monotonic() + 5
     while leasing.alive(mine, 2001.0) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The same on PostgreSQL, where its server programs are on this machine."""
+"""Publish, rollback and leases on PostgreSQL; skipped without its server programs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Bench = Any
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A PostgreSQL server of our own; the URI of its database."""
+    """Start a PostgreSQL server; returns the URI of its database."""
     with running_postgres() as uri:
         yield uri
 
 
 @pytest.fixture
 def pg(server: str, tmp_path: Path, bench: Bench) -> Iterator[Bench]:
-    """A bench on the server, emptied before."""
+    """An empty bench on the server."""
     from sqlalchemy import create_engine, text
 
     engine = create_engine(server)
@@ -83,7 +83,7 @@ def test_leases_and_a_sweep(pg: Bench) -> None:
     assert pg.read("a") == [1]
 
 
-def test_a_moved_main_stops_all(pg: Bench) -> None:
+def test_a_moved_main_stops_the_whole_publish(pg: Bench) -> None:
     for name in "ab":
         pg.table(name, 1)
     items = [pg.candidate(name, 2) for name in "ab"]
@@ -154,7 +154,7 @@ def test_two_publishes_that_read_each_others_table(pg: Bench) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    # A deadlock is one of the things that may happen on the way, and is tried again.
+    # A deadlock may happen, and is retried.
     assert sorted(outcomes) == ["published", "refused"]
 
 
@@ -181,8 +181,8 @@ def test_lakes_may_start_at_once(pg: Bench, server: str) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_commit_that_is_still_on_its_way_is_waited_for(pg: Bench, committed: bool) -> None:
-    """The client has lost the server, which is still busy with the transaction."""
+def test_a_commit_in_progress_is_waited_for(pg: Bench, committed: bool) -> None:
+    """The client has lost its connection, and the server still executes the transaction."""
     row = pg.lake.store.backend.get(pg.table("a", 1))
     moved = PointerUpdate(row, Pointer(row.identifier, "table", f"{row.location}.new"))
     holding, ending = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The same on a REST catalog: Iceberg's own test server, where Java is on this machine."""
+"""Publish and rollback on Iceberg's own REST test server; skipped without Java."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
 
 @pytest.fixture(params=["together", "one by one"])
 def rest(server: RestServer, request: Any, tmp_path: Path, bench: Bench) -> Iterator[Bench]:
-    """A bench on the server, emptied before: with and without multi-table commits."""
+    """An empty bench on the server, with and without multi-table commits."""
     properties = {**server.properties, MULTI_TABLE: str(request.param == "together").lower()}
     bench = type(bench)(Path(server.warehouse.removeprefix("file://")).parent, None, properties)
     for schema in bench.lake.schemas():
@@ -70,7 +70,7 @@ def test_publish_rollback_and_discard(rest: Bench) -> None:
     assert "other" not in rest.state(("s", "a")).refs
 
 
-def test_a_moved_main_stops_all(rest: Bench) -> None:
+def test_a_moved_main_stops_the_whole_publish(rest: Bench) -> None:
     for name in "ab":
         rest.table(name, 1)
     items = [rest.candidate(name, 2) for name in "ab"]
@@ -82,11 +82,11 @@ def test_a_moved_main_stops_all(rest: Bench) -> None:
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The process has died."""
 
 
 def _changes(bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
-    """Call ``before(method, path, send)`` in the place of each request that changes something."""
+    """Call ``before(method, path, send)`` instead of each request that makes a change."""
     rows = bench.lake.store.backend
     send = rows._send
 
@@ -98,7 +98,7 @@ def _changes(bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Any) -> None
     monkeypatch.setattr(rows, "_send", instead)
 
 
-def test_a_schema_is_asked_for_again_where_the_server_fails(
+def test_the_creation_of_a_schema_is_retried_if_the_server_fails(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [2]
@@ -138,7 +138,7 @@ OLD = {"a": [1], "b": [1], "c": [1]}
 NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "v": "view"}
 
 
-def test_dying_after_any_request_leaves_all_or_nothing_to_the_next_command(
+def test_the_next_command_publishes_all_or_nothing_after_a_death_at_any_request(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = False
@@ -186,7 +186,7 @@ def test_dying_after_any_request_leaves_all_or_nothing_to_the_next_command(
     assert recovered > 1
 
 
-def test_a_server_that_applies_half_of_a_commit_is_found_out(
+def test_a_server_that_applies_half_of_a_commit_is_noticed(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not rest.lake.store.backend.multi_table:
@@ -206,7 +206,7 @@ def test_a_server_that_applies_half_of_a_commit_is_found_out(
     assert _seen(rest) == NEW
 
 
-def test_half_a_commit_is_undone_where_others_have_moved_main(
+def test_half_a_commit_is_undone_if_others_have_moved_main(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = _everything(rest)
@@ -234,13 +234,15 @@ def test_half_a_commit_is_undone_where_others_have_moved_main(
         rest.publish(*items)
     assert moved
     assert _seen(rest) == {**OLD, "b": [1, 9]}
-    # What was on the audit branch is on it still.
+    # The candidates are still on the audit branch.
     assert rest.read("a", BRANCH) == [1, 2]
     assert rest.lake.branches.all()[0].branch == BRANCH
     assert rest.lake.publishing.recover() == []
 
 
-def test_an_answer_that_is_lost_is_looked_for(rest: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_of_a_request_without_an_answer_is_checked(
+    rest: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     items = _everything(rest)
     lost: list[str] = []
 
@@ -258,7 +260,7 @@ def test_an_answer_that_is_lost_is_looked_for(rest: Bench, monkeypatch: pytest.M
     assert len(rest.lake.ledger.publish(receipt.publish_id)) == 1
 
 
-def test_requirements_name_main_and_every_ref_that_is_touched(
+def test_requirements_name_main_and_every_changed_ref(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rest.table("a", 1)
@@ -308,7 +310,7 @@ def _sql(rest: Bench) -> str:
 
 @pytest.fixture
 def overtaken(rest: Bench) -> tuple[Bench, Any, Any]:
-    """A publish, a later one, and another writer past both; and what is asked to undo all."""
+    """A publish, a later one, and another writer; and the arguments that undo all of it."""
     first = rest.publish(*_everything(rest))
     later = rest.publish(rest.candidate("a", 5), tag="later", run_id="later")
     rest.write(("s", "b"), 9, branch="main")
@@ -326,7 +328,7 @@ def overtaken(rest: Bench) -> tuple[Bench, Any, Any]:
     return rest, first.entries, arguments
 
 
-def test_force_undoes_what_came_since(overtaken: tuple[Bench, Any, Any]) -> None:
+def test_force_undoes_later_changes(overtaken: tuple[Bench, Any, Any]) -> None:
     rest, entries, arguments = overtaken
     uuid = rest.state(("s", "a")).uuid
     with pytest.raises(RollbackRefused):
@@ -337,13 +339,13 @@ def test_force_undoes_what_came_since(overtaken: tuple[Bench, Any, Any]) -> None
     assert rest.state(("s", "a")).uuid == uuid
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
     assert rest.lake.publishing.recover() == []
-    # Another time changes nothing.
+    # A second call changes nothing.
     before = rest.pointers()
     rest.lake.publishing.rollback(entries, **arguments, force=True)
     assert rest.pointers() == before
 
 
-def test_force_that_dies_is_completed_by_the_next_command(
+def test_the_next_command_completes_an_interrupted_forced_rollback(
     overtaken: tuple[Bench, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rest, entries, arguments = overtaken
@@ -371,7 +373,7 @@ def test_force_that_dies_is_completed_by_the_next_command(
 
 
 def _expired(rest: Bench) -> tuple[Any, set[str]]:
-    """What the table is after an expiry, and the files that nothing refers to."""
+    """Return the state of the table after an expiry, and the files that nothing refers to."""
     expiry.expire(rest.lake, ("s", "a"), RUN)
     row = rest.lake.store.backend.get(("s", "a"))
     files = file_references.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
@@ -379,7 +381,7 @@ def _expired(rest: Bench) -> tuple[Any, set[str]]:
     return rest.lake.store.load(row.location), set(left)
 
 
-def test_a_table_forgets_all_but_main(rest: Bench) -> None:
+def test_an_expiry_keeps_only_main(rest: Bench) -> None:
     rest.table("a", 1, 2, 3, **{"write.metadata.previous-versions-max": "7"})
     table = rest.lake.catalog.load_table(("s", "a"))
     first = table.current_snapshot().snapshot_id
@@ -393,7 +395,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     assert list(document["refs"]) == ["main"]
     assert md.properties_of(document)["write.metadata.previous-versions-max"] == "7"
     assert not [key for key in md.properties_of(document) if key.startswith("wap.")]
-    # Nothing that the log still names has the former snapshots.
+    # No metadata file in the log has the former snapshots.
     for entry in document["metadata-log"]:
         former = rest.lake.store.reload(entry["metadata-file"])
         assert [one["snapshot-id"] for one in former["snapshots"]] == [main]
@@ -409,7 +411,7 @@ def test_a_table_forgets_all_but_main(rest: Bench) -> None:
     assert rest.read("a") == [1, 1, 3, 3]
 
 
-def test_expiring_again_changes_nothing(rest: Bench) -> None:
+def test_a_second_expiry_changes_nothing(rest: Bench) -> None:
     rest.table("a", 1, 2)
     rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
     _expired(rest)
@@ -418,7 +420,7 @@ def test_expiring_again_changes_nothing(rest: Bench) -> None:
     assert rest.pointers() == before
 
 
-def test_an_expiry_that_died_while_the_log_turned_is_completed(
+def test_an_expiry_that_died_during_the_rotation_of_the_log_is_completed(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rest.table("a", 1, 2)

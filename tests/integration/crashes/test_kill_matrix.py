@@ -233,7 +233,7 @@ def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
     if a_run:
         word = "has published 4 tables" if published and not half_way else "has not come to its end"
         assert word in text
-        assert ("Nothing of it is published" in text) == (not published and not half_way)
+        assert ("It has published nothing" in text) == (not published and not half_way)
 
 
 # -- a full disk, a lost database -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The manifest as the ledger keeps it: what dbt compares, once for each code."""
+"""Stored manifests: they have the parts that dbt compares, and the same hash for the same code."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CHANGED = {"model.shop.notes", "model.shop.orders", "seed.shop.codes", "model.sh
 
 
 class Project:
-    """A project that is parsed, and never built: no server is asked."""
+    """A project that is only parsed, so that it needs no server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A project parsed three times, from elsewhere and with other variables, and then changed."""
+    """A project parsed three times, in another folder and with other variables, then changed."""
     project = Project(tmp_path_factory.mktemp("first"))
     elsewhere = Project(tmp_path_factory.mktemp("second"))
     told = {
@@ -126,24 +126,24 @@ def test_the_same_code_has_the_same_hash(story: dict[str, Any]) -> None:
     assert manifests.pack(story["after"]).hash not in hashes
 
 
-def test_code_that_was_parsed_in_part_has_the_hash_of_the_whole(story: dict[str, Any]) -> None:
+def test_partial_and_full_parse_give_the_same_hash(story: dict[str, Any]) -> None:
     off = [key for key in story["whole"]["nodes"] if ".unique_idle_id." in key]
     assert off and not set(off) & story["after"]["nodes"].keys(), "dbt has it in one of the two"
     assert manifests.pack(story["whole"]).hash == manifests.pack(story["after"]).hash
     assert digests(story["whole"]) == digests(story["after"])
 
 
-def test_dbt_finds_nothing_modified_but_what_is(story: dict[str, Any]) -> None:
+def test_dbt_finds_only_real_modifications(story: dict[str, Any]) -> None:
     assert story["unchanged"] == []
     assert {json.loads(one)["unique_id"] for one in story["changed"]} == CHANGED
 
 
-def test_what_comes_out_of_the_ledger_can_be_packed_again(story: dict[str, Any]) -> None:
+def test_an_unpacked_manifest_can_be_packed_again(story: dict[str, Any]) -> None:
     packed = manifests.pack(story["first"])
     assert manifests.pack(manifests.unpack(packed)) == packed
 
 
-def test_made_up_rows_and_compiled_code_are_not_kept(story: dict[str, Any]) -> None:
+def test_rows_of_unit_tests_and_compiled_code_are_not_stored(story: dict[str, Any]) -> None:
     kept = json.dumps(manifests.reduced(story["first"]))
     assert "20251" in json.dumps(story["first"])
     assert "20251" not in kept
@@ -153,7 +153,7 @@ def test_made_up_rows_and_compiled_code_are_not_kept(story: dict[str, Any]) -> N
     assert again.hash == manifests.pack(story["first"]).hash
 
 
-def test_what_a_run_adds_to_a_node_is_not_kept(story: dict[str, Any]) -> None:
+def test_macros_that_a_run_adds_to_a_node_are_not_stored(story: dict[str, Any]) -> None:
     parsed = story["first"]
     ran = {
         key: {
@@ -171,12 +171,12 @@ def test_what_a_run_adds_to_a_node_is_not_kept(story: dict[str, Any]) -> None:
     assert digests(manifests.reduced(after, calls)) == digests(parsed)
 
 
-def test_dbt_does_add_to_a_node(tmp_path: Path) -> None:
+def test_dbt_adds_macros_to_a_node_during_a_run(tmp_path: Path) -> None:
     project = Project(tmp_path)
     manifest = project.dbt("parse")
     calls = calls_of(manifest)
     parsed = manifests.pack(manifest.writable_manifest().to_dict(omit_none=False), calls)
-    # Without a server: what it compiles is what a build would run.
+    # `compile` adds the same macros as a build, and needs no server.
     project.dbt("compile", "--no-introspect", "--no-populate-cache", manifest=manifest)
     assert calls_of(manifest) != calls
     ran = manifest.writable_manifest().to_dict(omit_none=False)
@@ -195,7 +195,7 @@ def test_a_damaged_manifest_is_refused(story: dict[str, Any]) -> None:
             manifests.unpack(manifests.Packed(packed.hash, content))
 
 
-def test_digests_differ_where_dbt_says_modified(story: dict[str, Any]) -> None:
+def test_digests_differ_if_dbt_reports_a_modification(story: dict[str, Any]) -> None:
     before, after = digests(story["first"]), digests(story["after"])
     assert before.keys() == after.keys()
     assert {key for key in before if before[key] != after[key]} == CHANGED

@@ -37,7 +37,7 @@ Draw = Callable[..., Any]
 
 @pytest.fixture(scope="session", autouse=True)
 def streamlit() -> None:
-    """Streamlit, as `make page` brings it, where it is not there yet."""
+    """Install Streamlit as `make page` does, if it is not installed."""
     if importlib.util.find_spec("streamlit") is None:
         subprocess.run(["scripts/page"], cwd=ROOT, check=True)
         importlib.invalidate_caches()
@@ -89,7 +89,7 @@ def lake(project: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def held(lake: Lake) -> None:
-    """The branch was built again since, and is held."""
+    """Build the branch again; it is held."""
     node = {"node_id": "model.shop.orders", "schema": "s", "name": "orders", "verdict": "held"}
     later = {"run_id": RUN, "branch": BRANCH, "built_at": NOW + timedelta(seconds=5)}
     lake.ledger.append([LedgerRows("nodes", [{**node, **later}])])
@@ -97,7 +97,7 @@ def held(lake: Lake) -> None:
 
 @pytest.fixture
 def draw(project: Path) -> Draw:
-    """Draws a view, with a token or without."""
+    """Return a function that draws a view, with or without a token."""
     from streamlit.testing.v1 import AppTest
 
     def draw(view: str, token: str | None = TOKEN) -> Any:
@@ -118,7 +118,7 @@ def texts(page: Any) -> str:
 
 
 def buttons(page: Any) -> dict[str, bool]:
-    """Whether each button of a branch can be pressed."""
+    """Return whether each button of a branch is enabled."""
     return {one.key: not one.disabled for one in page.button if one.key and BRANCH in one.key}
 
 
@@ -126,7 +126,7 @@ VIEWS = ["Home", "Runs", "Branches", "Tests", "Quarantine", "History of a key", 
 
 
 @pytest.mark.parametrize("view", [VIEWS[0], VIEWS[-1]])
-def test_without_a_lake_a_view_says_what_makes_one_and_makes_none(
+def test_without_a_lake_a_view_has_the_command_and_creates_no_lake(
     draw: Draw, project: Path, view: str
 ) -> None:
     page = draw(view)
@@ -167,7 +167,9 @@ def test_a_rejected_branch_is_shown_with_its_reason_as_plain_text(draw: Draw, la
 
 
 @pytest.mark.parametrize("token", [None, "0123456789abcdeF"])
-def test_the_buttons_are_shut_without_the_token(draw: Draw, lake: Lake, token: str | None) -> None:
+def test_the_buttons_are_disabled_without_the_token(
+    draw: Draw, lake: Lake, token: str | None
+) -> None:
     assert set(buttons(draw("Branches", token)).values()) == {False}
 
 
@@ -178,7 +180,7 @@ def test_a_rejected_branch_can_be_discarded_and_not_approved(draw: Draw, lake: L
     assert "The gate has rejected it." in texts(page)
 
 
-def test_the_token_opens_the_buttons_and_discard_asks_once_more(
+def test_the_token_enables_the_buttons_and_discard_needs_a_confirmation(
     draw: Draw, lake: Lake, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[tuple[str, Any]] = []
@@ -204,7 +206,7 @@ def test_the_token_opens_the_buttons_and_discard_asks_once_more(
     assert called[-1] == ("wap_publish", {"branch": BRANCH}, [BRANCH])
 
 
-def test_a_failed_operation_shows_what_was_said(
+def test_a_failed_operation_shows_its_output(
     draw: Draw, lake: Lake, held: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = actions.Done("dbt run-operation wap_publish", False, "rejected: test ids failed")
@@ -215,11 +217,13 @@ def test_a_failed_operation_shows_what_was_said(
     assert "rejected: test ids failed" in texts(page)
 
 
-def test_a_branch_that_went_meanwhile_is_told(draw: Draw, lake: Lake, held: None) -> None:
+def test_a_branch_that_was_dropped_meanwhile_is_not_shown(
+    draw: Draw, lake: Lake, held: None
+) -> None:
     page = draw("Branches")
     lake.branches.discard(BRANCH, str(uuid.uuid4()))
     page.button(key=f"publish-{BRANCH}").click().run()
-    # The page is drawn from the catalog as it is now, so that its button is gone.
+    # The page is drawn from the present catalog, so the button is missing.
     assert "No audit branch is open" in page.success[0].value
     assert buttons(page) == {}
 

@@ -1,4 +1,4 @@
-"""``sparkwap report``: another Python, which has Elementary, makes the page."""
+"""``sparkwap report``: another Python, with Elementary, makes the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
-from sparkwap.report.answers import ReportFacts
+from sparkwap.report.facts import ReportFacts
 
 ORDERS = "model.shop.orders"
 MANIFEST = {
@@ -76,7 +76,7 @@ def a_lake(project: Path, *rows: LedgerRows) -> Lake:
     return lake
 
 
-def test_without_a_manifest_it_says_how_to_get_one(
+def test_without_a_manifest_the_error_has_the_command(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_lake(project).close()
@@ -85,24 +85,24 @@ def test_without_a_manifest_it_says_how_to_get_one(
 
 
 def stub(folder: Path, code: str) -> Path:
-    """A Python that has other things to do than what it is called for."""
+    """Return a program in the place of Python that runs this code instead."""
     script = folder / "python"
     script.write_text(f"#!{sys.executable}\nimport json, os, pathlib, sys\n{code}\n")
     script.chmod(0o755)
     return script
 
 
-def test_what_elementary_says_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_elementary_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_lake(project).close()
     (project / "target").mkdir()
     (project / "target/manifest.json").write_text(json.dumps(MANIFEST))
     broken = stub(project, "sys.exit('KeyError: get_news')")
     assert called(project, "--python", str(broken)) == 1
-    told = capsys.readouterr().err
-    assert "could not make the report: KeyError: get_news" in told
+    error = capsys.readouterr().err
+    assert "could not make the report: KeyError: get_news" in error
 
 
-def test_the_page_gets_the_answers_and_its_place(
+def test_the_page_is_written_from_the_answers(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recent = {
@@ -128,7 +128,7 @@ def test_the_page_gets_the_answers_and_its_place(
     assert [file.name for file in wanted.iterdir()] == ["index.html"]
 
 
-def test_a_report_that_cannot_be_made_is_an_error_of_sparkwap(tmp_path: Path) -> None:
+def test_a_failed_report_is_an_error_of_sparkwap(tmp_path: Path) -> None:
     facts = ReportFacts(MANIFEST, (), (), (), (), "lake", datetime.now(UTC))
-    with pytest.raises(SparkwapError, match="it said nothing"):
+    with pytest.raises(SparkwapError, match="no message"):
         command.write(facts, tmp_path / "i.html", env="dev", python=stub(tmp_path, "sys.exit(1)"))

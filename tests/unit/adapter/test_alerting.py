@@ -1,4 +1,4 @@
-"""What alerts ask of dbt: some rows of tests that failed, and nothing that could harm the run."""
+"""The alerts' part of the adapter: sample rows of failed tests, and errors that do not matter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkwap.gate.alert_settings import AlertSettings
 
 
 class Node:
-    """A node of dbt's manifest, of which only its dict is asked for."""
+    """A node of dbt's manifest with nothing but its dict."""
 
     def __init__(self, **content: Any) -> None:
         self._content = content
@@ -56,7 +56,7 @@ def keep(command: Command, given: Any, rows: int = 5) -> dict[str, Any]:
     return alerts._samples
 
 
-def test_rows_of_a_test_that_failed() -> None:
+def test_a_failed_test_keeps_sample_rows() -> None:
     samples = keep(command := Command(), result(True))
     assert samples["test.shop.t"].rows == (("1", "a"), ("2", "NULL"))
     (query,) = command.queries
@@ -70,11 +70,11 @@ def test_no_query_for_a_test_that_passed(given: Any) -> None:
     assert command.queries == []
 
 
-def test_no_query_unless_rows_are_wanted() -> None:
+def test_no_query_without_sample_rows() -> None:
     assert keep(command := Command(), result(True), rows=0) == {}
     assert command.queries == []
 
 
-def test_a_query_that_fails_is_no_reason_for_the_test_to_fail() -> None:
+def test_a_failed_sample_query_does_not_fail_the_test() -> None:
     assert keep(command := Command(fails=True), result(True)) == {}
     assert len(command.queries) == 1

@@ -1,4 +1,4 @@
-"""From dbt's test to what is judged, and back to a query."""
+"""From dbt's test to the metrics, and back to a query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def manifest(materialized: str = "table") -> ProjectManifest:
 
 
 class ARun:
-    """A run that has published a table of 100 rows seven times, and has one of 10 now."""
+    """A run after seven publishes of a table with 100 rows; its candidate has 10 rows."""
 
     def __init__(self) -> None:
         self.baselines = self.told = self
@@ -77,11 +77,11 @@ def test_a_filter_has_a_history_of_its_own() -> None:
     assert run.asked == [(("s", "a"), "row_count", "x > 1; now()")]
 
 
-def test_without_a_run_nothing_is_judged() -> None:
+def test_without_a_run_the_audit_returns_no_rows() -> None:
     assert judged(None, row_count=0).endswith("where false")
 
 
-def test_the_metadata_tells_the_row_count_of_a_whole_table() -> None:
+def test_the_metadata_has_the_row_count_of_a_whole_table() -> None:
     def known(run: Any, test: Any = TEST, metrics: Any = ("row_count",)) -> dict[str, int]:
         return audits(run).known_metrics(NAME, test, metrics, {})
 
@@ -91,11 +91,13 @@ def test_the_metadata_tells_the_row_count_of_a_whole_table() -> None:
     assert known(ARun(), metrics=["mean:x"]) == {}
 
 
-def test_arguments_are_checked_before_anything_is_measured() -> None:
+def test_arguments_are_checked_before_the_measurement() -> None:
     with pytest.raises(DbtRuntimeError, match="window"):
         audits(None).known_metrics(NAME, TEST, ["row_count"], {"window": 0})
 
 
-def test_what_is_no_table_has_no_history() -> None:
-    with pytest.raises(DbtRuntimeError, match=r"model\.p\.a, which is no table"):
+def test_an_ephemeral_model_cannot_be_audited() -> None:
+    with pytest.raises(
+        DbtRuntimeError, match=r"cannot audit model\.p\.a, because it is neither a table"
+    ):
         audits(None, "ephemeral").known_metrics(NAME, TEST, ["row_count"], {})

@@ -41,7 +41,7 @@ def manifest(*nodes: Any) -> Any:
     return SimpleNamespace(nodes={one.unique_id: one for one in nodes}, sources={})
 
 
-def test_where_a_key_comes_from() -> None:
+def test_the_sources_of_a_key() -> None:
     found = keys(
         manifest(
             node("by_meta", meta={"diff_key": ["a", "b"]}, unique_key="x"),

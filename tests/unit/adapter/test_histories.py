@@ -1,4 +1,4 @@
-"""What macros of histories get from the adapter, and what they make of it, without Spark."""
+"""The adapter's methods for macros of histories, and a macro that uses them, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = {
 
 
 class Adapter(Histories):
-    """Histories over connections that have their answers."""
+    """Histories with connections that return given answers."""
 
     def __init__(self, *answers: list[Any]) -> None:
         connections: Any = self
@@ -92,12 +92,12 @@ def test_a_history_with_changes_is_merged_and_leaves_nothing_staged() -> None:
     assert set(staged) < set(dropped)
 
 
-def test_a_history_without_changes_has_a_result_of_its_own() -> None:
+def test_a_history_without_changes_still_stores_a_result() -> None:
     adapter = Adapter([7, 0], [0, None, None, 0])
     assert extended(build(adapter)) == ([], ["main"])
 
 
-def test_faults_are_errors_of_dbt() -> None:
+def test_errors_are_raised_as_errors_of_dbt() -> None:
     adapter: Any = Adapter()
     with pytest.raises(DbtRuntimeError, match="cannot be built; nothing was written"):
         build(adapter, grain="week")
@@ -105,7 +105,7 @@ def test_faults_are_errors_of_dbt() -> None:
         adapter.history(model(), "select log", "dim")
 
 
-def test_columns_of_events_and_of_states_get_wider_by_their_values() -> None:
+def test_values_widen_the_columns_of_events_and_states() -> None:
     events, states = Adapter([7, 0], [3]), Adapter([4])
     columns = {"size": "cast(size as int)", "name": "name"}
     any_events: Any = events
@@ -115,6 +115,6 @@ def test_columns_of_events_and_of_states_get_wider_by_their_values() -> None:
     any_states: Any = states
     assert any_states.widened_type(model(), "n", "int", "size", None, "s") == "bigint"
     assert any_states.widened_type(model(), "n", "bigint", "size", None, "s") == "bigint"
-    told = "values are no int; its type is now bigint"
+    told = "values do not fit int; its type is now bigint"
     assert events.told == [("model.shop.dim", f"column size: 3 {told}")]
     assert states.told == [("model.shop.dim", f"column n: 4 {told}")]

@@ -1,4 +1,4 @@
-"""dbt's manifest and results as the gate takes them."""
+"""dbt's manifest and results as facts for the gate."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_test_reads_through_views_and_ephemeral_models() -> None:
     assert fact.reads == {"model.p.inline", "model.p.newest", "model.p.orders"}
 
 
-def test_the_tests_are_known_of_what_is_in_the_project_and_not_switched_off() -> None:
+def test_known_nodes_are_the_enabled_nodes_of_the_project() -> None:
     test, off = node("test", "t", "orders"), node("model", "off", enabled=False)
     facts = manifest(TABLE, test, disabled=(off,))
     assert facts.known() == {TABLE.unique_id, test.unique_id}
@@ -78,18 +78,18 @@ def test_the_tests_are_known_of_what_is_in_the_project_and_not_switched_off() ->
     assert ProjectManifest(sources).known() == {"source.p.raw.events"}
 
 
-def test_the_parents_of_a_node_are_those_behind_ephemeral_models_and_views_too() -> None:
+def test_the_parents_of_a_node_include_those_behind_ephemeral_models_and_views() -> None:
     below = node("model", "below", "inline")
     facts = manifest(TABLE, VIEW, INLINE, below).nodes([result(below, "success")])
     assert facts[0].parents == {"model.p.newest", "model.p.orders"}
 
 
-def test_the_batches_of_a_node_are_those_that_it_was_to_build() -> None:
+def test_the_batches_of_a_node_include_failed_ones() -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
     done = result(TABLE, "partial success")
     done.batch_results = SimpleNamespace(
         successful=[(days[0], days[1])],
-        # As dbt reads them from a record.
+        # In the form that dbt reads from its results.
         failed=[(days[1].replace(tzinfo=None), days[2].replace(tzinfo=None))],
     )
     batched, plain = manifest(TABLE).nodes([done, result(TABLE, "success")])
@@ -97,7 +97,7 @@ def test_the_batches_of_a_node_are_those_that_it_was_to_build() -> None:
     assert plain.batches == ()
 
 
-def test_what_a_node_reads_by_the_names_of_tables() -> None:
+def test_the_tables_that_a_node_reads() -> None:
     below = node("model", "below", "inline")
     below.depends_on.nodes.append("source.p.raw.events")
     source = SimpleNamespace(schema="raw", identifier="events_v2")
@@ -110,7 +110,7 @@ def test_what_a_node_reads_by_the_names_of_tables() -> None:
     assert set(read) == {("s", "newest"), ("s", "orders"), ("raw", "events_v2")}
 
 
-def test_what_a_run_reads_and_does_not_build() -> None:
+def test_the_tables_that_a_run_reads_but_does_not_build() -> None:
     below = node("model", "below", "inline")
     below.depends_on.nodes.append("source.p.raw.events")
     beside = node("model", "beside", "below")
@@ -129,7 +129,7 @@ def test_what_a_run_reads_and_does_not_build() -> None:
     }
 
 
-def test_what_no_earlier_state_can_make_anew() -> None:
+def test_nodes_that_cannot_be_replayed() -> None:
     nodes = (
         node("model", "orders"),
         node("model", "log", materialized="incremental"),
@@ -141,7 +141,7 @@ def test_what_no_earlier_state_can_make_anew() -> None:
     assert [one.partition(":")[0] for one in found] == ["hours", "kept", "seen"]
 
 
-def test_one_node_is_selected_and_no_folder_of_that_name() -> None:
+def test_the_selector_of_a_node_does_not_select_a_folder_of_its_name() -> None:
     a = node("model", "a")
     a.fqn, a.original_file_path = ["p", "marts", "a"], "models/marts/a.sql"
     assert manifest(a).selector("model.p.a") == "fqn:p.marts.a,file:a.sql"
@@ -149,7 +149,7 @@ def test_one_node_is_selected_and_no_folder_of_that_name() -> None:
     assert manifest(a).selector("model.p.a") == "fqn:p.marts.a"
 
 
-def test_a_test_of_a_model_that_is_switched_off_is_not_expected() -> None:
+def test_a_test_of_a_disabled_model_is_not_expected() -> None:
     off = node("model", "off", enabled=False)
     test = node("test", "t", refs=["off"], enabled=False)
     facts = manifest(TABLE, test, disabled=(off,))
@@ -157,7 +157,7 @@ def test_a_test_of_a_model_that_is_switched_off_is_not_expected() -> None:
     assert facts.seen([]) == []
 
 
-def test_a_test_that_dbt_dropped_is_an_error_of_what_it_would_have_read() -> None:
+def test_a_dropped_test_is_an_error_of_the_tables_that_it_would_read() -> None:
     test = node("test", "t", "orders", refs=["orders", "no_such_model"], enabled=False)
     facts = manifest(TABLE, test)
     (fact,) = facts.tests()
@@ -165,7 +165,7 @@ def test_a_test_that_dbt_dropped_is_an_error_of_what_it_would_have_read() -> Non
     assert [(seen.test_id, seen.status) for seen in facts.seen([])] == [("test.p.t", "error")]
 
 
-def test_a_dropped_test_that_read_nothing_else_counts_against_no_table() -> None:
+def test_a_dropped_test_without_other_tables_counts_against_no_table() -> None:
     test = node("test", "t", refs=["no_such_model"], enabled=False)
     facts = manifest(TABLE, VIEW, test)
     assert facts.tests() == []
@@ -185,15 +185,15 @@ def test_a_test_of_a_missing_model_counts_against_no_table_that_it_also_reads() 
     assert facts.tests() == []
     told = facts.dropped()
     assert told is not None and told.endswith("table: a, b, c and 1 more")
-    # The other way round it is a misspelled ref, which would be missed by nobody.
+    # With the two reversed it is a misspelled ref, and the test would never run.
     tests[0].file_key_name = "models.orders"
     (fact,) = manifest(TABLE, *tests).tests()
     assert fact.reads == {"model.p.orders"}
     assert manifest(TABLE).dropped() is None
 
 
-def test_a_test_of_a_missing_model_is_none_that_somebody_has_switched_off() -> None:
-    # dbt puts it among the disabled ones when a file that it refers to has changed.
+def test_a_test_of_a_missing_model_is_not_a_disabled_test() -> None:
+    # dbt moves it to the disabled tests when a file that it refers to has changed.
     test = node("test", "t", "orders", refs=["gone", "orders"], enabled=False)
     assert [one.disabled for one in manifest(TABLE, disabled=(test,)).tests()] == [True]
     test.file_key_name = "models.gone"
@@ -202,7 +202,7 @@ def test_a_test_of_a_missing_model_is_none_that_somebody_has_switched_off() -> N
     assert str(facts.dropped()).endswith("against no table: t")
 
 
-def test_a_dropped_test_counts_against_what_its_unresolved_refs_name() -> None:
+def test_a_dropped_test_counts_against_the_tables_of_its_unresolved_refs() -> None:
     test = node("test", "t", refs=["orders"], enabled=False)
     (fact,) = manifest(TABLE, VIEW, test).tests()
     assert fact.reads == {"model.p.orders"}
@@ -219,7 +219,7 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
     ]
     tests = manifest(TABLE, good, bad, other)
     assert mark_rejected(results, {"model.p.orders": "test bad failed"}, tests.tests()) == 1
-    # dbt counts what was skipped with a message as an error in one place and as skipped in another.
+    # dbt counts a skipped result that has a message as an error in some places only.
     assert results[1].message is None
     assert results[1].adapter_response == {"audited": "pass"}
     assert str(audited_again(1)).startswith("1 test passed above on rows that are rejected now")
@@ -233,7 +233,7 @@ def test_messages_are_one_short_line() -> None:
     assert "\n" not in str(one_line("Database Error\n  no\n  such table"))
 
 
-def test_a_disabled_test_is_known_with_what_it_would_have_read() -> None:
+def test_a_disabled_test_has_the_nodes_that_it_would_read() -> None:
     generic = node("test", "generic", refs=["newest"], enabled=False)
     generic.attached_node = "model.p.newest"
     singular = node("test", "singular", refs=["orders", "gone"], enabled=False)
@@ -248,7 +248,7 @@ def test_a_disabled_test_is_known_with_what_it_would_have_read() -> None:
     }
 
 
-def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
+def test_the_severity_includes_thresholds_other_than_the_defaults() -> None:
     plain = node("test", "plain", "orders", warn_if="!= 0", error_if="!= 0")
     lax = node("test", "lax", "orders", severity="warn", warn_if="> 5", fail_calc="max(n)")
     found = {fact.name: fact.severity for fact in manifest(TABLE, plain, lax).tests()}
@@ -258,7 +258,7 @@ def test_the_severity_tells_thresholds_that_are_not_the_usual_ones() -> None:
 FOREIGN = "{{ flags.FULL_REFRESH }} {{ env_var('MOST') }}"
 
 
-def test_what_the_caller_says_by_other_names_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_the_command_line_are_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOST", "5")
     monkeypatch.setenv("DBT_ENV_SECRET_X", "5")
     texts = {
@@ -317,7 +317,7 @@ def query_facts(
     return None if fact.varies else fact.code, dict(fact.given)
 
 
-def test_the_code_of_a_test_is_all_that_makes_its_query() -> None:
+def test_the_code_of_a_test_includes_everything_that_makes_its_query() -> None:
     same, _ = query_facts("select 1")
     assert same is not None
     assert same == query_facts("select 1", given={"x": 1})[0]
@@ -386,14 +386,14 @@ class Vars(dict[str, Any]):
         "{{ var('landing_until') }}",
     ],
 )
-def test_a_query_that_is_another_one_in_each_run_is_not_compared(text: str) -> None:
+def test_a_query_that_differs_in_each_run_is_not_compared(text: str) -> None:
     assert query_facts(text, varying=("run_date",))[0] is None
     assert query_facts("select 1", inner=text, varying=("run_date",))[0] is None
     assert query_facts("select 1", inline=text, varying=("run_date",))[0] is None
     assert query_facts("select invocation_id from graph")[0] is not None
 
 
-def test_what_a_command_was_given_counts_whether_a_test_uses_it_or_not(
+def test_the_values_of_a_command_are_recorded_whether_a_test_uses_them_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("DAY", "DBT_ENV_CUSTOM_ENV_JOB"):
@@ -433,7 +433,7 @@ def macro(sql: str, *calls: str, name: str = "", package: str = "p") -> SimpleNa
 
 
 @pytest.mark.parametrize("name", VARIED)
-def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
+def test_the_used_values_of_the_command_line_are_recorded(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOST", "5")
@@ -476,7 +476,7 @@ def test_what_a_test_uses_of_the_command_line_is_known_by_its_value(
     assert not told & set(inputs(7, "most", "MOST", "UNRECORDED"))
 
 
-def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
+def test_a_reused_manifest_has_the_values_of_its_parse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     test = node("test", "t", "orders")
@@ -511,7 +511,7 @@ def test_a_manifest_that_is_handed_on_counts_with_what_it_was_parsed_with(
 @pytest.mark.parametrize(
     "of", ["ephemeral", "view", "view yaml", "place", "source", "override", "unit", "table"]
 )
-def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_test_sees(
+def test_a_variable_outside_of_a_test_is_an_input_if_it_selects_the_rows_of_the_test(
     of: str,
 ) -> None:
     var = "{{ var('most') }}"
@@ -551,7 +551,7 @@ def test_a_variable_outside_of_a_test_is_an_input_if_it_tells_which_rows_the_tes
         files={"p://models/o.yml": SimpleNamespace(dict_from_yaml=written)},
     )
     tests = {fact.name: set(fact.inputs) for fact in ProjectManifest(parsed, {"most": 7}).tests()}
-    # What a table or view was made of is in its rows, which the test sees.
+    # A variable of a table or view has changed its rows, which the test reads.
     assert bool(tests["t"]) == (of not in ("unit", "table", "view"))
     assert bool(tests["u"]) == (of == "unit")
 
@@ -588,11 +588,11 @@ def test_a_test_with_limit_0_cannot_fail() -> None:
     blind = node("test", "blind", "orders", limit=0)
     seen = manifest(TABLE, blind).seen([result(blind, TestStatus.Pass)])
     assert [(one.status, one.message) for one in seen][1:] == [
-        ("error", "its config has `limit: 0`, by which it cannot fail")
+        ("error", "its config has `limit: 0`, so it cannot fail")
     ]
 
 
-def test_what_favor_state_reads_elsewhere_is_no_audit() -> None:
+def test_a_test_on_deferred_tables_is_no_audit() -> None:
     def args(**given: bool) -> SimpleNamespace:
         return SimpleNamespace(**{"defer": True, "favor_state": True, **given})
 

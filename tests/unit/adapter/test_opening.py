@@ -1,4 +1,4 @@
-"""How a run is opened: what became of the last one first, then the branch."""
+"""The opening of a run: first the recovery of the last run, then the branch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens the run of a command on the lake, as dbt's first question does."""
+    """Opens the run of a command on the lake, as the adapter does at its first use."""
     monkeypatch.setattr(command, "get_invocation_id", lambda: NOW)
     opened: list[Any] = []
 
@@ -91,7 +91,7 @@ def live(lake: Lake) -> list[int]:
 
 
 def built(lake: Lake, branch: str, run_id: str = DEAD, row: int = 2) -> Run:
-    """A run that has added a row on its branch, and has not come to its end."""
+    """A run that has added a row on its branch, and was killed."""
     run = Run(
         lake,
         Invocation(
@@ -115,14 +115,14 @@ def publish(run: Run) -> None:
 
 
 def on_record(target: Path, branch: str) -> None:
-    """What the run puts down when it opens, for `dbt retry` to find it."""
+    """Write the results that a run writes at its start, for `dbt retry`."""
     LastRun(DEAD, branch, "open").write(target)
     record = {"metadata": {"invocation_id": DEAD}, "results": [{"message": UNFINISHED}]}
     (target / "run_results.json").write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize("named", [None, "march", "april"])
-def test_a_retry_of_what_is_published_is_refused_whoever_named_the_branch(
+def test_a_retry_of_a_published_run_is_refused_also_on_a_named_branch(
     lake: Lake, target: Path, open_run: Open, named: str | None
 ) -> None:
     branch = "wap_1a2b3c4d" if named is None else "march"
@@ -136,11 +136,11 @@ def test_a_retry_of_what_is_published_is_refused_whoever_named_the_branch(
 
 
 @pytest.mark.parametrize("named", [None, "march"])
-def test_a_retry_goes_on_with_the_branch_of_what_is_not_published(
+def test_a_retry_continues_the_branch_of_an_unpublished_run(
     lake: Lake, target: Path, open_run: Open, named: str | None
 ) -> None:
     branch = named or "wap_1a2b3c4d"
-    # Others have published on a branch of this name.
+    # Another run has published a branch of this name.
     publish(built(lake, branch, OTHER, 3))
     built(lake, branch)
     on_record(target, branch)
@@ -150,7 +150,7 @@ def test_a_retry_goes_on_with_the_branch_of_what_is_not_published(
     assert live(lake) == [1, 3]
 
 
-def test_a_retry_names_another_branch(lake: Lake, target: Path, open_run: Open) -> None:
+def test_a_retry_may_name_another_branch(lake: Lake, target: Path, open_run: Open) -> None:
     built(lake, "march")
     on_record(target, "march")
     run = open_run(wap_branch="april")
@@ -158,7 +158,7 @@ def test_a_retry_names_another_branch(lake: Lake, target: Path, open_run: Open) 
     assert run.branch == "april"
 
 
-def test_a_command_that_is_no_retry_may_follow_a_publish(
+def test_a_command_other_than_retry_may_follow_a_publish(
     lake: Lake, target: Path, open_run: Open
 ) -> None:
     publish(built(lake, "march"))
@@ -168,10 +168,10 @@ def test_a_command_that_is_no_retry_may_follow_a_publish(
     assert run.branch == "march"
 
 
-def test_a_retry_has_the_settings_of_the_call_that_it_repeats(
+def test_a_retry_has_the_settings_of_the_retried_call(
     lake: Lake, target: Path, open_run: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # dbt repeats its vars; what came by the environment would be lost, and this published.
+    # dbt repeats only its vars. Without the environment's settings, the retry would publish.
     monkeypatch.delenv("SPARKWAP_PUBLISH", raising=False)
     built(lake, "pr_7")
     on_record(target, "pr_7")
@@ -183,7 +183,7 @@ def test_a_retry_has_the_settings_of_the_call_that_it_repeats(
 
 @pytest.fixture
 def half_way(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that died in a publish by a journal, which the next command completes."""
+    """A run that was killed in a sequential publish, which the next command completes."""
     run = built(lake, "wap_1a2b3c4d")
     on_record(target, "wap_1a2b3c4d")
 
@@ -196,18 +196,14 @@ def half_way(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("half_way")
-def test_a_retry_looks_at_the_ledger_after_what_was_half_way_is_completed(
-    lake: Lake, open_run: Open
-) -> None:
+def test_a_retry_reads_the_ledger_after_the_recovery(lake: Lake, open_run: Open) -> None:
     with pytest.raises(DbtRuntimeError, match=NOTHING_TO_RETRY):
         open_run()
     assert live(lake) == [1, 2]
 
 
 @pytest.mark.usefixtures("half_way")
-def test_a_replay_looks_at_the_ledger_after_what_was_half_way_is_completed(
-    lake: Lake, open_run: Open
-) -> None:
+def test_a_replay_reads_the_ledger_after_the_recovery(lake: Lake, open_run: Open) -> None:
     run = open_run("build", **{replay_moment.VARIABLE: "1a2b3c4d"})
     assert run is not None and run.replay is not None
     (done,) = lake.ledger.publish(DEAD)

@@ -1,4 +1,4 @@
-"""Where the nodes of a command are built."""
+"""The placement of a command's nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparkwap.catalog import Identifier
         ("stored", None),
     ],
 )
-def test_stored_failures_take_the_place_of_nothing_else(name: str, owner: str | None) -> None:
+def test_stored_failures_replace_only_stored_failures(name: str, owner: str | None) -> None:
     published = {("s", one): f"model.other.{one}" for one in ("lines", "dropped")}
     nodes = {("s", "orders"): "model.p.orders"}
     live = {("s", "lines"), ("s", "stored")}

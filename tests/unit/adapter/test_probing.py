@@ -1,4 +1,4 @@
-"""A catalog that lets rows of an audit branch land on `main` is refused before the first table."""
+"""A catalog that writes rows of an audit branch to `main` is refused before the first table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = (LEDGER_SCHEMA, "probe_1a2b3c4d")
 
 
 class Server:
-    """A Thrift server that knows the statements of a probe, and a session of it.
+    """A Thrift server, and its session, that runs the statements of a probe.
 
     Attributes:
         keeps_branches: What is written on a branch lands there.
@@ -93,18 +93,18 @@ def test_a_catalog_without_branches_is_refused(lake: Lake) -> None:
         server.sent.clear()
         with pytest.raises(CatalogError, match="landed on main"):
             require_safe(lake, server)
-        # And it is looked at again the next time.
+        # The next run checks again.
         assert len(server.sent) == 3
     assert lake.state(TABLE) is None
 
 
-def test_a_probe_is_believed_for_a_day(lake: Lake) -> None:
+def test_a_probe_is_valid_for_a_day(lake: Lake) -> None:
     server = Server(lake, keeps_branches=True)
     require_safe(lake, server)
     assert len(server.sent) == 3
     require_safe(lake, server)
     assert len(server.sent) == 3
-    # The same server was set up anew two days later, without branches.
+    # Two days later, the server is another one without branches.
     (row,) = lake.ledger.rows("runs")
     aged = Lake("aged", lake.properties)
     then = datetime.now(UTC) - timedelta(days=2)
@@ -115,7 +115,7 @@ def test_a_probe_is_believed_for_a_day(lake: Lake) -> None:
     aged.close()
 
 
-def test_a_probe_is_of_its_own_server(lake: Lake) -> None:
+def test_a_probe_is_valid_for_its_own_server_only(lake: Lake) -> None:
     require_safe(lake, Server(lake, keeps_branches=True))
     other = Server(lake, keeps_branches=False)
     other.credentials.host = "elsewhere"

@@ -33,10 +33,10 @@ def run(code: str) -> Any:
     return model_frame(Spark(), model, code + DBT, "/nowhere")  # type: ignore[arg-type]
 
 
-def test_a_parse_that_python_itself_breaks_off_is_tried_again(
+def test_a_parse_is_repeated_after_a_system_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """CPython 3.11: another thread parses while the garbage of this one is collected."""
+    """CPython 3.11 raises this error if several threads parse at the same time."""
     broken = iter(range(3))
 
     def parsed(code: str) -> ast.Module:
@@ -44,7 +44,7 @@ def test_a_parse_that_python_itself_breaks_off_is_tried_again(
             raise SystemError("AST constructor recursion depth mismatch (before=96, after=93)")
         return ast.parse(code)
 
-    # Not in the module itself, by which pytest parses too.
+    # Not in the module `ast` itself, because pytest uses it too.
     seen = SimpleNamespace(parse=parsed, walk=ast.walk, Constant=ast.Constant)
     monkeypatch.setattr(python_models, "ast", seen)
     assert ("shop", "orders") in named_in("x = 'select * from shop.orders'")
@@ -56,7 +56,7 @@ def test_a_parse_that_python_itself_breaks_off_is_tried_again(
         ("def model(dbt, session):\n    x = 1\n    return 1 / 0\n", "models/m.py, line 3: Zero"),
         ("def model(dbt, session)\n    return 1\n", "models/m.py, line 1: expected ':'"),
         ("import no_such_module\n", "models/m.py, line 1: ModuleNotFoundError"),
-        ("x = 1\n", "models/m.py: a Python model defines `def model"),
+        ("x = 1\n", "models/m.py: a Python model must define `model("),
         ("def model(dbt, session):\n    return 1\n", "model() returned builtins.int"),
     ],
 )
@@ -66,7 +66,7 @@ def test_errors_name_file_and_line(code: str, told: str) -> None:
     assert told in str(error.value)
 
 
-def test_the_line_itself_is_shown_without_the_secrets_in_it() -> None:
+def test_an_error_shows_its_line_without_secrets() -> None:
     code = "def model(dbt, session):\n    raise ValueError('postgresql://me:a%40b@db/x', 'no')\n"
     with pytest.raises(DbtRuntimeError) as error:
         run(code)
@@ -74,7 +74,7 @@ def test_the_line_itself_is_shown_without_the_secrets_in_it() -> None:
     assert "a%40b" not in "".join(traceback.format_exception(error.value))
 
 
-def test_a_ref_is_a_table_and_in_a_replay_one_at_a_snapshot() -> None:
+def test_a_ref_is_a_table_and_in_a_replay_a_table_at_a_snapshot() -> None:
     code = "def model(dbt, session):\n    raise ValueError(dbt.ref('{}'))\n"
     for name, read in (
         ("shop.orders", "shop.orders"),
@@ -84,12 +84,12 @@ def test_a_ref_is_a_table_and_in_a_replay_one_at_a_snapshot() -> None:
             run(code.format(name))
 
 
-def test_the_line_itself_is_shown() -> None:
+def test_an_error_shows_its_line() -> None:
     with pytest.raises(DbtRuntimeError, match="raise ValueError"):
         run("def model(dbt, session):\n    raise ValueError('no')\n")
 
 
-def test_what_a_model_reads_in_a_thread_of_its_own_is_known() -> None:
+def test_reads_of_a_model_in_its_own_threads_are_recorded() -> None:
     trail = Trail()
     statements = object.__new__(StatementGuard)
     run = SimpleNamespace(trail=trail, settings=SimpleNamespace(guard=False), main=None)

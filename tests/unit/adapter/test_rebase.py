@@ -1,4 +1,4 @@
-"""The command line of the build that follows main."""
+"""The command line of a rebuild."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN = {
 }
 
 
-def test_flags_and_vars_are_those_of_the_run() -> None:
+def test_the_rebuild_has_the_flags_and_vars_of_the_run() -> None:
     command = rebase.arguments(GIVEN, ["fqn:p.a", "fqn:p.b"], TARGET)
     before, after = command[: command.index("build")], command[command.index("build") + 1 :]
     assert "--select=fqn:p.a fqn:p.b" in after
@@ -40,20 +40,20 @@ def test_flags_and_vars_are_those_of_the_run() -> None:
     assert json.loads(options.partition("=")[2])["error"] == ["X"]
 
 
-def test_a_sample_is_the_same_sample() -> None:
+def test_the_rebuild_has_the_sample_of_the_run() -> None:
     window = SimpleNamespace(start="2026-01-01", end="2026-02-01")
     command = rebase.arguments({**GIVEN, "sample": window}, ["a"], TARGET)
     (sample,) = (part for part in command if part.startswith("--sample="))
     assert json.loads(sample.partition("=")[2]) == {"start": "2026-01-01", "end": "2026-02-01"}
 
 
-def test_a_selection_that_is_too_long_is_that_of_the_run() -> None:
+def test_a_rebuild_with_too_many_nodes_has_the_selection_of_the_run() -> None:
     command = rebase.arguments(GIVEN, [f"fqn:p.model_{n:05}" for n in range(9000)], TARGET)
     assert "--select=mine" in command
     assert "--exclude=other" in command
 
 
-def test_only_a_rebuild_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_is_recognized_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rebase.rebuilt_branch() is None
     monkeypatch.setenv(rebase.BRANCH_VARIABLE, "dev")
     assert rebase.rebuilt_branch() is None

@@ -1,4 +1,4 @@
-"""Where a relation says that its rows are."""
+"""The names that relations render to."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_a_pinned_table_is_read_at_its_snapshot(names: relation_overlay.Overlay)
     assert str(SparkWapRelation.create(schema="shop", identifier="other")) == "shop.other"
 
 
-def test_with_dbts_own_limits_a_pin_stays_inside(names: relation_overlay.Overlay) -> None:
+def test_a_pin_is_inside_the_subquery_of_a_limit(names: relation_overlay.Overlay) -> None:
     names.pin({("shop", "orders"): 7})
     limited = SparkWapRelation.create(schema="shop", identifier="orders", limit=0)
     assert "from shop.orders version as of 7 where false" in str(limited)
 
 
-def test_what_the_run_has_built_is_read_there(names: relation_overlay.Overlay) -> None:
+def test_a_built_table_is_read_in_its_side_schema(names: relation_overlay.Overlay) -> None:
     names.pin({("shop", "orders"): 7})
     names.add(("shop", "orders"), "shop__dev")
     assert str(ORDERS) == "shop__dev.orders"

@@ -1,4 +1,4 @@
-"""dbt's record of a run that is open, which a retry that dies needs as well."""
+"""The results of an open run, which a killed retry needs too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STATUSES = (
 )  # fmt: skip
 
 
-def test_a_retry_has_selected_what_did_not_come_to_its_end(tmp_path: Path) -> None:
+def test_a_retry_selects_the_unfinished_nodes(tmp_path: Path) -> None:
     path = tmp_path / "run_results.json"
     results = [{"unique_id": f"model.shop.{one}", "status": one} for one in STATUSES]
     results.append({"unique_id": "operation.shop.hook", "status": "error"})

@@ -6,7 +6,7 @@ from decimal import Decimal
 from dbt.adapters.sparkwap.seeds import ROWS_PER_TEXT, column_types, seed_sql
 
 
-def test_rows_travel_as_json_and_are_cast_to_their_types() -> None:
+def test_rows_are_json_and_are_cast_to_their_types() -> None:
     sql = seed_sql([("id", "bigint"), ("na me", "string")], [[1, "a'b\\c"], [None, "ü"]])
     assert sql.startswith("select cast(c0 as bigint) as `id`, cast(c1 as string) as `na me` from (")
     text = re.search(r"from_json\('(.*)', 'array", sql)
@@ -22,12 +22,12 @@ def test_values_are_written_as_spark_reads_them() -> None:
         assert text in sql
 
 
-def test_many_rows_are_several_texts_and_no_rows_are_none() -> None:
+def test_many_rows_are_several_texts_and_no_rows_are_one_empty_text() -> None:
     sql = seed_sql([("id", "bigint")], [[i] for i in range(ROWS_PER_TEXT + 1)])
     assert sql.count("from_json") == 2
     assert "from_json('[]'" in seed_sql([("id", "bigint")], [])
 
 
-def test_given_types_win_whatever_their_case() -> None:
+def test_configured_types_override_inferred_types_in_any_case() -> None:
     types = column_types(["Id", "day"], ["bigint", "date"], {"ID": "string"})
     assert types == [("Id", "string"), ("day", "date")]

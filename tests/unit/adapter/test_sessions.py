@@ -1,4 +1,4 @@
-"""Sessions are lent to one node after another, and come back as they were."""
+"""Nodes borrow sessions one after the other, and return them with their settings restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sparkwap.core.retry import Fate
 
 
 class Session:
-    """A session that remembers its statements."""
+    """A session that records its statements."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = settings
@@ -74,7 +74,7 @@ def borrow(pool: SessionPool) -> PooledHandle:
     return pool.borrow(lambda sql: None)
 
 
-def test_what_each_session_has_whatever_the_profile_says() -> None:
+def test_the_fixed_settings_override_the_profile() -> None:
     settings = base_settings("lake", {"a": "1"})
     assert settings == {
         "a": "1",
@@ -84,13 +84,13 @@ def test_what_each_session_has_whatever_the_profile_says() -> None:
     }
     own = {"spark.sql.variable.substitute": "true", "spark.sql.catalog.lake.cache-enabled": "true"}
     settings = base_settings("lake", own)
-    # What is audited is what the guard has read.
+    # Spark must run the text that the guard has read.
     assert settings["spark.sql.variable.substitute"] == "false"
-    # A test would read a table as it was.
+    # With the cache, a test could read an older state of a table.
     assert settings["spark.sql.catalog.lake.cache-enabled"] == "false"
 
 
-def test_a_session_serves_one_node_after_another(pool: SessionPool, opened: list[Session]) -> None:
+def test_nodes_reuse_a_session(pool: SessionPool, opened: list[Session]) -> None:
     for _ in range(3):
         handle = borrow(pool)
         handle.execute("select 1")
@@ -101,7 +101,7 @@ def test_a_session_serves_one_node_after_another(pool: SessionPool, opened: list
     assert opened[0].closed
 
 
-def test_new_settings_mean_new_sessions_also_for_who_has_one(opened: list[Session]) -> None:
+def test_new_settings_open_a_new_session_also_for_a_borrower(opened: list[Session]) -> None:
     def open_sql(settings: Mapping[str, str]) -> Any:
         opened.append(Session(settings))
         return opened[-1]
@@ -115,7 +115,7 @@ def test_new_settings_mean_new_sessions_also_for_who_has_one(opened: list[Sessio
     pool.renew()
     assert opened[0].closed
     assert not opened[1].closed
-    assert len(opened) == 2  # nothing is opened that nobody asks for
+    assert len(opened) == 2  # no further session is opened
     held.execute("select 2")
     assert opened[1].closed
     assert (opened[2].settings, opened[2].sent) == ({}, ["select 2"])
@@ -124,7 +124,7 @@ def test_new_settings_mean_new_sessions_also_for_who_has_one(opened: list[Sessio
     assert opened[2].sent == ["select 2", "select 3"]
 
 
-def test_a_session_of_old_settings_is_not_given_to_another(
+def test_a_session_with_old_settings_is_not_reused(
     pool: SessionPool, opened: list[Session]
 ) -> None:
     handle = borrow(pool)
@@ -135,12 +135,12 @@ def test_a_session_of_old_settings_is_not_given_to_another(
     assert len(opened) == 2
 
 
-def test_two_nodes_at_once_have_two_sessions(pool: SessionPool, opened: list[Session]) -> None:
+def test_concurrent_nodes_have_separate_sessions(pool: SessionPool, opened: list[Session]) -> None:
     borrow(pool), borrow(pool)
     assert len(opened) == 2
 
 
-def test_what_a_node_sets_is_undone(pool: SessionPool, opened: list[Session]) -> None:
+def test_the_settings_of_a_node_are_undone(pool: SessionPool, opened: list[Session]) -> None:
     handle = borrow(pool)
     for sql in ("set b = 2", "set a = 9", "create temporary view v as select 1"):
         handle.execute(sql)
@@ -153,7 +153,9 @@ def test_what_a_node_sets_is_undone(pool: SessionPool, opened: list[Session]) ->
     ]
 
 
-def test_what_cannot_be_undone_ends_the_session(pool: SessionPool, opened: list[Session]) -> None:
+def test_a_change_that_cannot_be_undone_ends_the_session(
+    pool: SessionPool, opened: list[Session]
+) -> None:
     handle = borrow(pool)
     handle.execute("use other")
     handle.close()
@@ -162,7 +164,7 @@ def test_what_cannot_be_undone_ends_the_session(pool: SessionPool, opened: list[
     assert len(opened) == 2
 
 
-def test_a_lost_connection_is_told_and_nothing_is_sent_again(
+def test_a_lost_connection_is_reported_and_nothing_is_sent_again(
     pool: SessionPool, opened: list[Session]
 ) -> None:
     handle = borrow(pool)
@@ -184,7 +186,7 @@ def test_a_refused_statement_is_not_sent(pool: SessionPool, opened: list[Session
     assert opened[0].sent == []
 
 
-def test_errors_are_told_without_java() -> None:
+def test_errors_have_no_java_stack_trace() -> None:
     assert short_error("[X] no such table\n\tat org.apache.spark.Y.z(Y.scala:1)") == (
         "[X] no such table"
     )
@@ -207,7 +209,7 @@ UNKNOWN = "CommitStateUnknownException: Cannot determine whether the commit was 
         ("[DIVIDE_BY_ZERO] Division by zero", "not made", 1, False),
     ],
 )
-def test_what_passes_is_sent_again_after_a_look(
+def test_a_temporary_conflict_is_sent_again_after_a_check(
     pool: SessionPool,
     opened: list[Session],
     monkeypatch: pytest.MonkeyPatch,
@@ -232,7 +234,7 @@ def test_what_passes_is_sent_again_after_a_look(
         assert list(handle.description) == []
 
 
-def test_tries_of_a_statement_are_bounded(
+def test_the_tries_of_a_statement_are_limited(
     pool: SessionPool, opened: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -243,7 +245,7 @@ def test_tries_of_a_statement_are_bounded(
     assert len(opened[0].sent) == retry.TRIES
 
 
-def test_nothing_is_sent_again_where_nobody_can_look(
+def test_nothing_is_sent_again_if_the_fate_is_unknown(
     pool: SessionPool, opened: list[Session]
 ) -> None:
     handle = borrow(pool)
@@ -253,7 +255,7 @@ def test_nothing_is_sent_again_where_nobody_can_look(
     assert len(opened[0].sent) == 1
 
 
-def test_a_connect_session_ends_though_the_server_answers_no_release(
+def test_a_connect_session_ends_although_the_server_answers_no_release(
     pool: SessionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dbt.adapters.sparkwap.connect._RELEASE_SECONDS", 0.2)
@@ -271,7 +273,7 @@ def test_a_connect_session_ends_though_the_server_answers_no_release(
 
 
 class Wire:
-    """A Thrift client that, like a real one, must not be called by two threads at once."""
+    """A Thrift client that, like the real one, two threads must not call at the same time."""
 
     def __init__(self) -> None:
         self.busy = threading.Lock()

@@ -1,4 +1,4 @@
-"""The words of the tests of alerts."""
+"""Builders of events and messages, and an endpoint."""
 
 from __future__ import annotations
 

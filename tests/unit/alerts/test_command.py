@@ -35,7 +35,7 @@ def route(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "type": "slack", "url": f"{{{{ env_var('{name.upper()}') }}}}", **more}
 
 
-def test_a_sample_to_each_route(project: Any, hook: Endpoint, capsys: Any) -> None:
+def test_each_route_gets_a_sample(project: Any, hook: Endpoint, capsys: Any) -> None:
     call = project(routes=[route("good"), route("bad", owners=["x"])])
     assert call() == 1
     assert capsys.readouterr().out == "good: sent\nbad: not sent: it cannot be reached\n"
@@ -46,18 +46,18 @@ def test_a_sample_to_each_route(project: Any, hook: Endpoint, capsys: Any) -> No
     assert "No route is called 'other'" in capsys.readouterr().err
 
 
-def test_a_note_where_something_may_reach_nobody(project: Any, capsys: Any) -> None:
+def test_a_note_if_some_events_reach_no_route(project: Any, capsys: Any) -> None:
     assert project(routes=[route("good", owners=["x"])])() == 0
-    assert "a route without owners takes all" in capsys.readouterr().out
+    assert "a route without owners gets all events" in capsys.readouterr().out
 
 
-def test_no_routes(project: Any, capsys: Any) -> None:
+def test_without_routes_the_error_names_the_document(project: Any, capsys: Any) -> None:
     assert project()() == 1
     assert "There are no routes, so nothing was sent. See docs/alerts.md" in capsys.readouterr().err
 
 
-def test_faults_are_told(project: Any, capsys: Any) -> None:
+def test_an_error_in_the_settings_is_reported_without_the_secret(project: Any, capsys: Any) -> None:
     assert project(routes=[{"name": "x", "type": "slack", "url": "https://in.clear/SECRET"}])() == 1
-    said = capsys.readouterr().err
-    assert "wap_alerts: routes[0].url: it is a secret" in said
-    assert "SECRET" not in said
+    error = capsys.readouterr().err
+    assert "wap_alerts: routes[0].url: it is a secret" in error
+    assert "SECRET" not in error

@@ -1,4 +1,4 @@
-"""Choosing, grouping and suppressing."""
+"""The selection, grouping and suppression of events."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def slack(name: str, **more: Any) -> Chat:
 ALL = slack("all")
 
 
-def sent(events: list[Event], *routes: Chat, told: Any = (), **more: Any) -> list[Message]:
+def sent(events: list[Event], *routes: Chat, delivered: Any = (), **more: Any) -> list[Message]:
     target = more.pop("target", "prod")
     settings = AlertSettings(routes=routes or (ALL,), **more)
-    return messages(events, settings, told, target=target, now=NOW)
+    return messages(events, settings, delivered, target=target, now=NOW)
 
 
 def subjects(found: list[Message]) -> dict[str, list[list[str]]]:
     by_route: dict[str, list[list[str]]] = {}
-    for one in found:
-        by_route.setdefault(one.route, []).append([event.subject for event in one.events])
+    for m in found:
+        by_route.setdefault(m.route, []).append([event.subject for event in m.events])
     return by_route
 
 
 class TestRouting:
-    def test_by_owner_kind_severity_and_target(self) -> None:
+    def test_routes_select_events_by_owner_kind_severity_and_target(self) -> None:
         routes = (
             ALL,
             slack("jane", owners=frozenset({"jane"})),
@@ -60,16 +60,16 @@ class TestRouting:
             "bad": [["a"]],
         }
 
-    def test_what_is_nobody_s_goes_to_routes_without_owners_alone(self) -> None:
+    def test_events_without_an_owner_go_only_to_routes_without_owners(self) -> None:
         mine = slack("mine", owners=frozenset({"me"}))
         assert subjects(sent([event("a")], ALL, mine)) == {"all": [["a"]]}
 
-    def test_no_routes(self) -> None:
+    def test_without_routes_there_are_no_messages(self) -> None:
         assert messages([event()], AlertSettings(), [], target="", now=NOW) == []
 
 
 class TestGroups:
-    def test_one_message_for_each_run_and_owner(self) -> None:
+    def test_each_run_and_set_of_owners_has_one_message(self) -> None:
         other = "9" * 8
         found = sent(
             [
@@ -87,7 +87,7 @@ class TestGroups:
             (RUN, ("x", "y"), ["e"]),
         ]
 
-    def test_the_worst_comes_first(self) -> None:
+    def test_errors_come_first(self) -> None:
         found = sent([event("a", kind="held"), event("z"), event("y")])
         assert subjects(found) == {"all": [["y", "z", "a"]]}
         assert found[0].severity == "error"
@@ -102,23 +102,23 @@ class TestGroups:
             )
         )
     )
-    def test_a_route_that_takes_all_gets_each_trouble_once(self, events: list[Event]) -> None:
-        told = [one.fingerprint for m in sent(events) for one in m.events]
-        assert sorted(told) == sorted({one.fingerprint for one in events})
+    def test_a_route_that_takes_all_events_gets_each_once(self, events: list[Event]) -> None:
+        found = [event.fingerprint for m in sent(events) for event in m.events]
+        assert sorted(found) == sorted({event.fingerprint for event in events})
 
 
 class TestSuppression:
-    def test_within_the_interval_and_by_route(self) -> None:
-        told = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=23))]
+    def test_an_event_is_suppressed_within_the_interval_of_its_route(self) -> None:
+        delivered = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=23))]
         other = slack("other")
-        found = sent([event("a"), event("b")], ALL, other, told=told)
+        found = sent([event("a"), event("b")], ALL, other, delivered=delivered)
         assert subjects(found) == {"all": [["b"]], "other": [["a", "b"]]}
         assert [m.known for m in found] == [1, 0]
-        assert sent([event("a")], told=told) == []
-        assert len(sent([event("a")], told=told, suppress_hours=23)) == 1
-        assert len(sent([event("a")], told=told, suppress_hours=0)) == 1
+        assert sent([event("a")], delivered=delivered) == []
+        assert len(sent([event("a")], delivered=delivered, suppress_hours=23)) == 1
+        assert len(sent([event("a")], delivered=delivered, suppress_hours=0)) == 1
 
-    def test_the_same_trouble_in_another_run(self) -> None:
+    def test_the_same_problem_in_another_run_has_the_same_fingerprint(self) -> None:
         tonight = event(run_id="f" * 8, branch="wap_ffffffff", reasons=("another number of rows",))
         assert tonight.fingerprint == event().fingerprint
         for other in (

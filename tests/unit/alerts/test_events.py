@@ -1,9 +1,8 @@
-"""What there is to tell of a run, a rollback, a branch and a quarantine."""
+"""The events of runs, rollbacks, branches and quarantines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +13,9 @@ from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import Decision, decide
+from sparkwap.gate.verdicts import decide
+from sparkwap.ledger.records import LedgerPublish
+from sparkwap.runs.types import RunEnd
 
 from .conftest import NOW, RUN, sample
 
@@ -38,31 +39,22 @@ PROJECT = of_manifest(
 )
 
 
-@dataclass(frozen=True)
-class Ended:
-    decision: Decision
-    nodes: tuple[BuiltNode, ...]
-    published: int = 0
-    refused: str | None = None
-    refusals: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    gave_up: str = ""
-
-
 def built(name: str, *parents: str, status: str = "built") -> BuiltNode:
     above = frozenset(f"model.shop.{parent}" for parent in parents)
     candidate = "7" if status == "built" else None
     return BuiltNode(f"model.shop.{name}", f"shop.{name}", "model", status, candidate, None, above)
 
 
-def ended(test: str = "pass", **more: Any) -> Ended:
+def ended(test: str = "pass", **more: Any) -> RunEnd:
     nodes = [built("orders"), built("totals", "orders"), built("notes")]
     reads = frozenset({"model.shop.orders"})
     result = TestResult("test.shop.t", test, 3, None, {"model.shop.orders": "7"})
     decision = decide(nodes, [AuditTest("test.shop.t", "t", reads)], [result], GateSettings())
-    return Ended(decision, tuple(nodes), **more)
+    given = {"published": 0, "refused": None, "seconds": 0.0, **more}
+    return RunEnd(decision, tuple(nodes), **given)
 
 
-def of_run(closing: Ended, **more: Any) -> list[events.Event]:
+def of_run(closing: RunEnd, **more: Any) -> list[events.Event]:
     given = {
         "run_id": RUN,
         "branch": BRANCH,
@@ -77,36 +69,36 @@ def of_run(closing: Ended, **more: Any) -> list[events.Event]:
 
 
 class TestRuns:
-    def test_a_rejected_table_and_nothing_of_those_that_wait_for_it(self) -> None:
-        (one,) = of_run(ended("fail"))
-        assert (one.kind, one.subject, one.branch) == ("rejected", "shop.orders", BRANCH)
-        assert one.owners == ("jane", "tester")
-        assert one.reasons == ("test t failed (3 rows)",)
-        assert [(t.name, t.failures, t.sample) for t in one.tests] == [("t", 3, sample(("1",)))]
-        assert [(c.purpose, c.command) for c in one.commands] == [("after a fix", "dbt retry")]
-        assert one.state == "Readers of main see the state before this run."
+    def test_a_rejected_table_has_an_event_and_held_tables_have_none(self) -> None:
+        (event,) = of_run(ended("fail"))
+        assert (event.kind, event.subject, event.branch) == ("rejected", "shop.orders", BRANCH)
+        assert event.owners == ("jane", "tester")
+        assert event.reasons == ("test t failed (3 rows)",)
+        assert [(t.name, t.failures, t.sample) for t in event.tests] == [("t", 3, sample(("1",)))]
+        assert [(c.purpose, c.command) for c in event.commands] == [("after a fix", "dbt retry")]
+        assert event.state == "Readers of main see the state before this run."
 
-    def test_nothing_to_tell(self) -> None:
+    def test_a_published_run_has_no_events(self) -> None:
         assert of_run(ended("pass", published=3)) == []
 
-    def test_a_refused_publish_is_told_for_the_tables_that_stopped_it(self) -> None:
+    def test_a_refused_publish_has_an_event_for_each_table_that_stopped_it(self) -> None:
         closing = ended(
             refused="main moved",
             refusals={"model.shop.totals": ("main",)},
             gave_up="it moved each time",
         )
-        (one,) = of_run(closing)
-        assert (one.kind, one.subject, one.owners) == ("refused", "shop.totals", ("joe",))
-        assert one.reasons == ("main moved", "it moved each time")
-        assert one.tests == ()
-        all_of_it = of_run(ended(refused="the database failed"))
-        assert [e.subject for e in all_of_it] == ["shop.orders", "shop.totals", "shop.notes"]
+        (event,) = of_run(closing)
+        assert (event.kind, event.subject, event.owners) == ("refused", "shop.totals", ("joe",))
+        assert event.reasons == ("main moved", "it moved each time")
+        assert event.tests == ()
+        found = of_run(ended(refused="the database failed"))
+        assert [e.subject for e in found] == ["shop.orders", "shop.totals", "shop.notes"]
 
-    def test_some_tables_were_published(self) -> None:
+    def test_the_state_counts_the_published_tables(self) -> None:
         assert of_run(ended("fail", published=2))[0].state == "2 tables were published."
 
-    def test_a_run_that_the_gate_could_not_close(self) -> None:
-        one = events.broken_down(
+    def test_a_run_that_the_gate_could_not_close_is_an_event_for_all_owners(self) -> None:
+        event = events.broken_down(
             "The catalog\nfailed",
             ["model.shop.orders", "model.shop.totals", "model.shop.notes"],
             subject="dbt build of shop",
@@ -115,25 +107,16 @@ class TestRuns:
             at=NOW,
             project=PROJECT,
         )
-        assert (one.kind, one.owners) == ("failed", ("jane", "joe"))
-        assert one.reasons == ("The catalog failed",)
-        assert one.commands[0].command == "dbt run-operation wap_status"
+        assert (event.kind, event.owners) == ("failed", ("jane", "joe"))
+        assert event.reasons == ("The catalog failed",)
+        assert event.commands[0].command == "dbt run-operation wap_status"
 
 
-@dataclass(frozen=True)
-class Publish:
-    publish_id: str
-    run_id: str
-    branch: str
-    published_at: datetime
-    entries: tuple[PublishedEntry, ...]
-
-
-def test_a_rollback_is_told_to_the_owners_of_each_table() -> None:
+def test_a_rollback_has_an_event_for_the_owners_of_each_table() -> None:
     tables = [("shop", "orders"), ("shop", "gone")]
     entries = tuple(PublishedEntry(t, "branch", 1, None, 2, None) for t in tables)
     found = events.of_rollback(
-        [Publish("p1", RUN, BRANCH, NOW, entries)],
+        [LedgerPublish("p1", RUN, BRANCH, NOW, entries, left=())],
         run_id="f" * 8,
         at=NOW,
         project=PROJECT,
@@ -166,27 +149,27 @@ def of_branch(*rows: dict[str, Any], standing: Any = ("shop.orders",)) -> list[e
 
 
 class TestBranches:
-    def test_held_too_long(self) -> None:
-        (one,) = of_branch(row("orders", "held", 24, "tests a did not run"))
-        assert (one.kind, one.owners, one.branch) == ("held", ("jane",), BRANCH)
-        assert one.reasons == ("tests a did not run", "held for 1 day")
-        assert [c.command for c in one.commands][1] == f"SPARKWAP_BRANCH={BRANCH} dbt test"
+    def test_a_table_that_is_held_too_long_has_an_event(self) -> None:
+        (event,) = of_branch(row("orders", "held", 24, "tests a did not run"))
+        assert (event.kind, event.owners, event.branch) == ("held", ("jane",), BRANCH)
+        assert event.reasons == ("tests a did not run", "held for 1 day")
+        assert [c.command for c in event.commands][1] == f"SPARKWAP_BRANCH={BRANCH} dbt test"
 
     @pytest.mark.parametrize(
-        "told",
+        "given",
         [
             row("orders", "held", 23.9),
             row("orders", "published", 48),
-            # Nothing stands there: it was not built.
+            # It was not built, so the branch has no candidate.
             row("totals", "held", 48),
-            # Whoever audits a pull request keeps it there on purpose.
+            # The audit of a pull request leaves it there on purpose.
             row("orders", "held", 48, "publishing is off (wap_publish: never)"),
         ],
     )
-    def test_nothing_to_tell(self, told: dict[str, Any]) -> None:
-        assert of_branch(told) == []
+    def test_other_tables_have_no_event(self, given: dict[str, Any]) -> None:
+        assert of_branch(given) == []
 
-    def test_rejected_is_the_same_trouble_that_its_run_has_told(self) -> None:
+    def test_a_rejection_has_the_fingerprint_of_the_event_of_its_run(self) -> None:
         (at_the_end,) = of_run(ended("fail"))
         (later,) = of_branch(row("orders", "rejected", 1, "test t failed (3 rows)"))
         assert later.fingerprint == at_the_end.fingerprint
@@ -197,7 +180,7 @@ class TestBranches:
 
 
 @pytest.mark.parametrize(
-    ("bad", "rows", "threshold", "told"),
+    ("bad", "rows", "threshold", "exceeded"),
     [
         (1, 99, 0, True),
         (0, 99, 0, False),
@@ -208,10 +191,12 @@ class TestBranches:
         (5, 0, None, False),
     ],
 )
-def test_quarantine(bad: int, rows: int, threshold: float | None, told: bool) -> None:
-    one = Quarantined("model.shop.orders", "shop.raw", bad, rows)
-    found = events.of_quarantine([one], threshold, run_id=RUN, at=NOW, project=PROJECT)
-    assert [e.owners for e in found] == ([("jane",)] if told else [])
-    if told:
+def test_a_quarantine_above_the_threshold_has_an_event(
+    bad: int, rows: int, threshold: float | None, exceeded: bool
+) -> None:
+    table = Quarantined("model.shop.orders", "shop.raw", bad, rows)
+    found = events.of_quarantine([table], threshold, run_id=RUN, at=NOW, project=PROJECT)
+    assert [e.owners for e in found] == ([("jane",)] if exceeded else [])
+    if exceeded:
         assert found[0].reasons[0].startswith(f"{bad} row")
         assert found[0].commands[0].command == "sparkwap quarantine list"

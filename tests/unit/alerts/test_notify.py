@@ -1,4 +1,4 @@
-"""From events to the ledger: what was sent is not sent again, also by another process."""
+"""Events are sent once, also by several processes, and recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.alerts import look
 from sparkwap.alerts.model import Event
-from sparkwap.alerts.notify import notify, safely, told
+from sparkwap.alerts.notify import lines_of, notify, safely
 from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.gate.alert_settings import AlertSettings, parse
@@ -48,7 +48,7 @@ def now(**more: Any) -> Event:
     return event(at=datetime.now(UTC), **more)
 
 
-def test_told_once_also_by_another_process(
+def test_an_event_is_sent_once_also_by_another_process(
     lake: Lake, settings: AlertSettings, hook: Endpoint, tmp_path: Path
 ) -> None:
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
@@ -62,18 +62,18 @@ def test_told_once_also_by_another_process(
     other.close()
 
 
-def test_what_was_not_delivered_is_tried_again(
+def test_a_message_that_was_not_delivered_is_sent_again(
     lake: Lake, settings: AlertSettings, hook: Endpoint
 ) -> None:
     hook.answers = [500, 500]
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
     assert (done.problem, done.tries) == ("it answered 500", 2)
-    assert told([done]) == [
+    assert lines_of([done]) == [
         "  alert not sent to team: 1 table rejected: it answered 500",
         "  Next: try again   sparkwap alerts check",
     ]
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
-    assert told([done]) == ["  alert sent to team: 1 table rejected"]
+    assert lines_of([done]) == ["  alert sent to team: 1 table rejected"]
     rows = lake.ledger.rows("alerts")
     assert sorted((r["outcome"], r["tries"]) for r in rows) == [("failed", 2), ("sent", 1)]
     assert {(r["route"], r["kind"], r["subject"]) for r in rows} == {
@@ -81,7 +81,7 @@ def test_what_was_not_delivered_is_tried_again(
     }
 
 
-def test_no_secret_in_the_ledger(
+def test_the_ledger_has_no_secrets(
     lake: Lake, settings: AlertSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK", dead_address())
@@ -91,7 +91,7 @@ def test_no_secret_in_the_ledger(
     assert "SECRET" not in str(row)
 
 
-def test_the_ledger_knows_of_alerts_only_where_there_were_some(
+def test_the_ledger_has_a_table_of_alerts_only_after_the_first_alert(
     lake: Lake, settings: AlertSettings
 ) -> None:
     lake.ledger.ensure_all()
@@ -99,18 +99,18 @@ def test_the_ledger_knows_of_alerts_only_where_there_were_some(
     assert "alerts" not in lake.relations("wap_ledger")
 
 
-def test_a_run_never_fails_by_it(settings: AlertSettings) -> None:
+def test_an_error_in_alerts_does_not_fail_the_run(settings: AlertSettings) -> None:
     class Broken:
         def delivered_since(self, _: object) -> None:
             raise OSError("disk full; password=hunter2hunter2")
 
     (line,) = safely(Broken(), [now()], settings, target="")  # type: ignore[arg-type]
     assert "OSError: disk full" in line
-    assert "what the gate did stands" in line
+    assert "the run is not affected" in line
     assert "hunter2" not in line
 
 
-def test_a_dead_endpoint_costs_no_more_than_the_timeout(
+def test_an_endpoint_that_does_not_answer_costs_at_most_the_timeout(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, hook: Endpoint, settings: AlertSettings
 ) -> None:
     hook.answers = [-60] * 9
@@ -118,7 +118,7 @@ def test_a_dead_endpoint_costs_no_more_than_the_timeout(
     bounded = AlertSettings(routes=settings.routes, timeout=0.5)
     began = time.monotonic()
     (line, _) = safely(lake.ledger, [now()], bounded, target="")
-    # Whichever bound is met first: that of the endpoint, or that of the event.
+    # Either the timeout of the request or that of all messages comes first.
     assert "did not answer in time" in line or "not delivered within 0.5 s" in line
     assert time.monotonic() - began < 30
 
@@ -140,14 +140,14 @@ class TestLook:
         project = of_manifest(self.MANIFEST)
         return look.everything(lake, AlertSettings(), self.MANIFEST, project, RUN)
 
-    def test_an_empty_lake(self, lake: Lake) -> None:
+    def test_an_empty_lake_has_no_events(self, lake: Lake) -> None:
         assert self.found(lake) == []
 
-    def test_a_side_table_that_is_held_too_long(self, lake: Lake) -> None:
+    def test_a_side_table_that_is_held_too_long_is_found(self, lake: Lake) -> None:
         self.put_on_branch(lake, "pr_7")
         assert self.held(lake, hours=25) == [("held", "shop.orders", ("jane",), "pr_7")]
 
-    def test_a_branch_that_a_run_is_at_work_on(self, lake: Lake) -> None:
+    def test_a_branch_with_a_running_command_is_left_out(self, lake: Lake) -> None:
         from sparkwap.catalog import lease
 
         self.put_on_branch(lake, "pr_7")
@@ -184,7 +184,7 @@ class TestLook:
         schema = pa.schema({"id": pa.int64()})
         lake.catalog.create_table((f"shop__{branch}", "orders"), schema)
 
-    def test_a_rollback_of_the_last_day(self, lake: Lake) -> None:
+    def test_rollbacks_of_the_last_day_are_found(self, lake: Lake) -> None:
         def publish(action: str, run: str, hours: float, publish_id: str) -> dict[str, Any]:
             return {
                 "publish_id": publish_id,
@@ -215,6 +215,6 @@ class TestLook:
         )
 
 
-def test_ledger_takes_the_rows(lake: Lake) -> None:
+def test_without_alerts_nothing_was_delivered(lake: Lake) -> None:
     assert isinstance(lake.ledger, Ledger)
     assert lake.ledger.delivered_since(datetime.now(UTC)) == []

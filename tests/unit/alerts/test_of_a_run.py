@@ -1,4 +1,4 @@
-"""From a run's close, or a rollback, to what arrives: the gate, the ledger, HTTP; without Spark."""
+"""Alerts from the end of a run, or a rollback, to the endpoint: gate, ledger and HTTP."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Node(SimpleNamespace):
         return dict(MANIFEST["nodes"][NODE.node_id])
 
 
-class NextCommand:
-    """What alerts use of a command."""
+class Command:
+    """The part of the adapter's `DbtCommand` that alerts use."""
 
     def __init__(self, lake: Lake, settings: GateSettings) -> None:
         self.lake = lake
@@ -68,7 +68,7 @@ class NextCommand:
 
 
 class Manifest:
-    """What alerts ask of the adapter's `Manifest`."""
+    """The part of the adapter's `ProjectManifest` that alerts use."""
 
     def __init__(self, *seen: TestSeen) -> None:
         self._seen = list(seen)
@@ -108,7 +108,7 @@ def live(lake: Lake) -> list[int]:
 
 
 def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, RunEnd, list[str]]:
-    """Build a row, close the run, and tell of it as the adapter does."""
+    """Build a row, close the run, and send its alerts as the adapter does."""
     run_id = str(uuid.uuid4())
     run = Run(
         lake,
@@ -126,7 +126,7 @@ def close(lake: Lake, settings: GateSettings, seen: TestSeen) -> tuple[Run, RunE
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     run.built(NODE.node_id, ORDERS, must_write=True)
     closing = run.close([NODE], [TEST], [seen])
-    alerts = RunAlerts(NextCommand(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
     return run, closing, alerts.closed(closing, Manifest(seen), [])  # type: ignore[arg-type]
 
 
@@ -139,7 +139,7 @@ def check(lake: Lake, settings: GateSettings) -> list[Any]:
     return notify(lake.ledger, found, settings.alerts, target="prod")
 
 
-def test_a_rejected_run_is_told_once(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+def test_a_rejection_is_sent_once(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     run, _, lines = close(lake, settings, FAILED)
     assert lines == ["  alert sent to team: 1 table rejected"]
     (request,) = hook.received
@@ -153,19 +153,19 @@ def test_a_rejected_run_is_told_once(lake: Lake, settings: GateSettings, hook: E
     assert event["reasons"] == ["test ids failed (3 rows)"]
     assert event["tests"][0]["failures"] == 3
     assert "dbt retry" in str(event["next"])
-    # The next night, and whoever looks at the branches, find the same trouble.
+    # The next run and `sparkwap alerts check` find the same problem.
     assert close(lake, settings, TestSeen(TEST.test_id, "fail", 7, None))[2] == []
     assert check(lake, settings) == []
     assert len(hook.received) == 1
     assert live(lake) == [1]
 
 
-def test_a_published_run_is_no_news(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+def test_a_published_run_sends_nothing(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     assert close(lake, settings, PASSED)[2] == []
     assert (live(lake), hook.received) == ([1, 2], [])
 
 
-def test_nobody_is_there_and_the_next_look_tells(
+def test_the_next_check_sends_an_alert_that_could_not_be_sent(
     lake: Lake, settings: GateSettings, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK", dead_address())
@@ -178,7 +178,9 @@ def test_nobody_is_there_and_the_next_look_tells(
     assert check(lake, settings) == []
 
 
-def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
+def test_a_rollback_is_sent_to_the_owners(
+    lake: Lake, settings: GateSettings, hook: Endpoint
+) -> None:
     run, _, _ = close(lake, settings, PASSED)
     operations = LakeOperations(
         lake,
@@ -191,7 +193,7 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     )
     operations.call("wap_rollback", {"run": run.run_id[:8]})
     assert live(lake) == [1]
-    command: Any = NextCommand(lake, settings)
+    command: Any = Command(lake, settings)
     lines = alerting.rolled_back(command, operations.rolled_back)
     assert lines == ["  alert sent to team: 1 table rolled back"]
     (request,) = hook.received
@@ -199,7 +201,7 @@ def test_a_rollback(lake: Lake, settings: GateSettings, hook: Endpoint) -> None:
     assert check(lake, settings) == []
 
 
-def test_a_run_that_the_gate_could_not_close(
+def test_a_run_that_the_gate_could_not_close_is_sent(
     lake: Lake, settings: GateSettings, hook: Endpoint
 ) -> None:
     run = Run(
@@ -213,7 +215,7 @@ def test_a_run_that_the_gate_could_not_close(
             target_name="prod",
         ),
     )
-    alerts = RunAlerts(NextCommand(lake, settings), run)  # type: ignore[arg-type]
+    alerts = RunAlerts(Command(lake, settings), run)  # type: ignore[arg-type]
     alerts.broke_down("the disk is full", [NODE.node_id])
     (request,) = hook.received
     (event,) = request.json["events"]

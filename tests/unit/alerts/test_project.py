@@ -1,4 +1,4 @@
-"""Whose a table is, and what of a failed test's rows may be shown: nothing personal, ever."""
+"""The owners of tables, and the columns of failed rows that may be shown: no personal ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CUSTOMERS = node("customers", columns={"id": {}, "email": {"personal": "customer
 
 
 class TestOwners:
-    def test_of_tables_and_tests_each_once(self) -> None:
+    def test_owners_of_tables_and_tests_are_listed_once(self) -> None:
         known = project(
             node("a", meta={"owner": "@jane, data-team"}),
             node("b", meta={"owner": ["data-team", "joe@example.com"]}),
@@ -53,7 +53,7 @@ class TestOwners:
         owners = known.owners(["model.shop.a", "model.shop.b", "model.shop.c", "model.shop.gone"])
         assert owners == ("jane", "data-team", "joe@example.com")
 
-    def test_the_group_of_a_model_without_one(self) -> None:
+    def test_a_model_without_an_owner_has_that_of_its_group(self) -> None:
         groups = {"group.shop.g": {"name": "g", "owner": {"name": "G", "email": "g@example.com"}}}
         known = project(
             node("a", group="g"), node("b", group="g", meta={"owner": "x"}), groups=groups
@@ -63,24 +63,24 @@ class TestOwners:
 
 
 class TestSamples:
-    def test_all_columns_where_nothing_is_personal(self) -> None:
+    def test_all_columns_are_shown_if_none_is_personal(self) -> None:
         known = project(node("orders", columns={"id": {}}), generic("unique", "id", "orders"))
         found = known.sample("test.shop.unique", ["unique_field", "n_records"], [(7, 2), (None, 3)])
         assert (found.columns, found.withheld) == (("unique_field", "n_records"), "")
         assert found.rows == (("7", "2"), ("NULL", "3"))
 
-    def test_a_personal_column_under_the_name_that_the_test_gives_it(self) -> None:
+    def test_a_personal_column_is_withheld_also_under_another_name(self) -> None:
         known = project(CUSTOMERS, generic("unique", "email"))
         found = known.sample("test.shop.unique", ["unique_field", "n_records"], [("a@b.c", 2)])
         assert (found.columns, found.rows) == ((), ())
         assert found.withheld == "withheld: unique_field, n_records (personal: email)"
 
-    def test_another_column_of_a_table_with_personal_ones(self) -> None:
+    def test_another_column_of_a_table_with_personal_columns_is_shown(self) -> None:
         known = project(CUSTOMERS, generic("unique", "id"))
         found = known.sample("test.shop.unique", ["unique_field", "n_records"], [(7, 2)])
         assert found.rows == (("7", "2"),)
 
-    def test_whole_rows_show_the_tested_column_alone(self) -> None:
+    def test_of_whole_rows_only_the_tested_column_is_shown(self) -> None:
         known = project(CUSTOMERS, generic("not_null", "id"))
         found = known.sample("test.shop.not_null", ["id", "email", "town"], [(None, "a@b.c", "X")])
         assert (found.columns, found.rows) == (("id",), (("NULL",),))
@@ -89,7 +89,7 @@ class TestSamples:
     @pytest.mark.parametrize(
         "test",
         [
-            # A test of the project's own may select any column under any name.
+            # A custom test may select any column under any name.
             generic("unique", "id", test_metadata={"name": "mine", "namespace": None}),
             generic("unique", "id", test_metadata={"name": "unique", "namespace": "other"}),
             generic("unique", "id", test_metadata={}),
@@ -99,11 +99,11 @@ class TestSamples:
             {**generic("unique", "id"), "depends_on": {**DBT_TEST["depends_on"], "macros": []}},
         ],
     )
-    def test_what_is_not_known_to_be_harmless(self, test: Any) -> None:
+    def test_rows_of_other_tests_are_withheld(self, test: Any) -> None:
         found = project(CUSTOMERS, test).sample(test["unique_id"], ["id", "unique_field"], [(1, 2)])
         assert found.rows == ()
 
-    def test_marks_of_what_a_table_is_made_from(self) -> None:
+    def test_the_marks_of_upstream_tables_count(self) -> None:
         known = project(
             CUSTOMERS,
             node("stg", "customers"),
@@ -121,7 +121,7 @@ class TestSamples:
         assert known.personal("model.shop.customers") == {"x"}
         assert known.sample("test.shop.unique", ["unique_field"], [("v",)]).rows == ()
 
-    def test_a_table_that_is_sensitive_as_a_whole(self) -> None:
+    def test_rows_of_a_sensitive_table_are_withheld(self) -> None:
         known = project(node("customers", meta={"sensitive": True}), generic("unique", "id"))
         assert known.sample("test.shop.unique", ["unique_field"], [("v",)]).rows == ()
 
@@ -144,10 +144,10 @@ class TestSamples:
             unique=True,
         ),
     )
-    def test_no_value_of_a_personal_column(
+    def test_no_value_of_a_personal_column_is_shown(
         self, personal: set[str], tested: str, kind: str, returned: list[str]
     ) -> None:
-        """Each value names the columns that it may come from; none of those may be personal."""
+        """Each value is the name of the column that it comes from."""
         columns = {name: {"pii": name in personal} for name in "abcd"}
         known = project(node("customers", columns=columns), generic(kind, tested))
         origin = {"unique_field": tested, "value_field": tested, "from_field": tested}
@@ -159,11 +159,10 @@ class TestSamples:
 class TestReasons:
     CAST = "build failed: [CAST_INVALID_INPUT] The value 'a@b.c' of the type STRING cannot be cast"
 
-    def test_of_a_node_with_personal_columns_spark_s_text_is_withheld(self) -> None:
+    def test_spark_s_errors_are_withheld_for_a_node_with_personal_columns(self) -> None:
         known = project(CUSTOMERS, node("orders"))
         assert known.harmless(self.CAST, "model.shop.orders") == self.CAST
-        told = known.harmless(self.CAST, "model.shop.customers")
-        assert told == (
+        assert known.harmless(self.CAST, "model.shop.customers") == (
             "build failed: [CAST_INVALID_INPUT] (its text is withheld: personal columns)"
         )
         error = "test t ended in an error (Runtime Error: no such row 'a@b.c')"
@@ -179,14 +178,14 @@ class TestReasons:
             "waits for the run: 1 of 2 tables rejected (shop.orders)",
         ],
     )
-    def test_the_gate_s_own_words_stay(self, reason: str) -> None:
+    def test_reasons_of_the_gate_are_not_withheld(self, reason: str) -> None:
         assert project(CUSTOMERS).harmless(reason, "model.shop.customers") == reason
 
-    def test_what_stays_the_same_from_night_to_night(self) -> None:
+    def test_the_same_problem_has_the_same_text_in_each_run(self) -> None:
         assert trouble(["test a failed (3 rows)"]) == trouble(["test a failed (1,204 rows)"])
         assert trouble(["test a failed (3 rows)"]) != trouble(["test b failed (3 rows)"])
         assert trouble(["build failed: x"]) == trouble(["build failed: y"])
-        # As the ledger joins them.
+        # The ledger joins reasons in this form.
         assert trouble(["test a failed (3 rows)", "build failed: x"]) == trouble(
             ["test a failed (4 rows); build failed: x"]
         )

@@ -1,4 +1,4 @@
-"""What each kind of route gets: the shape that it wants, and no more than it takes."""
+"""The body for each type of route has its format and stays within its limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def many(count: int, **more: Any) -> Message:
     return message(*(rejection(f"shop.table_{n:03}", **more) for n in range(count)))
 
 
-def test_title() -> None:
+def test_the_title_counts_the_tables_of_each_kind() -> None:
     events = [event("a"), event("b"), event("c", kind="held")]
     assert render.title(message(*events)) == (
         "2 tables rejected, 1 held too long (run 1a2b3c4d on prod)"
@@ -45,7 +45,7 @@ def test_title() -> None:
 
 
 class TestSlack:
-    def test_shape(self) -> None:
+    def test_the_blocks_show_tables_samples_commands_and_state(self) -> None:
         body = json.loads(render.slack(message(rejection(), known=2, owners=("jane",))))
         assert body["text"] == "1 table rejected (run 1a2b3c4d on prod)"
         kinds = [block["type"] for block in body["blocks"]]
@@ -58,11 +58,11 @@ class TestSlack:
             "```dbt run-operation wap_discard```"
         )
         (context,) = body["blocks"][4]["elements"]
-        assert "2 more of the same run that you were told of before" in context["text"]
+        assert "2 more of the same run, which were sent before" in context["text"]
         assert "Readers of main see the state before this run." in context["text"]
         assert f"run {RUN}, branch wap_1a2b3c4d, for jane" in context["text"]
 
-    def test_limits_of_slack(self) -> None:
+    def test_a_body_stays_within_the_limits_of_slack(self) -> None:
         tests = tuple(failed(f"t{n}", sample=sample(*[("x" * 80,)] * 20)) for n in range(30))
         long = "x" * 300
         for found in (
@@ -82,7 +82,7 @@ class TestSlack:
 
 
 class TestTeams:
-    def test_an_adaptive_card_as_the_workflows_app_takes_it(self) -> None:
+    def test_the_body_is_an_adaptive_card_for_the_workflows_app(self) -> None:
         body = json.loads(render.teams(message(rejection())))
         assert body["type"] == "message"
         (attachment,) = body["attachments"]
@@ -101,22 +101,22 @@ class TestTeams:
             "<b>&1",
             "NULL",
         ]
-        # Markdown would eat the underscores of names.
+        # Markdown would remove the underscores of names.
         assert not any(one["type"] == "TextBlock" for one in card["body"])
 
-    def test_limit_of_teams(self) -> None:
+    def test_a_body_stays_within_the_limit_of_teams(self) -> None:
         tests = tuple(failed(f"t{n}", sample=sample(*[("x" * 80,)] * 20)) for n in range(20))
         for found in (many(500), many(20, tests=tests), message(rejection(tests=tests))):
             assert len(render.teams(found)) <= 28_000
 
 
 class TestWebhook:
-    def test_shape(self) -> None:
-        one = message(rejection(), owners=("jane",), known=1)
-        body = json.loads(render.webhook(one))
+    def test_the_body_has_the_whole_message(self) -> None:
+        given = message(rejection(), owners=("jane",), known=1)
+        body = json.loads(render.webhook(given))
         assert body == {
             "version": 1,
-            "id": one.message_id,
+            "id": given.message_id,
             "title": "1 table rejected (run 1a2b3c4d on prod)",
             "severity": "error",
             "route": "r",
@@ -154,13 +154,13 @@ class TestWebhook:
             ],
         }
 
-    def test_signature(self) -> None:
+    def test_the_signature_covers_time_and_body(self) -> None:
         expected = hmac.new(b"key", b"1700000000.body", hashlib.sha256).hexdigest()
         assert render.signature(b"body", "key", 1700000000) == f"t=1700000000,v1={expected}"
 
 
 class TestMail:
-    def test_text_and_html(self) -> None:
+    def test_a_mail_has_plain_text_and_html(self) -> None:
         found = render.mail(message(rejection()), "dbt <dbt@example.com>", ["a@b.c", "d@e.f"])
         assert found["Subject"] == "[sparkwap] 1 table rejected (run 1a2b3c4d on prod)"
         assert (found["From"], found["To"]) == ("dbt <dbt@example.com>", "a@b.c, d@e.f")
@@ -171,12 +171,12 @@ class TestMail:
         assert "<td>&lt;b&gt;&amp;1</td>" in html
         assert "<b>&1" not in html
 
-    def test_no_header_can_be_smuggled_in(self) -> None:
+    def test_a_line_break_in_a_name_adds_no_header(self) -> None:
         found = render.mail(message(target="prod\nBcc: x@y.z"), "a@b.c\r\nBcc: x@y.z", ["d@e.f"])
         assert found["Bcc"] is None
 
 
-def test_no_secret_in_any_body() -> None:
+def test_no_body_has_a_secret() -> None:
     remember("hunter2hunter2")
     leaky = rejection(reasons=("could not log in: password='hunter2hunter2'",))
     for body in (render.slack, render.teams, render.webhook):

@@ -1,4 +1,4 @@
-"""Delivery to real servers: shapes, tries, limits of time, and no secret in what is said."""
+"""Delivery to real servers: formats, tries, time limits, and no secrets in error texts."""
 
 from __future__ import annotations
 
@@ -42,16 +42,20 @@ def web(
 
 class TestHttp:
     @pytest.mark.parametrize("kind", ["slack", "teams", "webhook"])
-    def test_each_type(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-        one = message()
-        (done,) = send(one, routes=web(monkeypatch, hook.url, kind))
+    def test_each_type_sends_its_body(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        given = message()
+        (done,) = send(given, routes=web(monkeypatch, hook.url, kind))
         assert (done.problem, done.tries) == ("", 1)
         (request,) = hook.received
-        assert request.body == getattr(render, kind)(one)
+        assert request.body == getattr(render, kind)(given)
         assert request.headers["Content-Type"].startswith("application/json")
-        assert (request.headers.get(render.MESSAGE_ID) == one.message_id) == (kind == "webhook")
+        assert (request.headers.get(render.MESSAGE_ID) == given.message_id) == (kind == "webhook")
 
-    def test_a_signature(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_webhook_with_a_key_is_signed(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("KEY", "a long key")
         send(message(), routes=web(monkeypatch, hook.url, secret=Value(variable="KEY")))
         (request,) = hook.received
@@ -61,19 +65,19 @@ class TestHttp:
         assert given == render.signature(request.body, "a long key", at)
 
     @pytest.mark.parametrize("answers", [[500], [503, 429, 502], [202], [204]])
-    def test_tries_again(
+    def test_a_temporary_error_is_tried_again(
         self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, answers: list[float]
     ) -> None:
         hook.answers = list(answers)
         again = [code for code in answers if code >= 300]
         (done,) = send(message(), routes=web(monkeypatch, hook.url))
         assert (done.problem, done.tries) == ("", len(again) + 1)
-        # The same id each time, so that the other side can tell.
+        # The id is the same in each try, so the receiver can recognize the message.
         assert len({request.json["id"] for request in hook.received}) == 1
         assert len(hook.received) == len(again) + 1
 
     @pytest.mark.parametrize("code", [301, 307, 400, 401, 403, 404, 410])
-    def test_does_not_try_again_what_cannot_get_better(
+    def test_a_permanent_error_is_not_tried_again(
         self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch, code: int
     ) -> None:
         hook.answers, hook.headers = [code] * 9, {"Location": hook.url + "/elsewhere"}
@@ -81,12 +85,14 @@ class TestHttp:
         assert (done.problem, done.tries) == (f"it answered {code}", 1)
         assert len(hook.received) == 1
 
-    def test_gives_up(self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_last_try_ends_the_delivery(
+        self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         hook.answers = [500] * 9
         (done,) = send(message(), routes=web(monkeypatch, hook.url), tries=3)
         assert (done.problem, done.tries, len(hook.received)) == ("it answered 500", 3, 3)
 
-    def test_waits_as_long_as_it_is_asked_to(
+    def test_a_delivery_waits_as_long_as_retry_after_says(
         self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         hook.answers, hook.headers = [429], {"Retry-After": "1"}
@@ -98,7 +104,7 @@ class TestHttp:
         (done,) = send(message(), routes=web(monkeypatch, hook.url), timeout=1)
         assert done.problem == "it answered 429"
 
-    def test_a_slow_one_is_tried_again(
+    def test_a_slow_endpoint_is_tried_again(
         self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("sparkwap.alerts.send._ATTEMPT_SECONDS", 0.3)
@@ -106,14 +112,14 @@ class TestHttp:
         (done,) = send(message(), routes=web(monkeypatch, hook.url))
         assert (done.problem, done.tries) == ("", 2)
 
-    def test_nobody_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_endpoint_that_cannot_be_reached(self, monkeypatch: pytest.MonkeyPatch) -> None:
         (done,) = send(message(), routes=web(monkeypatch, dead_address()))
         assert (done.problem, done.tries) == ("it cannot be reached", 4)
 
     @pytest.mark.parametrize("url", ["file:///etc/passwd", "example.com/x", "ftp://example.com/"])
-    def test_no_address_of_the_web(self, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    def test_a_url_without_http_is_refused(self, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         (done,) = send(message(), routes=web(monkeypatch, url))
-        assert done.problem == "its url is not one of http or https"
+        assert done.problem == "its url does not begin with http or https"
 
     def test_an_unset_variable_is_named(self) -> None:
         (done,) = send(
@@ -121,13 +127,13 @@ class TestHttp:
         )
         assert "variable NOT_SET is not set" in done.problem
 
-    def test_the_address_is_in_no_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_text_has_the_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for url in (dead_address(), f"file:///{SECRET}", f"http://127.0.0.1:1/{SECRET}"):
             (done,) = send(message(), routes=web(monkeypatch, url), tries=1)
             assert SECRET not in done.problem
             assert SECRET not in redact(f"Max retries exceeded with url: /services/{SECRET} (x)")
 
-    def test_what_of_an_address_is_a_secret(self) -> None:
+    def test_the_long_parts_of_an_address_are_secrets(self) -> None:
         token = "XXXXXXXXXXXXXXXXXXXXXXXX"
         assert secrets_of(f"https://hooks.slack.com/services/T000/B000/{token}") == [
             f"services/T000/B000/{token}",
@@ -137,7 +143,7 @@ class TestHttp:
 
 
 class TestTime:
-    def test_a_slow_route_holds_up_neither_the_caller_nor_the_others(
+    def test_a_slow_route_delays_neither_the_caller_nor_the_others(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with endpoint() as slow, endpoint() as quick:
@@ -157,12 +163,14 @@ class TestTime:
                 timeout=0.8,
             )
             assert time.monotonic() - began < 20
-            assert [one.message.route for one in done] == ["slow", "slow", "quick"]
-            assert [bool(one.problem) for one in done] == [True, True, False]
+            assert [sent.message.route for sent in done] == ["slow", "slow", "quick"]
+            assert [bool(sent.problem) for sent in done] == [True, True, False]
             assert len(quick.received) == 1
 
-    def test_an_answer_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A byte now and then keeps each read within its limit; the whole has one, too."""
+    def test_an_endless_answer_ends_at_the_time_limit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each read gets a byte in time, so only the limit of the whole delivery ends it."""
         import socket
 
         listener = socket.create_server(("127.0.0.1", 0))
@@ -184,7 +192,7 @@ class TestTime:
         assert time.monotonic() - began < 20
         assert done.problem == "not delivered within 0.7 s"
 
-    def test_threads_that_wait_are_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_threads_are_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[bool] = []
 
         def transport(*_: object) -> None:
@@ -209,7 +217,7 @@ def mail_route(server: MailServer, **more: Any) -> dict[str, Route]:
 
 
 class TestMail:
-    def test_arrives(self) -> None:
+    def test_a_mail_reaches_the_owners_and_the_addresses(self) -> None:
         with mail_server() as server:
             owned = message(owners=("jane@example.com", "data-team"))
             (done,) = send(owned, routes=mail_route(server))
@@ -222,7 +230,7 @@ class TestMail:
                 "text/html",
             ]
 
-    def test_tries_again_what_may_pass_and_nothing_else(self) -> None:
+    def test_only_a_temporary_refusal_is_tried_again(self) -> None:
         with mail_server() as server:
             server.answers = ["451 come back later"]
             (done,) = send(message(), routes=mail_route(server))
@@ -231,19 +239,19 @@ class TestMail:
             (done,) = send(message(), routes=mail_route(server))
             assert (done.problem, done.tries) == ("the mail server answered 550", 1)
 
-    def test_no_owner_with_an_address(self) -> None:
+    def test_without_an_address_of_an_owner_nothing_is_sent(self) -> None:
         with mail_server() as server:
             (done,) = send(message(owners=("data-team",)), routes=mail_route(server, to="owner"))
-            assert done.problem == "none of the owners is a mail address"
+            assert done.problem == "no owner is a mail address"
 
-    def test_nobody_there(self) -> None:
+    def test_a_server_that_cannot_be_reached(self) -> None:
         with mail_server() as server:
             routes = mail_route(server)
         (done,) = send(message(), routes=routes, tries=2)
         assert (done.problem, done.tries) == ("the mail server cannot be reached", 2)
 
-    def test_a_server_without_starttls(self) -> None:
+    def test_a_server_without_starttls_gets_no_mail(self) -> None:
         with mail_server() as server:
             (done,) = send(message(), routes=mail_route(server, security="starttls"))
-            assert done.problem == "the mail server has no such security"
+            assert done.problem == "the mail server does not support this security"
             assert server.received == []

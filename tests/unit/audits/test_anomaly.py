@@ -1,4 +1,4 @@
-"""What is an anomaly: decided from figures alone."""
+"""The decisions of the anomaly audits, from numbers alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIGURES = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 
 def daily(*values: float, until: datetime = NOW) -> list[PastValue]:
-    """One sample a day, the last of them the day before ``until``."""
+    """Return one sample per day; the last one is of the day before ``until``."""
     return [
         PastValue(value, until - timedelta(days=len(values) - n)) for n, value in enumerate(values)
     ]
@@ -53,7 +53,7 @@ STEADY = (100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 100.0)
         (101, "both", "normal"),
     ],
 )
-def test_a_value_far_from_the_mean_is_an_anomaly_in_the_direction_that_is_minded(
+def test_a_value_far_from_the_mean_is_an_anomaly_in_the_configured_direction(
     value: float, direction: Any, expected: str
 ) -> None:
     assert state(value, *STEADY, direction=direction) == expected
@@ -65,7 +65,7 @@ def test_with_too_few_samples_nothing_is_an_anomaly() -> None:
     assert state(0, *STEADY[:2], min_samples=2) == "anomalous"
 
 
-def test_a_metric_that_never_varied_has_the_tolerance_for_its_spread() -> None:
+def test_the_tolerance_replaces_the_spread_of_a_metric_that_never_varied() -> None:
     same = (1000.0,) * 7
     assert state(1001, *same) == "normal"
     assert state(1051, *same) == "anomalous"
@@ -75,20 +75,20 @@ def test_a_metric_that_never_varied_has_the_tolerance_for_its_spread() -> None:
     assert judge("row_count", 10, daily(*same), AnomalyRule(), NOW).score == -math.inf
 
 
-def test_the_tolerance_of_a_share_is_in_points() -> None:
+def test_the_tolerance_of_a_share_is_an_absolute_difference() -> None:
     never = (0.0,) * 7
     assert state(0.009, *never, metric="null_share:email") == "normal"
     assert state(0.011, *never, metric="null_share:email") == "anomalous"
     assert state(0.04, *never, metric="null_share:email", tolerance=0.05) == "normal"
 
 
-def test_what_had_values_and_has_none_is_an_anomaly() -> None:
+def test_a_missing_value_after_values_is_an_anomaly() -> None:
     assert state(None, *STEADY, metric="mean:amount") == "anomalous"
     assert state(math.nan, *STEADY, metric="mean:amount") == "anomalous"
     assert state(None, *STEADY[:3], metric="mean:amount") == "unmeasured"
 
 
-def test_only_the_last_ones_count() -> None:
+def test_only_the_last_samples_count() -> None:
     long_ago = (5.0,) * 30
     assert state(5, *long_ago, *STEADY) == "normal"
     assert state(5, *long_ago, *STEADY, window=7) == "anomalous"
@@ -115,7 +115,7 @@ def test_steady_growth_is_no_anomaly() -> None:
         assert judge("row_count", 1000.0 + 10 * count, daily(*grown), rule, NOW).state == "normal"
 
 
-def test_it_says_what_was_expected() -> None:
+def test_the_words_have_the_expected_range() -> None:
     words = judge("row_count", 10, daily(*(100.0,) * 7), AnomalyRule(), NOW).words()
     assert words == (
         "row_count is 10 (90 % below the mean, 100): expected 95 to 105, by 7 published runs"
@@ -125,13 +125,13 @@ def test_it_says_what_was_expected() -> None:
     words = judge("null_share:email", 0.5, daily(*(0.0,) * 7), AnomalyRule(), NOW).words()
     assert words == ("null_share:email is 0.5 (mean 0): expected 0 to 0.01, by 7 published runs")
     words = judge("mean:amount", None, daily(*STEADY), AnomalyRule(), NOW).words()
-    assert words == "mean:amount has no value, as it had in 7 published runs"
+    assert words == "mean:amount has no value, but had one in 7 published runs"
     words = judge("row_count", 10, [], AnomalyRule(), NOW).words()
     assert words == "row_count is 10; too few published runs to judge it (0)"
 
 
 @given(st.lists(FIGURES, min_size=2, max_size=40), FIGURES, st.floats(0.1, 10))
-def test_a_value_is_an_anomaly_where_it_is_beyond_its_bounds(
+def test_a_value_is_an_anomaly_if_it_is_out_of_its_bounds(
     history: list[float], value: float, sensitivity: float
 ) -> None:
     rule = AnomalyRule(sensitivity=sensitivity, min_samples=2, window=40)
@@ -141,7 +141,7 @@ def test_a_value_is_an_anomaly_where_it_is_beyond_its_bounds(
     assert found.anomalous == (not found.low <= value <= found.high)
     assert found.mean == pytest.approx(fmean(history))
     assert found.spread == pytest.approx(stdev(history))
-    # What was always so is never an anomaly.
+    # A value equal to all past values is never an anomaly.
     assert not judge("row_count", found.mean, daily(*history), rule, NOW).anomalous
 
 
@@ -167,7 +167,7 @@ def test_the_order_of_the_history_does_not_matter(history: list[float], value: f
         ({"sensitivty": 3}, "legal: sensitivity"),
     ],
 )
-def test_illegal_arguments_are_answered_with_the_legal_ones(
+def test_the_error_of_illegal_arguments_lists_the_legal_ones(
     arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
@@ -176,7 +176,7 @@ def test_illegal_arguments_are_answered_with_the_legal_ones(
     assert "stays on the audit branch" in str(error.value)
 
 
-def test_all_illegal_arguments_are_told_at_once() -> None:
+def test_one_error_lists_all_illegal_arguments() -> None:
     with pytest.raises(ConfigError, match=r"window.*direction"):
         AnomalyRule.from_arguments("wap_volume_anomaly", {"window": 0, "direction": "up"})
 
@@ -192,12 +192,12 @@ def test_arguments_without_a_value_take_their_default() -> None:
 PUBLISHED = [("id", "bigint"), ("name", "string"), ("amount", "decimal(10,2)")]
 
 
-def test_columns_that_are_as_they_were() -> None:
+def test_unchanged_columns() -> None:
     assert column_changes(PUBLISHED, PUBLISHED) == []
     assert column_changes(PUBLISHED, [("NAME", "string"), *PUBLISHED[::2]]) == []
 
 
-def test_columns_that_changed() -> None:
+def test_changed_columns() -> None:
     after = [("id", "int"), ("amount", "decimal(10,2)"), ("email", "string")]
     found = column_changes(PUBLISHED, after)
     assert found == [
@@ -214,8 +214,8 @@ def test_columns_that_changed() -> None:
     assert len(column_changes(PUBLISHED, after, ["type"])) == 2
 
 
-def test_what_is_allowed_is_a_list() -> None:
-    with pytest.raises(ConfigError, match="'added'; it is a list"):
+def test_allowed_must_be_a_list() -> None:
+    with pytest.raises(ConfigError, match="'added'; it must be a list"):
         column_changes(PUBLISHED, PUBLISHED, "added")
 
 
@@ -231,7 +231,7 @@ def test_metrics_of_a_column() -> None:
 
 
 @pytest.mark.parametrize("wanted", [[], ["median"], "median", 3, ["mean", 1]])
-def test_unknown_metrics_are_answered_with_the_known_ones(wanted: Any) -> None:
+def test_the_error_of_unknown_metrics_lists_the_known_ones(wanted: Any) -> None:
     with pytest.raises(ConfigError) as error:
         column_metrics("a", "`a`", wanted)
     assert all(metric in str(error.value) for metric in METRICS)

@@ -1,4 +1,4 @@
-"""Which metrics count: those of candidates that were published, and were not rolled back."""
+"""The metrics that count: those of candidates that were published and not rolled back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Builds:
         part: Any = None,
         publish: Any = "run",
     ) -> str:
-        """Build on a branch of its own, measure, and close; the run's id."""
+        """Build on a new branch, measure, and close the run; returns the run's id."""
         run = self.open(part, publish)
         self.write(run)
         self.audit(run, value, status, scope, metric)
@@ -98,7 +98,7 @@ class Builds:
         run.close(nodes, [VOLUME], [seen], {NODE.node_id})
 
     def operations(self) -> LakeOperations:
-        """The gate by hand."""
+        """Return the run-operations."""
         return LakeOperations(
             self.lake,
             run_id="ffffffff-0000-4000-8000-000000000000",
@@ -119,7 +119,7 @@ def builds(lake: Lake) -> Builds:
     return Builds(lake)
 
 
-def test_nothing_is_known_of_a_new_lake(lake: Lake) -> None:
+def test_a_new_lake_has_no_history(lake: Lake) -> None:
     assert Baselines(lake).history(ORDERS, "width") == []
     assert Baselines(lake).history(ORDERS, "row_count") == []
 
@@ -133,7 +133,7 @@ def test_a_rejected_candidate_does_not_count(builds: Builds) -> None:
     assert (kept["value"], kept["state"], kept["mean"]) == (99, "anomalous", 1)
 
 
-def test_what_another_run_has_put_in_its_place_is_not_what_was_measured(builds: Builds) -> None:
+def test_a_candidate_that_another_run_replaced_does_not_count(builds: Builds) -> None:
     builds.write(held := builds.open())
     held.close([NODE], [VOLUME], [])
     tests = builds.open(branch=held.branch)
@@ -145,8 +145,8 @@ def test_what_another_run_has_put_in_its_place_is_not_what_was_measured(builds: 
     assert builds.values() == [10]
 
 
-def test_a_table_that_was_rejected_beside_a_published_one() -> None:
-    """A publish has the rows of its own candidates only, whatever else its run has told of."""
+def test_a_rejected_table_of_a_partly_published_run_does_not_count() -> None:
+    """A publish counts only for its own candidates, also if its run has other nodes."""
     publish = {"publish_id": "p", "run_id": "r", "action": "publish", "published_at": NOW}
     publishes = [{**publish, "schema": "S", "name": "a", "candidate_snapshot": 1}]
     node = {"run_id": "r", "schema": "s", "candidate_metadata": None}
@@ -177,7 +177,7 @@ def test_a_held_candidate_counts_once_it_is_published(builds: Builds) -> None:
     assert builds.values() == [10, 20]
 
 
-def test_scopes_and_metrics_are_kept_apart(builds: Builds) -> None:
+def test_scopes_and_metrics_are_separate(builds: Builds) -> None:
     builds.build(10)
     builds.build(20, scope="country = 'ch'")
     builds.build(30, metric="height")
@@ -186,12 +186,12 @@ def test_scopes_and_metrics_are_kept_apart(builds: Builds) -> None:
     assert builds.values("height") == [30]
 
 
-def test_what_was_built_on_fewer_rows_is_not_recorded(builds: Builds) -> None:
+def test_partial_builds_are_not_recorded(builds: Builds) -> None:
     builds.build(10, part="sample")
     assert builds.lake.ledger.rows("metrics") == []
 
 
-def test_of_two_measurements_of_one_candidate_the_latest_counts(builds: Builds) -> None:
+def test_the_latest_measurement_of_a_candidate_counts(builds: Builds) -> None:
     builds.build(10)
     (row,) = builds.lake.ledger.rows("metrics")
     again = {**row, "value": 12.0, "measured_at": row["measured_at"] + timedelta(hours=1)}
@@ -203,7 +203,7 @@ def test_row_counts_before_the_first_audit_come_from_the_metadata(builds: Builds
     builds.build(10)
     builds.build(11, "fail")
     builds.build(12)
-    # Of main, which had one row: two, and three after the rejected one was left out.
+    # `main` had one row. The published candidates have two and three; the rejected one is not here.
     assert builds.values("row_count") == [2, 3]
     assert builds.values("row_count", "where") == []
 
@@ -220,13 +220,13 @@ def test_finding_and_seconds_are_in_the_ledger(builds: Builds) -> None:
     assert test["finding"] in node["reason"]
 
 
-def test_a_held_branch_that_is_published_later_tells_the_finding_again(builds: Builds) -> None:
+def test_a_later_publish_of_a_held_branch_has_the_finding_again(builds: Builds) -> None:
     builds.build(10, "fail")
     with pytest.raises(NotPublished, match="width is 10"):
         builds.operations().call("wap_publish", {"branch": "b1"})
 
 
-def test_row_count_of_a_run_is_that_of_its_branch(lake: Lake) -> None:
+def test_the_row_count_of_a_run_is_from_its_branch(lake: Lake) -> None:
     run = Run(
         lake,
         Invocation(
@@ -250,7 +250,7 @@ def test_row_count_of_a_run_is_that_of_its_branch(lake: Lake) -> None:
     assert run.row_count(new) == 2
 
 
-def test_rows_of_a_snapshot() -> None:
+def test_the_row_count_of_a_snapshot() -> None:
     assert exact_rows({"total-records": "12"}) == 12
     assert exact_rows({"total-records": "12", "total-position-deletes": "0"}) == 12
     assert exact_rows({"total-records": "12", "total-position-deletes": "1"}) is None
@@ -258,7 +258,7 @@ def test_rows_of_a_snapshot() -> None:
     assert exact_rows({}) is None
 
 
-def test_the_query_has_the_anomalies_and_nothing_else() -> None:
+def test_the_query_returns_only_the_anomalies() -> None:
     bad = AnomalyResult("max:it's", None, "anomalous", 7, 1.0, 0.0, None, 1.5, -math.inf)
     good = AnomalyResult("row_count", 5.0, "normal", 7, 5.0, 0.1, 4.0, 6.0, 0.0)
     sql = rows_sql([bad, good])

@@ -1,4 +1,4 @@
-"""Avro files of Iceberg, read and written again."""
+"""Reading and rewriting Iceberg's Avro files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> ManifestFile:
-    """That of a table whose partitions are of types that Avro calls logical."""
+    """The manifest of a table with partitions of Avro's logical types."""
     folder = tmp_path_factory.mktemp("lake")
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/c.db", warehouse=f"{folder}/warehouse")
     catalog.create_namespace("s")
@@ -56,7 +56,7 @@ def test_a_manifest_keeps_field_ids_and_header(manifest: ManifestFile) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, -1])
-def test_a_torn_file_is_no_avro_file(manifest: ManifestFile, size: int) -> None:
+def test_a_truncated_file_is_not_an_avro_file(manifest: ManifestFile, size: int) -> None:
     data = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
     with pytest.raises(avro.AvroError):
         avro.read(data[:size])

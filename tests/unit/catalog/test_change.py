@@ -1,4 +1,4 @@
-"""Changes of metadata: what is posted, what is required, and what they make of a document."""
+"""Changes of metadata: posted updates, requirements, and the changed document."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_publish_moves_refs_under_all_that_it_touches() -> None:
+def test_a_publish_requires_all_refs_that_it_changes() -> None:
     before = document()
     moved = MetadataChange(before).branch("main", 2).tag("t", 2, 1000)
     change = moved.remove_refs("pr", "none").properties({"b": "2", "a": None, "c": None})
@@ -78,11 +78,11 @@ def test_a_publish_moves_refs_under_all_that_it_touches() -> None:
     assert [one["snapshot-id"] for one in after["snapshot-log"]] == [2]
     assert change.is_made(after)
     assert not change.is_made(before)
-    # Made, whatever others did to it since.
+    # The change is made, even if others changed the table since.
     assert change.is_made(MetadataChange(after).tag("other", 1).document(None))
 
 
-def test_main_is_required_even_where_only_a_property_changes() -> None:
+def test_main_is_required_even_if_only_a_property_changes() -> None:
     change = MetadataChange(document()).properties({"a": "2"})
     main = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
     assert main in change.requirements
@@ -112,9 +112,9 @@ def test_a_changed_schema_comes_before_its_snapshots_and_requires_the_definition
     assert required["assert-last-assigned-field-id"]["last-assigned-field-id"] == 1
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_change() -> None:
     assert difference(document(), document(last_updated_ms=9)).posted == []
-    # Writers may leave out what is empty, or say it.
+    # Writers may leave out an empty value.
     said = [{"schema-id": 0, "type": "struct", "fields": [FIELD], "identifier-field-ids": []}]
     assert difference(document(), document(schemas=said)).updates == ()
 
@@ -124,8 +124,8 @@ def test_nothing_is_nothing() -> None:
     [
         (document(table_uuid="v"), "another table"),
         (document(encryption_keys=["k"]), "encryption-keys"),
-        (document(schemas=[{"schema-id": 0, "fields": [OTHER]}]), "added to only"),
-        (document(schemas=[]), "added to only"),
+        (document(schemas=[{"schema-id": 0, "fields": [OTHER]}]), "can only be added"),
+        (document(schemas=[]), "can only be added"),
         (
             document(schemas=[*document()["schemas"], {"schema-id": 7, "fields": [OTHER]}]),
             "both sides",
@@ -142,9 +142,7 @@ def test_nothing_is_nothing() -> None:
         ),
     ],
 )
-def test_what_no_update_says_is_made_by_a_sql_catalog_only(
-    after: dict[str, Any], told: str
-) -> None:
+def test_a_change_without_an_update_needs_a_sql_catalog(after: dict[str, Any], told: str) -> None:
     change = difference(document(), after)
     assert change.refusal is not None and told in change.refusal
     assert change.applied(0) == after
@@ -163,7 +161,7 @@ REFS = st.dictionaries(
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Any state of one table: related to any other one or not."""
+    """Any state of one table, related to another state or not."""
     refs = draw(REFS)
     refs.get("main", {}).update(type="branch")
     ids = draw(st.sets(st.integers(1, 4))) | {ref["snapshot-id"] for ref in refs.values()}
@@ -190,7 +188,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(documents(), documents())
-def test_a_difference_makes_the_one_of_the_other(
+def test_the_difference_of_two_documents_leads_from_one_to_the_other(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     change = difference(before, after)
@@ -213,10 +211,10 @@ STEPS: st.SearchStrategy[Callable[[MetadataChange], MetadataChange]] = st.one_of
 
 
 @given(documents(), st.lists(STEPS, max_size=5))
-def test_what_is_posted_is_what_is_applied(
+def test_posted_and_applied_updates_have_the_same_result(
     before: dict[str, Any], steps: list[Callable[[MetadataChange], MetadataChange]]
 ) -> None:
-    """By a reading of the posted updates that has nothing of the code's own."""
+    """Applies the posted updates by an independent implementation."""
     change = MetadataChange(before)
     for step in steps:
         change = step(change)
@@ -265,7 +263,7 @@ def view(current: int, *texts: str) -> dict[str, Any]:
     }
 
 
-def test_a_view_gets_a_version_or_goes_back_to_one_that_it_has() -> None:
+def test_a_view_gets_a_new_version_or_an_existing_one() -> None:
     added = view_updates(view(1, "select 1"), view(1, "select 2"))
     assert [u["action"] for u in added] == ["add-view-version", "set-current-view-version"]
     assert added[0]["view-version"]["version-id"] == 2

@@ -1,4 +1,4 @@
-"""What metadata proves of compactions and overwrites, and of tables that were only read."""
+"""Proofs from metadata: compactions, overwrites, and tables that were only read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_summary_without_figures_proves_nothing() -> None:
     assert not same_rows(document, 1, 2)
 
 
-def test_what_is_not_in_the_line_is_not_proven() -> None:
+def test_a_snapshot_that_is_no_ancestor_is_not_proven() -> None:
     document = table((1, None, APPEND), (2, 9, COMPACTION), (4, 1, COMPACTION))
     assert not same_rows(document, 1, 2)
     assert not same_rows(document, 4, 1)
@@ -152,7 +152,7 @@ def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
 
 
 def test_an_append_does_not_follow_a_compaction(bench: Bench) -> None:
-    # It would bring back the files that the compaction has replaced.
+    # The append would restore the files that the compaction has replaced.
     marked(bench, "t", 1, 2)
     item = bench.candidate("t", 7)
     compact(bench, "t")
@@ -177,7 +177,7 @@ def replacement(bench: Bench, name: str) -> SideItem:
     return SideItem(side.identifier, SIDE, side.candidate, expected)
 
 
-def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> None:
+def test_branches_and_compactions_do_not_stop_a_replacement(bench: Bench) -> None:
     marked(bench, "t", 1)
     item = replacement(bench, "t")
     bench.lake.branches.open(("s", "t"), "other")
@@ -186,7 +186,7 @@ def test_a_replacement_does_not_mind_branches_and_compactions(bench: Bench) -> N
     assert bench.read("t") == [4]
 
 
-def test_a_replacement_minds_new_rows(bench: Bench) -> None:
+def test_new_rows_stop_a_replacement(bench: Bench) -> None:
     bench.table("t", 1)
     item = replacement(bench, "t")
     bench.write(("s", "t"), 9, branch="main")
@@ -199,7 +199,7 @@ def test_a_replacement_minds_new_rows(bench: Bench) -> None:
 # -- reads ---------------------------------------------------------------------------------------
 
 
-def test_a_read_that_moved_is_told_or_refused(bench: Bench) -> None:
+def test_a_changed_read_is_reported_or_refused(bench: Bench) -> None:
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -216,7 +216,7 @@ def test_a_read_that_moved_is_told_or_refused(bench: Bench) -> None:
     assert bench.read("t") == [1, 2]
 
 
-def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
+def test_reads_with_equal_rows_have_not_changed(bench: Bench) -> None:
     bench.table("t", 1)
     marked(bench, "r", 5)
     item = bench.candidate("t", 2)
@@ -226,8 +226,8 @@ def test_reads_that_a_reader_cannot_tell_apart(bench: Bench) -> None:
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
 
 
-def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
-    """With the snapshots of the one that was read, and an identity of its own."""
+def test_a_table_that_was_registered_again_has_changed(bench: Bench) -> None:
+    """The new table has the same snapshots and another identity."""
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -239,12 +239,12 @@ def test_a_table_that_was_registered_anew_is_another_read(bench: Bench) -> None:
     location = md.next_location(document, row.location)
     bench.lake.store.write({location: document})
     bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", "r"), "table", location))])
-    with pytest.raises(PublishRefused, match="what was read"):
+    with pytest.raises(PublishRefused, match="state that was read"):
         bench.publish(item, read=read, strict_reads=True)
 
 
 @pytest.mark.parametrize("change", ["appears", "is another", "view"])
-def test_other_things_under_a_name_that_was_read(bench: Bench, change: str) -> None:
+def test_another_object_under_a_name_that_was_read(bench: Bench, change: str) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     if change == "is another":
@@ -258,14 +258,14 @@ def test_other_things_under_a_name_that_was_read(bench: Bench, change: str) -> N
         if change == "is another":
             bench.lake.catalog.drop_table(("s", "r"))
         bench.table("r", 5)
-    with pytest.raises(PublishRefused, match="what was read"):
+    with pytest.raises(PublishRefused, match="state that was read"):
         bench.publish(item, read=read, strict_reads=True)
 
 
-def test_a_read_that_moves_in_the_last_moment(
+def test_a_read_that_changes_before_the_transaction(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the metadata and the transaction: the transaction holds the row."""
+    """It changes after the metadata was read; the transaction locks the row."""
     bench.table("t", 1)
     bench.table("r", 5)
     item = bench.candidate("t", 2)
@@ -293,7 +293,7 @@ def test_a_read_that_moves_in_the_last_moment(
 
 
 def cross(bench: Bench) -> list[str]:
-    """Two publishes at once, each of a table that the other one has read; how they ended."""
+    """Return the results of two publishes at once; each has read the table of the other."""
     for name in "ab":
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]
@@ -327,6 +327,6 @@ def cross(bench: Bench) -> list[str]:
 
 
 def test_two_publishes_that_read_each_others_table(bench: Bench) -> None:
-    # If both were published, neither would have been built on what the other one left.
+    # If both were published, neither would have been built on the result of the other.
     assert cross(bench) == ["published", "refused"]
     assert sorted([bench.read("a"), bench.read("b")]) == [[1], [1, 2]]

@@ -1,4 +1,4 @@
-"""Leases: who lives, by the catalog's clock and by the machine's processes."""
+"""Leases: which runs are alive, by the catalog's clock and the machine's processes."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         "its process is there and silent",
     ],
 )
-def test_who_lives(now: float, machine: str, started: float | None, lives: bool) -> None:
+def test_which_runs_are_alive(now: float, machine: str, started: float | None, lives: bool) -> None:
     found = leasing.alive(LEASE, now, machine=machine, started=lambda pid: started)
     assert found is lives
 
 
-def test_a_run_elsewhere_is_not_looked_for_among_the_processes_here() -> None:
+def test_processes_of_another_machine_are_not_looked_up_here() -> None:
     here = replace(LEASE, pid=os.getpid(), machine="another container of the same name")
     assert leasing.alive(here, 2001.0)
 
@@ -74,13 +74,13 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake, kind: str) -> None:
+def test_a_lease_is_visible_to_others_renewed_and_released(lake: Lake, kind: str) -> None:
     elsewhere = Lake("lake", lake.properties)
     assert elsewhere.leases.all() == []
     elsewhere.leases.release(RUN)
     holding = leasing.hold(lake.leases, run_id=RUN, branch="dev", command="build", every=0.01)
     (first,) = elsewhere.leases.all()
-    # Machines that disagree by hours agree on who lives.
+    # Machines whose clocks differ by hours agree on the live runs.
     assert leasing.alive(first, elsewhere.leases.now() + 5 * 3600) is (kind != CLOCK)
     assert (first.run_id, first.branch, first.pid) == (RUN, "dev", os.getpid())
     assert abs(first.since - time.time()) < 60
@@ -97,7 +97,7 @@ def test_it_is_seen_from_elsewhere_renewed_and_given_back(lake: Lake, kind: str)
     elsewhere.close()
 
 
-def test_a_lease_that_was_taken_away_does_not_come_back(lake: Lake, kind: str) -> None:
+def test_a_removed_lease_is_not_renewed(lake: Lake, kind: str) -> None:
     taken = lake.leases.take(LEASE)
     lake.leases.release(RUN)
     assert lake.leases.renew(taken) is None
@@ -125,14 +125,16 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_renewals(
     holding.release()
 
 
-def test_what_another_version_wrote_is_no_error(lake: Lake) -> None:
+def test_a_lease_of_another_version_is_no_error(lake: Lake) -> None:
     lake.ensure_schema("wap_ledger")
     with lake.store.backend.transaction() as connection:
         lake.store.backend.put_property(connection, "wap_ledger", "wap.lease.x", '{"novel": 1}')
     assert lake.leases.all() == []
 
 
-def test_a_process_of_somebody_else_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_may_not_be_inspected_counts_as_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def hidden(pid: int) -> None:
         raise psutil.AccessDenied(pid)
 
@@ -142,13 +144,13 @@ def test_a_process_of_somebody_else_lives(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-def test_containers_are_told_apart() -> None:
+def test_containers_have_different_ids() -> None:
     here = leasing.this_machine()
     assert os.readlink("/proc/self/ns/pid") in here  # noqa: PTH115
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
 
 
-def test_machines_whose_clocks_differ_agree_on_who_lives(
+def test_machines_with_different_clocks_agree_on_live_runs(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database's clock is five days ahead of this machine's."""

@@ -21,14 +21,12 @@ def generous() -> Iterator[None]:
 
 
 def rights(folder: Path) -> set[int]:
-    """The rights of all files and folders in a folder, as far as they are of others."""
+    """Return the rights of group and others on all files and folders in a folder."""
     return {stat.S_IMODE(path.lstat().st_mode) & 0o077 for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize(("mode", "others"), [(0o700, {0}), (0o750, {0o050, 0o040})])
-def test_files_are_made_with_the_rights_of_the_warehouse(
-    tmp_path: Path, mode: int, others: set[int]
-) -> None:
+def test_files_get_the_rights_of_the_warehouse(tmp_path: Path, mode: int, others: set[int]) -> None:
     warehouse = tmp_path / "warehouse"
     warehouse.mkdir()
     warehouse.chmod(mode)

@@ -1,4 +1,4 @@
-"""The journal's rule, on a catalog of dictionaries: dying anywhere, and others moving main."""
+"""The journal's rule on an in-memory catalog, with deaths at any step and other writers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sparkwap.catalog.model import Identifier, PublishedEntry, UndonePublish
 
 NAMES = ("a", "b", "c")
 Other = tuple[int, str, Literal["main", "on top"]]
-"""Another writer: at which step, of which table; on the base, or on what is published of it."""
+"""Another writer: the step, the table, and whether it writes on the base or the candidate."""
 
 
 class Killed(Exception):
-    """The process is gone."""
+    """The process has died."""
 
 
 @dataclass
 class Tables:
-    """What each table's `main` is: its history, oldest first.
+    """The history of each table's `main`, oldest first.
 
     Attributes:
         others: other writers that are still to come.
@@ -63,7 +63,7 @@ class Tables:
         self._step("back", [move.identifier[1]])
 
     def _step(self, what: str | None, names: list[str] | None) -> None:
-        """One request: others may come before it, and the process may die beside it."""
+        """Make a request; others may write before it, and the process may die around it."""
         step, self.steps = self.steps, self.steps + 1
         self.meanwhile.pop(step, lambda: None)()
         for at, name, how in list(self.others):
@@ -94,7 +94,7 @@ class Tables:
 
 
 class Decision:
-    """The journal in the ledger: what several carriers have written of it."""
+    """The states of the journal in the ledger, written by several processes."""
 
     def __init__(self) -> None:
         self.states: list[str] = ["intended"]
@@ -130,7 +130,7 @@ others = st.lists(
 
 @settings(max_examples=500)
 @given(others, st.lists(st.integers(0, 40), max_size=5, unique=True), st.booleans())
-def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
+def test_after_any_death_all_tables_are_published_or_none(
     found: list[Other], kill_at: list[int], together: bool
 ) -> None:
     tables = Tables(list(found), list(kill_at), together)
@@ -147,26 +147,26 @@ def test_whoever_dies_wherever_it_comes_to_all_or_nothing(
         assert published == set(NAMES)
         assert not outcome.blocked and not outcome.stayed
     else:
-        # What others have built on cannot be taken back; it is named, and nothing else stays.
+        # Only tables that others have changed stay published, and these are named.
         assert published == {name for _, name in outcome.stayed}
         assert outcome.blocked
         assert (outcome.state == "torn") == bool(published)
-    # Nobody's rows were lost.
+    # No rows of other writers were lost.
     written = [name for at, name, how in found if (at, name, how) not in tables.others]
     assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
 
 
 @settings(max_examples=500)
 @given(others, st.integers(0, 12), st.lists(st.integers(0, 40), max_size=2), st.booleans())
-def test_two_at_once_come_to_one_end(
+def test_two_processes_at_once_have_one_result(
     found: list[Other], at: int, kill_at: list[int], together: bool
 ) -> None:
-    """One stands still at some step, and another carries the journal to its end meanwhile."""
+    """One process stops at some step; another one ends the journal meanwhile."""
     tables, decision = Tables(list(found), [], together), Decision()
 
     def other() -> None:
         decision.write(jn.carry(journal(), tables, decision).state)
-        # What is to die is the first, which goes on.
+        # The first process, which continues, is the one that dies.
         tables.kill_at += [2 * tables.steps + one for one in kill_at]
 
     tables.meanwhile[at] = other
@@ -183,12 +183,12 @@ def test_two_at_once_come_to_one_end(
         assert (decision.states[2:] == ["torn"]) == bool(published)
 
 
-def test_what_is_decided_stays_so() -> None:
+def test_a_decided_direction_does_not_change() -> None:
     tables, decision = Tables([], [], together=False), Decision()
     decision.write("undoing")
     assert jn.carry(journal(), tables, decision).state == "undone"
     assert all(history == ["base"] for history in tables.main.values())
-    # Who would undo comes too late where all was seen moved.
+    # After all tables were seen moved, nobody can undo the publish.
     tables, decision = Tables([(0, "a", "main")], [], together=False), Decision()
     tables.meanwhile[1] = lambda: decision.write("completing")
     assert jn.carry(journal(), tables, decision).state == "completed"
@@ -211,7 +211,7 @@ def test_a_journal_is_closed_once() -> None:
 
 @settings(max_examples=200)
 @given(st.integers(0, 40), st.booleans())
-def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> None:
+def test_a_publish_is_completed_without_other_writers(kill_at: int, together: bool) -> None:
     tables = Tables([], [kill_at], together)
     try:
         jn.carry(journal(), tables, Decision())
@@ -222,7 +222,7 @@ def test_it_is_completed_where_nobody_disturbs(kill_at: int, together: bool) -> 
     assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("completed")
 
 
-def test_a_catalog_that_says_yes_and_moves_some_only_is_looked_at_again() -> None:
+def test_positions_are_read_again_after_a_partial_move() -> None:
     class Liar(Tables):
         def forward(self, moves: Sequence[jn.Move]) -> None:
             super().forward(moves[:1])
@@ -238,7 +238,7 @@ def test_a_rollback_is_never_undone() -> None:
     assert jn.direction("publish", positions) == "back"
 
 
-def test_what_others_always_win_stays_open() -> None:
+def test_a_journal_stays_open_if_others_are_always_faster() -> None:
     class Busy(Tables):
         def forward(self, moves: Sequence[jn.Move]) -> None:
             raise jn.Moved("again")
@@ -252,7 +252,7 @@ def test_what_others_always_win_stays_open() -> None:
         raise AssertionError("it was never moved")
 
 
-def test_the_text_in_the_ledger_is_the_journal() -> None:
+def test_a_journal_survives_dump_and_parse() -> None:
     entry = PublishedEntry(("s", "n"), "new", None, None, 2, "")
     item = SideItem(("s", "n"), "s__pr_1", "file.json", None)
     moves = (*journal().moves, jn.Move(entry, item, "u"), jn.Move(entry, None, ""))
@@ -263,7 +263,7 @@ def test_the_text_in_the_ledger_is_the_journal() -> None:
 
 
 class Scripted:
-    """Tables that are where a script says; what is asked of them is noted."""
+    """A port with scripted positions, which records its calls."""
 
     def __init__(self, *looks: dict[str, jn.Position]) -> None:
         self.looks = list(looks)
@@ -287,8 +287,8 @@ class Scripted:
         self.asked.append(f"back {move.identifier[1]}")
 
 
-def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
-    # Others have put main of c back meanwhile; a and b may be back already.
+def test_an_undo_that_has_begun_is_continued() -> None:
+    # Another writer has restored main of c meanwhile; a and b may have moved back already.
     tables = Scripted(
         {"a": "after", "b": "after", "c": "moved"}, {"a": "before", "b": "after", "c": "before"}
     )
@@ -297,13 +297,13 @@ def test_who_has_begun_to_undo_goes_on_to_undo() -> None:
     assert tables.asked == ["back c", "back b", "back a"]
 
 
-def test_what_is_half_moved_goes_back_too() -> None:
+def test_a_half_moved_table_moves_back_too() -> None:
     tables = Scripted({"a": "before", "b": "after", "c": "moved"})
     assert jn.carry(journal(), tables, Decision()) == jn.JournalOutcome("undone", (("s", "c"),))
     assert tables.asked == ["back b", "back a"]
 
 
-def test_what_others_have_built_on_is_not_taken_back() -> None:
+def test_a_table_that_others_have_changed_does_not_move_back() -> None:
     tables = Scripted({"a": "passed", "b": "after", "c": "moved"})
     outcome = jn.carry(journal(), tables, Decision())
     assert outcome == jn.JournalOutcome("torn", (("s", "c"),), (("s", "a"),))

@@ -1,4 +1,4 @@
-"""The SQL of a view, from the side schema to the schema."""
+"""The rewriting of a view's SQL from the side schema to the live schema."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SCHEMAS = {"s__b": "s", "raw_s__b": "raw_s", "Mixed__b": "Mixed"}
         ("select * from x_s__b.t", "select * from x_s__b.t"),
         ("select * from s__bb.t", "select * from s__bb.t"),
         ("select s__b from t", "select s__b from t"),
-        # What a literal says is what it would say had the run built on the live tables.
+        # Literals are rewritten as if the run had built on the live tables.
         ("select 's__b.t', \"`s__b`.t\" from s__b.t", "select 's.t', \"`s`.t\" from s.t"),
         (r"select 'it\'s s__b.t' from s__b.t", r"select 'it\'s s.t' from s.t"),
         ("select 'xs__b.t', 's__bb'", "select 'xs__b.t', 's__bb'"),
@@ -84,7 +84,7 @@ UNSAFE = {
     "select * from s.t with ('branch' = 'b')": "audit branch",
     "select * from s.t with (branch b)": "audit branch",
     "select * from identifier('s.t.branch_c')": "audit branch c",
-    "select * from s.t where x = 'open": "end",
+    "select * from s.t where x = 'open": "unclosed quote",
 }
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sparkwap.cdc import history
+from sparkwap.cdc.event_sql import copy_number
 from sparkwap.cdc.history import Extension, HistoryMarks, HistorySettings, steps
 from sparkwap.cdc.history.versions import versions
-from sparkwap.cdc.sql import copy_number
 from sparkwap.core.errors import ConfigError
 
 LOG = {
@@ -30,7 +30,7 @@ def settings(types: dict[str, str] = TYPES, **config: Any) -> HistorySettings:
 
 
 class Spark:
-    """Records statements, and answers those that ask.
+    """Records statements, and answers queries.
 
     Args:
         increment: rows, last batch, first reset, rows that leave columns out.
@@ -75,7 +75,7 @@ def extend(spark: Spark, of: HistorySettings | None = None, **more: Any) -> str 
     return Extension(of or settings(), "s.t", stage="t_", run=spark, **given).merge_sql()
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as told:
         history.read_settings(
             "dim",
@@ -86,17 +86,17 @@ def test_all_faults_are_told_at_once() -> None:
         )  # fmt: skip
     for fault in (
         "deletes is 'x'; legal values: close, record",
-        "expire 'day_before' needs grain 'date': days have a day before",
+        "expire 'day_before' needs grain 'date'",
         "open_end is '2999-01-01'; legal values: null, '9999-12-31'",
         "unique_key is missing",
         "the query has no column town",
         "the query has no column _row",
-        "the query's column name has the name of one that is made",
+        "the query's column name has the name of a column that the history adds",
     ):
         assert fault in str(told.value)
 
 
-def test_the_columns_say_what_events_there_can_be() -> None:
+def test_the_columns_determine_the_kinds_of_events() -> None:
     plain, full = settings(), settings(TYPES | FULL, surrogate_key=True, open_end="9999-12-31")
     assert (plain.partial, plain.loads, plain.surrogate_key) == (False, False, None)
     assert (full.partial, full.loads, full.surrogate_key) == (True, True, "version_key")
@@ -114,11 +114,11 @@ def test_a_restatement_is_of_one_model() -> None:
 
 @pytest.mark.parametrize("asked", ["dim", [{"model": "dim"}], {"where": "id = 1"}])
 def test_a_restatement_names_model_and_rows(asked: Any) -> None:
-    with pytest.raises(ConfigError, match="it takes model and where"):
+    with pytest.raises(ConfigError, match="It needs model and where"):
         history.restated("dim", asked)
 
 
-def test_nothing_is_written_without_news() -> None:
+def test_nothing_is_written_without_new_events() -> None:
     spark = Spark(increment=(0, None, None, 0))
     assert extend(spark) is None
     assert [sql.split()[0] for sql in spark.sent] == ["cache", "select"]
@@ -130,7 +130,7 @@ def test_events_that_change_nothing_write_nothing() -> None:
     assert spark.staged("changes")
 
 
-def test_keys_that_go_on_leave_closed_versions_and_the_log_alone() -> None:
+def test_later_events_read_neither_closed_versions_nor_the_log() -> None:
     spark = Spark()
     merge = extend(spark)
     assert merge is not None
@@ -193,9 +193,7 @@ def test_a_reset_in_time_touches_all_current_versions() -> None:
         ("name", "and not coalesce(touched._is_partial, false)"),
     ],
 )
-def test_a_partial_event_follows_where_the_version_has_all_columns(
-    tracked: str | None, rule: str
-) -> None:
+def test_a_partial_event_follows_a_version_with_all_columns(tracked: str | None, rule: str) -> None:
     spark = Spark()
     extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
     assert rule in (spark.staged("keys") or "")
@@ -208,20 +206,20 @@ def test_a_key_whose_order_as_text_may_differ_skips_no_files() -> None:
     assert "between cast(" not in "".join(spark.sent) + merge
 
 
-def test_a_run_drops_what_it_has_staged() -> None:
+def test_a_run_drops_its_temporary_tables() -> None:
     spark = Spark()
     Extension(settings(), "s.t", HistoryMarks(7, 0), "t_", None, spark).drop()
     names = ("changes", "late", "keys", "increment")
     assert spark.sent == [f"drop view if exists t_{name}" for name in names]
 
 
-def test_numbers_go_on_from_the_highest() -> None:
+def test_new_surrogate_keys_continue_from_the_highest() -> None:
     spark = Spark()
     extend(spark, settings(surrogate_key=True))
     assert "coalesce(_number, 40 + row_number()" in (spark.staged("changes") or "")
 
 
-def test_a_version_that_is_published_keeps_its_number() -> None:
+def test_a_published_version_keeps_its_surrogate_key() -> None:
     of, kept = settings(surrogate_key="nr"), "left join s.t as known"
     build = history.HistoryBuild(of, None, Spark())
     assert kept in build.whole("s.t", ["nr", "id"])
@@ -257,13 +255,13 @@ def test_each_step_reads_the_one_before(resets: str | None, partial: bool) -> No
     assert all(reads)
 
 
-def test_copies_are_told_apart_by_one_rule() -> None:
+def test_one_rule_finds_copies() -> None:
     of = settings()
     assert copy_number("_sequence") in of.resets("select log")
-    assert copy_number("`id`, _at._sequence, _op, _said", "_at.") in versions(of, "select steps")
+    assert copy_number("`id`, _at._sequence, _op, _content", "_at.") in versions(of, "select steps")
 
 
-def test_a_history_by_day_has_the_days_of_utc() -> None:
+def test_a_history_by_day_has_utc_days() -> None:
     of = settings(grain="date", expire="day_before", open_end="9999-12-31")
     sql = versions(of, steps.events(of, "select log"))
     assert "cast(to_utc_timestamp(_event_time, current_timezone()) as date) as _time" in sql

@@ -58,7 +58,7 @@ def deliver(root: Path, entity: str, *days: date) -> None:
 
 
 class Lake:
-    """Stands for dbt and the lake: a build of a drop publishes its files, or fails."""
+    """A fake of dbt and the lake: a build of a drop publishes its files, or fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
@@ -117,16 +117,16 @@ def test_nothing_new_and_nothing_changed_builds_nothing(lake: Lake) -> None:
     lake.builds.clear()
     assert lake.build() == 0
     assert lake.builds == []
-    assert "nothing to build (all the same: sparkwap build --again)" in lake.lines[-1]
+    assert "nothing to build (to build anyway: sparkwap build --again)" in lake.lines[-1]
 
 
-def test_nothing_new_is_one_plain_build_where_something_has_changed(lake: Lake) -> None:
+def test_a_change_without_new_files_is_one_plain_build(lake: Lake) -> None:
     lake.build()
     lake.builds.clear()
-    lake.why = "the code is not that of the last publish"
+    lake.why = "the code has changed since the last publish"
     assert lake.build() == 0
     assert lake.builds == [None]
-    assert lake.lines[-1].endswith(f"one build of what is there: {lake.why}")
+    assert lake.lines[-1].endswith(f"one build of the present data: {lake.why}")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_nothing_new_is_one_plain_build_where_something_has_changed(lake: Lake) 
         ([], "DBT_ENGINE_EMPTY"),
     ],
 )
-def test_what_is_asked_for_is_built(
+def test_a_requested_build_runs(
     arguments: list[str], environment: str | None, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.published = {JANUARY, FEBRUARY, MARCH}
@@ -150,7 +150,7 @@ def test_what_is_asked_for_is_built(
         monkeypatch.setenv(environment, "true")
     assert lake.build(*arguments) == 0
     assert lake.builds == [None]
-    assert lake.lines == ["no unread landing files; one build of what is there: as asked"]
+    assert lake.lines == ["no unread landing files; one build of the present data: as requested"]
 
 
 def test_files_that_cannot_be_used_are_left_to_the_build(
@@ -218,7 +218,7 @@ def changed(node: str = "model.shop.a", **more: Any) -> dict[str, Any]:
     return {**PROJECT, "nodes": {**nodes, node: {**nodes["model.shop.a"], **more}}}
 
 
-def test_what_was_published_by_the_same_code_is_not_built_again() -> None:
+def test_a_publish_of_the_same_code_is_not_built_again() -> None:
     assert reason() is None
     view = PublishedEntry(("shop", "a"), "view", None, None, None, "m2")
     assert reason(entry=view, main=None) is None
@@ -227,22 +227,22 @@ def test_what_was_published_by_the_same_code_is_not_built_again() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"project": changed(raw_code="select 2")}, "the code is not that of the last publish"),
-        ({"project": changed("model.shop.b", alias="b")}, "has not all tables of the project"),
+        ({"project": changed(raw_code="select 2")}, "the code has changed since the last publish"),
+        ({"project": changed("model.shop.b", alias="b")}, "does not have all tables"),
         ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
         ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
         ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
         ({"project": changed(checksum={"name": "path"})}, "a is too large"),
-        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "has not all"),
+        ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "does not have all"),
         ({"undone": True}, "was rolled back"),
-        ({"run": {"publish_id": None}}, "a run has ended otherwise"),
-        ({"run": None}, "a run has ended otherwise"),
+        ({"run": {"publish_id": None}}, "a later run has not published"),
+        ({"run": None}, "a later run has not published"),
         ({"main": 3}, "shop.a has changed since"),
         ({"files": {"dbt_project.yml": AT + timedelta(minutes=1)}}, "dbt_project.yml is newer"),
         ({"now": AT + timedelta(days=1)}, "not today"),
     ],
 )
-def test_what_may_differ_is_built_again(other: dict[str, Any], message: str) -> None:
+def test_a_possible_difference_is_built_again(other: dict[str, Any], message: str) -> None:
     assert message in str(reason(**other))
 
 
@@ -262,21 +262,21 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     assert lake.builds == [JANUARY, FEBRUARY]
     last = lake.lines[-1]
     assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
-    assert "Waiting behind it: 2024-03-31." in last
+    assert "Waiting: 2024-03-31." in last
     assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
-    # dbt's summary, right above, has the commands that go on with the drop.
-    assert "go on by: sparkwap build" in last
+    # dbt's summary, above this message, has the commands for the drop.
+    assert "then: sparkwap build" in last
     assert "dbt run-operation" not in last
     lake.bad = {}
     assert lake.build() == 0
     assert lake.builds == [JANUARY, FEBRUARY, FEBRUARY, MARCH]
 
 
-def test_a_held_drop_stops_it_although_dbt_is_content(lake: Lake) -> None:
+def test_a_held_drop_stops_the_build_although_dbt_succeeds(lake: Lake) -> None:
     lake.bad = {JANUARY: 0}
     assert lake.build() == 0
     assert lake.builds == [JANUARY]
-    assert "dbt ended well, but the gate held it" in lake.lines[-1]
+    assert "dbt succeeded, but the gate held it" in lake.lines[-1]
 
 
 def test_landing_until_is_the_last_drop(lake: Lake) -> None:
@@ -293,7 +293,7 @@ def test_a_drop_that_comes_late_is_built(lake: Lake) -> None:
 def test_many_waiting_drops_are_counted() -> None:
     later = [build.Drop(date(2024, 1, day), ()) for day in range(2, 8)]
     text = build.stopped(build.Drop(date(2024, 1, 1), ()), later, 2)
-    assert "Waiting behind it: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
+    assert "Waiting: 2024-01-02, 2024-01-03, 2024-01-04 and 3 more." in text
 
 
 def test_a_missing_landing_folder_is_one_error(
@@ -307,7 +307,7 @@ def test_a_missing_landing_folder_is_one_error(
     assert capsys.readouterr().err.count("There is no landing folder") == 1
 
 
-def test_arguments_are_parted() -> None:
+def test_arguments_are_split() -> None:
     call = dbt_cli.parse_call(
         ["--select", "a+", "--target", "pr", "--vars", "{x: 1}", "--full-refresh", "-d"]
     )
@@ -315,7 +315,7 @@ def test_arguments_are_parted() -> None:
     assert (call.target, call.variables) == ("pr", {"x": 1})
 
 
-@pytest.mark.parametrize(("text", "message"), [("[1]", "is a YAML mapping"), ("{", "is not YAML")])
+@pytest.mark.parametrize(("text", "message"), [("[1]", "not a YAML mapping"), ("{", "is not YAML")])
 def test_vars_must_be_a_mapping(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         dbt_cli.parse_call(["--vars", text])
@@ -326,7 +326,7 @@ def test_dbt_gets_the_project_and_the_variables(
 ) -> None:
     calls: list[tuple[Sequence[str], Mapping[str, str]]] = []
 
-    monkeypatch.setattr(dbt_cli, "_patiently", lambda *given: calls.append(given) or 0)
+    monkeypatch.setattr(dbt_cli, "_run_interruptible", lambda *given: calls.append(given) or 0)
     call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
     assert call.run("build", **{UNTIL: "2024-01-31"}) == 0
     command, environment = list(calls[0][0]), calls[0][1]
@@ -338,7 +338,7 @@ def test_dbt_gets_the_project_and_the_variables(
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_a_project_that_dbt_cannot_parse_is_told(
+def test_a_project_that_dbt_cannot_parse_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dbt_project.yml").write_text("name: [")
@@ -352,24 +352,24 @@ def test_help_is_not_dbts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "one gated dbt build per drop" in capsys.readouterr().out
 
 
-def test_a_lake_that_is_not_there_yet_holds_no_files(tmp_path: Path) -> None:
+def test_a_missing_lake_has_no_files(tmp_path: Path) -> None:
     lake = dbt_cli.LakePlace("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db?timeout=60"})
     assert raw_models.known_files(lake, []) == {}
     assert not (tmp_path / "catalog.db").exists()
 
 
-def test_all_sources_switched_off_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_sources_disabled_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nodes = manifest(tmp_path, "a")["nodes"]
     off = {**nodes["model.demo.raw_a"], "fqn": ["demo", "raw", "shop", "raw_a"]}
     found = {"nodes": {}, "disabled": {"model.demo.raw_a": [off]}}
     monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
     monkeypatch.setattr(DbtCall, "lake", lambda _: None)
-    with pytest.raises(ConfigError, match=r"Switched off \(`enabled`\) are the models of: shop"):
+    with pytest.raises(ConfigError, match=r"Enable a model \(`enabled`\) of: shop"):
         build.build([])
 
 
 @pytest.mark.parametrize("meta", [{}, {"drop": None}, {"drop": {"until": ""}}])
-def test_a_raw_model_without_a_landing_folder_is_told_so(
+def test_a_raw_model_without_a_landing_folder_is_an_error(
     meta: dict[str, Any], lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = manifest(tmp_path, "a")
@@ -410,7 +410,7 @@ def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
 
     assert dbt_cli.find_project() == default_project_dir() == folders / "project"
     (folders / "project/profiles.yml").write_text(PROFILE)
-    # Where dbt finds none, the project's own.
+    # If dbt finds none: the project's folder.
     assert dbt_cli.find_profiles(None, dbt_cli.find_project()) == folders / "project"
     for place in ("home/.dbt", "project/models"):
         (folders / place / "profiles.yml").write_text(PROFILE)
@@ -418,9 +418,7 @@ def test_folders_are_found_as_dbt_finds_them(folders: Path) -> None:
         assert found == default_profiles_dir() == folders / place
 
 
-def test_the_option_stands_above_the_variable(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_option_overrides_the_variable(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBT_PROFILES_DIR", str(folders / "named"))
     monkeypatch.setenv("DBT_PROJECT_DIR", str(folders / "project"))
     monkeypatch.chdir(folders)
@@ -439,7 +437,9 @@ def test_a_profile_with_variables_of_the_environment_is_read(
     with pytest.raises(ConfigError, match=r"cannot be read|has type"):
         dbt_cli.parse_call([]).lake()
     monkeypatch.delenv("WHICH")
-    with pytest.raises(ConfigError, match=rf"(?s)provided: 'WHICH'.*looked for in {folders}/home"):
+    with pytest.raises(
+        ConfigError, match=rf"(?s)provided: 'WHICH'.*profiles folder {folders}/home"
+    ):
         dbt_cli.parse_call([]).lake()
 
 

@@ -17,7 +17,7 @@ def test_status_of_a_lake_without_a_server(
     assert "not running" in capsys.readouterr().out
 
 
-def test_status_shows_what_is_known(
+def test_status_shows_a_running_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = Endpoint("127.0.0.1", 10000, 15002, "secret", 42)
@@ -61,7 +61,7 @@ def test_logs_prints_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
-def test_follow_goes_on_with_the_next_start(tmp_path: Path) -> None:
+def test_follow_continues_after_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text("one\n")
     with path.open() as log:

@@ -1,4 +1,4 @@
-"""``sparkwap quarantine``: which rows there are, what is said of them, and what a replay runs."""
+"""``sparkwap quarantine``: the listed rows, the messages, and the command of a replay."""
 
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,11 @@ def test_a_model_has_several_names(name: str) -> None:
     assert quarantine.chosen([MODEL], [name]) == [MODEL]
 
 
-def test_no_name_means_all_and_an_unknown_one_is_an_error() -> None:
+def test_no_name_means_all_and_an_unknown_name_is_an_error() -> None:
     assert quarantine.chosen([MODEL], []) == [MODEL]
-    with pytest.raises(ConfigError, match=r"called items\. .*There are: raw_shop__orders"):
+    with pytest.raises(
+        ConfigError, match=r"raw model items\. .*The raw models are: raw_shop__orders"
+    ):
         quarantine.chosen([MODEL], ["items"])
 
 
@@ -51,14 +53,14 @@ def test_rows_are_listed_with_file_and_line() -> None:
     assert quarantine.listing([(MODEL, many)])[-1] == "  and 5 more"
 
 
-def test_the_end_of_a_replay_is_told() -> None:
-    assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 brought back"
-    assert "3 rows of 5 brought back; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
-    assert "Nothing was brought back (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
+def test_the_summary_of_a_replay() -> None:
+    assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 accepted"
+    assert "3 rows of 5 accepted; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
+    assert "No row was accepted (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
 
 
 class Table:
-    """Stands for a raw table: the rows of each kind, as PyIceberg gives them."""
+    """A fake raw table: the rows of each kind, as PyIceberg returns them."""
 
     def __init__(self, bad: list[dict[str, Any]], good: list[dict[str, Any]]) -> None:
         self.bad, self.good = bad, good
@@ -82,14 +84,14 @@ def row(line: int, batch: int, error: str = "no") -> dict[str, Any]:
     return {"_file_path": "f", "_row": line, "_batch": batch, "_error": error, "_raw": "x"}
 
 
-def test_a_row_that_came_back_is_in_quarantine_no_more() -> None:
+def test_an_accepted_row_is_no_longer_in_quarantine() -> None:
     table: Any = Table([row(1, 1), row(2, 1), row(2, 3, "still no")], [row(1, 2), row(2, 2)])
     assert raw_models.open_rows(table) == [BadRow("f", 2, "still no", "x")]
     empty: Any = Table([], [])
     assert raw_models.open_rows(empty) == []
 
 
-def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_builds_downstream_models(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, lines = [], []
     left = iter([[ROW, ROW], [ROW]])
     monkeypatch.setattr(quarantine, "bad_rows", lambda *_: next(left))
@@ -97,7 +99,7 @@ def test_a_replay_builds_what_is_downstream(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or 0)
     assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
     assert calls == [(("build", "--select", "raw_shop__orders+"), {REPLAY: "true"})]
-    assert lines[0].startswith("1 row of 2 brought back")
+    assert lines[0].startswith("1 row of 2 accepted")
 
 
 def test_nothing_to_replay_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

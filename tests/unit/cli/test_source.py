@@ -1,4 +1,4 @@
-"""``sparkwap source add``: what a sample file tells, and what is written."""
+"""``sparkwap source add``: the guesses from sample files, and the written models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entry(*paths: Path, key: tuple[str, ...] = (), **said: str) -> dict[str, Any
         ([], "string"),
     ],
 )
-def test_the_type_is_the_narrowest_that_takes_all(texts: list[str], kind: str) -> None:
+def test_the_type_is_the_narrowest_for_all_texts(texts: list[str], kind: str) -> None:
     assert text_kind(texts) == kind
 
 
@@ -110,7 +110,7 @@ def test_parquet_knows_its_types(tmp_path: Path) -> None:
     assert entry(path)["columns"] == {"id": "int", "at": "timestamp"}
 
 
-def test_what_tells_no_key_wants_one(tmp_path: Path) -> None:
+def test_files_without_a_key_need_the_option(tmp_path: Path) -> None:
     path = sample(tmp_path, "p.csv", "a,b\n1,x\n1,x\n")
     with pytest.raises(LandingError, match=r"no column looks like a key\. .*columns are a, b"):
         entry(path)
@@ -122,9 +122,9 @@ def test_what_tells_no_key_wants_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"), [("p.csv", "a,b\n"), ("p.json", "{"), ("p.csv.gz", ""), ("p.parquet", "x")]
 )
-def test_no_sample_no_guess(tmp_path: Path, name: str, content: str) -> None:
+def test_an_invalid_sample_gives_no_guess(tmp_path: Path, name: str, content: str) -> None:
     path = sample(tmp_path, name, content)
-    with pytest.raises(LandingError, match="cannot serve as a sample"):
+    with pytest.raises(LandingError, match="cannot be used as a sample"):
         read_samples([path])
 
 
@@ -158,7 +158,7 @@ def test_the_drops_of_one_table_are_read_together(tmp_path: Path) -> None:
     assert entry(tmp_path) == entry(first)
 
 
-def test_a_bad_operation_is_a_row_and_no_other_kind(tmp_path: Path) -> None:
+def test_a_bad_operation_does_not_change_the_kind(tmp_path: Path) -> None:
     text = CHANGES + "X,2024-02-01 00:00:00,1,c,20240202\n" + CHANGES.splitlines()[1] * 1
     path = sample(tmp_path, "c.csv", text)
     found = guess(read_samples([path]), "things")
@@ -172,18 +172,18 @@ def test_a_bad_operation_is_a_row_and_no_other_kind(tmp_path: Path) -> None:
         ({"LOAD00000001.csv": LOAD}, "--kind extract.*--kind changes"),
         ({"a1.csv": "id\n" + "".join(f"{n}\n" for n in range(99)), "a2.csv": "id\n1\n"},
          "a2.csv has 1 rows, after the 99 of a1.csv"),
-        ({"a.csv": "Op,id\nD,1\ndrill,2\nmill,3\n"}, "'Op' has operation codes, .* 'drill'"),
-        ({"a_1.csv": LOAD, "a_2.csv": CHANGES}, r"their names do not tell .* --full <pattern"),
+        ({"a.csv": "Op,id\nD,1\ndrill,2\nmill,3\n"}, "'Op' are not operation codes, .* 'drill'"),
+        ({"a_1.csv": LOAD, "a_2.csv": CHANGES}, r"no name pattern matches .* --full <pattern"),
     ],
 )  # fmt: skip
-def test_two_readings_are_asked_for(tmp_path: Path, files: dict[str, str], said: str) -> None:
+def test_ambiguous_files_are_an_error(tmp_path: Path, files: dict[str, str], said: str) -> None:
     for name, text in files.items():
         sample(tmp_path, name, text)
     with pytest.raises(LandingError, match=f"can be read in two ways: .*{said}"):
         entry(tmp_path)
 
 
-def test_an_answer_decides(tmp_path: Path) -> None:
+def test_an_option_resolves_the_ambiguity(tmp_path: Path) -> None:
     load = sample(tmp_path, "LOAD00000001.csv", LOAD)
     assert entry(load, kind="extract", key=("id",))["kind"] == "extract"
     found = entry(load, kind="changes", key=("id",))
@@ -193,7 +193,7 @@ def test_an_answer_decides(tmp_path: Path) -> None:
     assert entry(full, changes, full="x_1*")["files"][0] == {"match": "x_1*", "load": "full"}
 
 
-def test_full_loads_are_told_by_how_their_names_begin(tmp_path: Path) -> None:
+def test_full_loads_are_found_by_their_name_prefix(tmp_path: Path) -> None:
     sample(tmp_path, "things_full_2024.csv", LOAD)
     sample(tmp_path, "things_cdc_2024.csv", CHANGES)
     assert entry(tmp_path)["files"][0]["match"] == "things_full_*"
@@ -254,7 +254,7 @@ def test_models_are_written_and_nothing_is_overwritten(
     assert "cast(price as double) as price," in staging
 
     assert add(tmp_path, path) == 1
-    assert "there already. Nothing was written" in capsys.readouterr().err
+    assert "exists already. Nothing was written" in capsys.readouterr().err
 
 
 def landing(project: Path, model: str) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def landing(project: Path, model: str) -> dict[str, Any]:
     return {**found["config"]["meta"]["landing"], "tests": found["data_tests"]}
 
 
-def test_what_a_build_needs_is_looked_for_first(
+def test_missing_requirements_of_a_build_are_reported_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = sample(tmp_path, "p.csv", "id\n7\n")
@@ -272,7 +272,7 @@ def test_what_a_build_needs_is_looked_for_first(
     call = ["source", "add", str(path), "--source", "a", "--entity", "things"]
     assert main([*call, "--project-dir", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert "names no landing folder for models/raw" in told
+    assert "has no landing folder for models/raw" in told
     assert yaml.safe_load(told[told.index("models:") :])["models"]["shop"]["raw"]["+meta"]["drop"]
     assert not (tmp_path / "models").exists()
 
@@ -299,10 +299,10 @@ def test_files_in_the_landing_folder_are_read_where_they_are(
     assert add(tmp_path, path) == 0
     assert landing(tmp_path, "raw_shop__things")["path"] == "web/parts"
     assert add(tmp_path, path, "--source", "crm") == 1
-    assert "raw_shop__things reads the folder 'web/parts'" in capsys.readouterr().err
+    assert "raw_shop__things already reads the folder 'web/parts'" in capsys.readouterr().err
 
 
-def test_an_extract_is_not_allowed_to_shrink_unseen(tmp_path: Path) -> None:
+def test_an_extract_has_tests_for_lost_rows(tmp_path: Path) -> None:
     path = sample(tmp_path, "p.csv", "id\n7\n")
     assert add(tmp_path, path) == 0
     drop = {"arguments": {"max_drop": 0.2}}
@@ -326,12 +326,14 @@ def test_a_history_is_a_snapshot_of_extracts_and_versions_of_changes(tmp_path: P
     assert "'name': '`name`'," in sql
 
 
-def test_names_are_those_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_must_be_legal_table_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = sample(tmp_path, "p.csv", "id\n7\n")
     assert add(tmp_path, path, "--source", "Shop 1") == 1
     assert "--source is 'Shop 1'" in capsys.readouterr().err
     (tmp_path / "dbt_project.yml").unlink()
     from sparkwap.cli.source import add as add_source
 
-    with pytest.raises(ConfigError, match="is no dbt project"):
+    with pytest.raises(ConfigError, match="is not a dbt project"):
         add_source([path], "shop", "things", SourceAnswers(), tmp_path)

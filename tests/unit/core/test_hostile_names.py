@@ -1,4 +1,4 @@
-"""Names and values of others stay one identifier, or one literal, wherever SQL is made of them."""
+"""Hostile names and values stay one identifier or one literal in all generated SQL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.seeds import seed_sql
-from sparkwap.cdc import sql as cdc_sql
+from sparkwap.cdc import event_sql as cdc_sql
 from sparkwap.core import names, sqltext
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import GateSettings
 from sparkwap.landing import drift, log, parse_entry
-from sparkwap.landing import sql as landing_sql
+from sparkwap.landing import row_sql as landing_sql
 from sparkwap.server import ServerConfig
 from sparkwap.server.defaults import merged, render_properties
 
@@ -53,7 +53,7 @@ LITERAL = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 
 
 def read_identifier(text: str) -> str:
-    """The one identifier that a text is; as Spark reads it."""
+    """The single identifier of a text, as Spark reads it."""
     match = IDENTIFIER.fullmatch(text)
     assert match is not None, f"{text!r} is no single identifier"
     return match[1].replace("``", "`")
@@ -126,7 +126,7 @@ def test_columns_of_landing_files(name: str) -> None:
     schema = log.schema([name, "id"])
     assert schema.startswith(f"{sqltext.quote(name)} string, `id` string, ")
     fault = landing_sql.fault(entry, entry.layouts[0], True, ["id", name])
-    # Take away all that is quoted: nothing of the name is left.
+    # Without all quoted parts, nothing of the name is left.
     bare = re.sub(r"`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'", "", fault, flags=re.DOTALL)
     assert re.fullmatch(r"[\w\s().<>=,\[\]\"]*", bare, re.ASCII), bare
     operation = landing_sql.operation(entry.layouts[0], True)

@@ -28,7 +28,7 @@ def test_names_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("run_id", ["", "main", "1a2b", "zzzzzzzz-0000"])
-def test_what_is_no_run_id_is_refused(run_id: str) -> None:
+def test_an_invalid_run_id_is_refused(run_id: str) -> None:
     with pytest.raises(ConfigError, match="is not a run id"):
         names.short_run_id(run_id)
 
@@ -78,13 +78,13 @@ def test_other_schemas_are_not_side_schemas(name: str) -> None:
         ("wap_base_", (False, False, None)),
     ],
 )
-def test_what_a_name_says(name: str, found: tuple[bool, bool, str | None]) -> None:
+def test_a_name_shows_its_kind(name: str, found: tuple[bool, bool, str | None]) -> None:
     told = (names.is_run_branch(name), names.is_publish_tag(name), names.branch_of_base_tag(name))
     assert told == found
 
 
 @given(st.uuids(), st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True))
-def test_names_are_known_again(run: uuid.UUID, branch: str) -> None:
+def test_names_are_parsed_back(run: uuid.UUID, branch: str) -> None:
     run_id = str(run)
     assert names.is_run_branch(names.audit_branch(run_id, None))
     assert names.is_publish_tag(names.publish_tag(run_id))
@@ -98,12 +98,10 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
         names.require_own([("shop", "twin"), ("shop", "Twin"), ("shop", "other")])
     with pytest.raises(ConfigError, match=r"Shop\.twin and shop\.twin"):
         names.require_own([("shop", "twin"), ("Shop", "twin")])
-    with pytest.raises(
-        ConfigError, match=r"shop\.Twin \(which stands in the lake\) and shop\.twin"
-    ):
+    with pytest.raises(ConfigError, match=r"shop\.Twin \(which is in the lake\) and shop\.twin"):
         names.require_own([("shop", "twin")], [("shop", "Twin")])
 
 
 def test_the_schema_of_the_ledger_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^Wap_Ledger\.b, wap_ledger\.a would stand in"):
+    with pytest.raises(ConfigError, match=r"^Wap_Ledger\.b, wap_ledger\.a would be in"):
         names.require_own([("wap_ledger", "a"), ("Wap_Ledger", "b"), ("shop", "c")])

@@ -1,4 +1,4 @@
-"""What a Python model may know of itself while it is built."""
+"""The node of a Python model while it is built."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from sparkwap.core import node
 from sparkwap.core.errors import SparkwapError
 
 
-def test_the_node_is_there_while_it_is_built() -> None:
+def test_the_node_is_available_while_it_is_built() -> None:
     one = node.Node("model.shop.raw_orders", meta={"landing": {}})
     with node.building(one):
         assert node.current() is one
-    with pytest.raises(SparkwapError, match="No Python model is being built here"):
+    with pytest.raises(SparkwapError, match="No Python model is being built"):
         node.current()
 
 

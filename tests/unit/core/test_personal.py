@@ -1,4 +1,4 @@
-"""One list of marks, by which all that shows values goes."""
+"""The marks of personal values, for all features that show values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_mark_hides_its_column_in_every_table(mark: str) -> None:
 
 
 @pytest.mark.parametrize("mark", OF_TABLES)
-def test_a_mark_of_a_table_hides_all_of_it_and_of_what_is_made_from_it(mark: str) -> None:
+def test_a_mark_of_a_table_hides_the_table_and_its_descendants(mark: str) -> None:
     found = hidden(node("people", meta={mark: True}), node("facts", "people"), node("others"))
     assert found.hides(("s", "PEOPLE"), "anything")
     assert found.hides(("s", "facts"), "renamed")

@@ -1,4 +1,4 @@
-"""Secrets do not leave: what is taken out of texts, and what is left in."""
+"""Redaction: secrets are removed from texts, other texts stay."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_shapes_of_secrets(text: str, left: str) -> None:
         "https://example.com/docs/alerts",
     ],
 )
-def test_other_texts_stay(text: str) -> None:
+def test_other_texts_are_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-def test_known_values_go_wherever_they_stand() -> None:
+def test_known_values_are_removed_everywhere() -> None:
     remember(
         SECRET, None, "abc", {"s3.secret-access-key": "AKIA-secret", "s3.region": "eu-north-1"}
     )
@@ -95,7 +95,7 @@ def test_known_values_go_wherever_they_stand() -> None:
     assert redact(text) == "x***y *** eu-north-1 abcabc"
 
 
-def test_of_a_uri_the_password_is_known_in_both_spellings() -> None:
+def test_the_password_of_a_uri_is_removed_in_both_spellings() -> None:
     remember({"uri": "postgresql://lake:p%40ssw%3Ard@db/lake?application_name=app"})
     assert redact("p%40ssw%3Ard p@ssw:rd lake application") == "*** *** lake application"
 
@@ -112,7 +112,7 @@ def test_of_a_uri_the_password_is_known_in_both_spellings() -> None:
     ],
 )
 @pytest.mark.parametrize("told", ['p@ss/w:r d"é', "p%40ss%2Fw%3Ar%20d%22%C3%A9"])
-def test_a_known_value_goes_however_it_is_written(written: str, told: str) -> None:
+def test_encoded_forms_of_known_values_are_removed(written: str, told: str) -> None:
     remember(told)
     assert redact(f"cannot reach x?y={written}: refused") == "cannot reach x?y=***: refused"
 
@@ -141,7 +141,7 @@ def test_names_of_other_things(key: str) -> None:
     assert not is_secret(key)
 
 
-def test_configurations_and_endpoints_do_not_show_theirs(tmp_path: Path) -> None:
+def test_configurations_and_endpoints_do_not_show_secrets(tmp_path: Path) -> None:
     uri = f"postgresql+psycopg2://lake:{quote(SECRET)}@db/lake?sslpassword=other-secret"
     config = ServerConfig(
         tmp_path, catalog_uri=uri, spark_conf={"spark.hadoop.fs.s3a.secret.key": "s3-secret"}

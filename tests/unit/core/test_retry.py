@@ -1,4 +1,4 @@
-"""Errors by class, and what may be done after each; messages as Spark and databases give them."""
+"""The rules for errors, with messages of Spark and of databases."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_fates(
 
 
 @given(st.sampled_from(RULES), st.sampled_from(FATES), st.integers(1, 9))
-def test_nothing_is_sent_twice_that_may_be_there(rule: Rule, found: Fate, tried: int) -> None:
+def test_a_possibly_committed_write_is_not_sent_twice(rule: Rule, found: Fate, tried: int) -> None:
     taken = step(rule, found, tried)
     if taken == "send":
         assert rule in ("retry", "refresh")

@@ -1,4 +1,4 @@
-"""SQL is cut as Spark's lexer cuts it: each case was compared with the lexer of Spark 4.1."""
+"""The tokens are those of Spark's lexer: each case was compared with the lexer of Spark 4.1."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from sparkwap.core.sqllex import ANY_RELATION, FILES, dotted_names, relation_nam
         (r"f(p, r'\', '/') from s", ["f", "(", "p", ",", r"r'\'", ",", "'/'", ")", "from", "s"]),
         (r'R"\" x', [r'R"\"', "x"]),
         (r"xr'\' y'", ["xr", r"'\' y'"]),
-        # Others go on after a quote that is doubled or has a backslash before it.
+        # Other strings continue after a doubled or escaped quote.
         (r"'it\'s' x", [r"'it\'s'", "x"]),
         ("'it''s' x", ["'it''s'", "x"]),
         ('"a""b" x', ['"a""b"', "x"]),
@@ -30,7 +30,7 @@ from sparkwap.core.sqllex import ANY_RELATION, FILES, dotted_names, relation_nam
         ("a -- b \\\n still\nc", ["a", "c"]),
         ("a -- b\rc", ["a", "c"]),
         ("-- to the end", []),
-        # To Spark an address is one word, in which no comment begins.
+        # For Spark, an address is one word, in which no comment begins.
         ("http://x/--y z", ["http://x/--y", "z"]),
         ("http://x/*y", ["http://x/", "*", "y"]),
         # Some blanks of Unicode are blanks, some are not.
@@ -46,7 +46,7 @@ def test_tokens(sql: str, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("rest", ["'b", '"b', "`b", "/* b", "/* /* b */", r"'b\'", "'b''", "'b /*"])
-def test_what_does_not_end_takes_the_rest(rest: str) -> None:
+def test_an_unclosed_token_ends_with_the_text(rest: str) -> None:
     assert [(t.kind, t.text) for t in tokens(f"a {rest}")] == [("word", "a"), ("unclosed", rest)]
 
 
@@ -84,7 +84,7 @@ def test_dotted_names(sql: str, found: list[str]) -> None:
     assert [".".join(part.value for part in name) for name in dotted_names(sql)] == found
 
 
-def test_who_needs_the_head_does_not_pay_for_the_rest() -> None:
+def test_tokens_are_lazy() -> None:
     endless = tokens("insert into t values " + "(1)," * 1_000_000)
     assert [next(endless).text for _ in range(3)] == ["insert", "into", "t"]
 
@@ -113,7 +113,7 @@ def test_relation_names(sql: str, name: tuple[str, str]) -> None:
     assert name in relation_names(sql)
 
 
-def test_what_no_text_names_is_not_read() -> None:
+def test_comments_and_texts_name_no_relation() -> None:
     assert relation_names("-- s.t\n's.t', 'a/b'") == frozenset()
     assert ("default", "t") not in relation_names('select "t"')
     assert ANY_RELATION not in relation_names("select identifier, `identifier`('a') from s.t")

@@ -48,11 +48,11 @@ def test_a_line_for_each_step_of_the_gate_with_the_seconds_since_the_one_before(
     assert "secret" not in "".join(lines)
 
 
-def test_every_event_is_of_a_step_that_there_is() -> None:
+def test_every_event_has_a_checkpoint() -> None:
     assert set(steplog.EVENTS) <= set(CHECKPOINTS)
 
 
-def test_the_file_is_appended_to_and_turned_over(
+def test_the_file_is_appended_to_and_rotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steplog, "ROTATE_BYTES", 10)
@@ -63,7 +63,7 @@ def test_the_file_is_appended_to_and_turned_over(
     assert (tmp_path / "target/sparkwap.jsonl.1").read_text() == "first line\n"
 
 
-def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+def test_an_unwritable_log_does_not_end_a_run(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("a file")
     steplog.to_file(tmp_path / "target")("line")
 
@@ -75,7 +75,7 @@ def test_where_it_goes_is_a_setting() -> None:
         GateSettings.from_vars({"wap_log": "syslog"})
 
 
-def test_the_log_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_log_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         for name in (steplog.FILE_NAME, f"{steplog.FILE_NAME}.1", "other"):

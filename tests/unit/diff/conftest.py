@@ -25,7 +25,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 class Bench:
-    """A lake, and what is written to it."""
+    """A lake, with methods that write to it."""
 
     def __init__(self, folder: Path) -> None:
         properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
@@ -34,14 +34,14 @@ class Bench:
         self.lake.ensure_schema("s")
 
     def table(self, name: str, *batches: tuple[int, ...], **properties: str) -> Identifier:
-        """A table with a file for each batch."""
+        """Create a table with a file for each batch."""
         table = self.lake.catalog.create_table(("s", name), rows().schema, properties=properties)
         for batch in batches:
             table.append(rows(*batch))
         return "s", name
 
     def view(self, name: str, schema: str = "s") -> None:
-        """A view of one column, as Spark writes it."""
+        """Create a view of one column, as Spark does."""
         location = f"{self.folder}/warehouse/{schema}/{name}"
         file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
         schemas = [{"schema-id": 0, "fields": [{"id": 0, "name": "id", "type": "long"}]}]
@@ -59,11 +59,11 @@ class Bench:
         self.lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
 
     def folders(self) -> set[str]:
-        """What the warehouse has."""
+        """Return the names of the folders in the warehouse."""
         return {path.name for path in (self.folder / "warehouse").iterdir()}
 
     def open(self, identifier: Identifier) -> Any:
-        """Its branch, and PyIceberg's table with it."""
+        """Open the branch on a table; returns PyIceberg's table."""
         self.lake.branches.open(identifier, BRANCH)
         return self.lake.catalog.load_table(identifier)
 

@@ -34,7 +34,7 @@ def ids(location: str) -> list[int]:
 
 @pytest.fixture(params=["1", "2"], ids=["v1", "v2"])
 def changed(bench: Bench, request: Any) -> Identifier:
-    """Three files on main; the branch has rewritten one, and a new one."""
+    """A table with three files on main; the branch has rewritten one and added one."""
     name = bench.table("t", (1, 2, 3), (4, 5), (6, 7), **{"format-version": request.param})
     table = bench.open(name)
     table.delete("id = 4", branch=BRANCH)
@@ -42,9 +42,7 @@ def changed(bench: Bench, request: Any) -> Identifier:
     return name
 
 
-def test_only_manifests_of_one_side_are_read_and_tell_the_files(
-    bench: Bench, changed: Identifier
-) -> None:
+def test_only_manifests_of_one_state_are_read(bench: Bench, changed: Identifier) -> None:
     old, new = (snapshot(bench, changed, ref) for ref in ("main", BRANCH))
     common = {one.path for one in old.manifests} & {one.path for one in new.manifests}
     assert common
@@ -54,7 +52,7 @@ def test_only_manifests_of_one_side_are_read_and_tell_the_files(
     assert (plan.read, len(plan.removed), len(plan.added)) == ("parts", 1, 2)
 
 
-def test_a_part_has_the_rows_of_its_files_and_no_others(bench: Bench, changed: Identifier) -> None:
+def test_a_part_has_only_the_rows_of_its_files(bench: Bench, changed: Identifier) -> None:
     old, new = (snapshot(bench, changed, ref) for ref in ("main", BRANCH))
     plan = plan_files(old.files(), new.files())
     gone, come = old.part(plan.removed), new.part(plan.added)
@@ -66,7 +64,7 @@ def test_a_part_has_the_rows_of_its_files_and_no_others(bench: Bench, changed: I
     assert document["table-uuid"] != old.document["table-uuid"]
 
 
-def test_a_part_is_no_table_of_the_lake_and_leaves_nothing(
+def test_a_part_is_no_table_of_the_lake_and_is_deleted_completely(
     bench: Bench, changed: Identifier
 ) -> None:
     files = {path for path in bench.folder.rglob("*") if path.is_file()}
@@ -81,11 +79,11 @@ def test_a_part_is_no_table_of_the_lake_and_leaves_nothing(
     assert {path for path in bench.folder.rglob("*") if path.is_file()} == files
 
 
-def test_a_part_of_nothing_is_empty(bench: Bench, changed: Identifier) -> None:
+def test_a_part_without_files_is_empty(bench: Bench, changed: Identifier) -> None:
     assert ids(snapshot(bench, changed, "main").part(["file:///other"]).location) == []
 
 
-def test_a_snapshot_that_names_its_manifests_itself_is_not_read_here(
+def test_a_snapshot_without_a_manifest_list_cannot_be_read(
     bench: Bench, changed: Identifier
 ) -> None:
     known = snapshot(bench, changed, "main")
@@ -94,7 +92,7 @@ def test_a_snapshot_that_names_its_manifests_itself_is_not_read_here(
         assert Snapshot(bench.lake.store, known.document, old).manifests
 
 
-def test_a_manifest_list_that_is_gone_says_so(bench: Bench, changed: Identifier) -> None:
+def test_a_missing_manifest_list_cannot_be_read(bench: Bench, changed: Identifier) -> None:
     known = snapshot(bench, changed, "main")
     old = {**known.snapshot, "manifest-list": f"{bench.folder}/gone.avro"}
     with pytest.raises(Unreadable, match=r"gone\.avro"):
@@ -125,5 +123,5 @@ def bounds(lower: bytes, upper: bytes) -> dict[str, Any]:
         ),
     ],
 )
-def test_whose_rows_a_delete_file_deletes(more: dict[str, Any], expected: DeleteFile) -> None:
+def test_the_target_of_a_delete_file(more: dict[str, Any], expected: DeleteFile) -> None:
     assert _delete({**PATHS, **more}, 0) == expected

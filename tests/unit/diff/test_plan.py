@@ -1,4 +1,4 @@
-"""Which columns are compared, and which files are read."""
+"""The plan of a comparison: columns and files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def columns(*described: tuple[int, str, object]) -> list[Column]:
 # ---------------------------------------------------------------- columns
 
 
-def test_columns_are_paired_by_name_whatever_their_order_and_case() -> None:
+def test_columns_are_paired_by_name_in_any_order_and_case() -> None:
     before = columns((1, "id", "long"), (2, "City", "string"), (3, "gone", "int"))
     after = columns((2, "city", "string"), (1, "id", "long"), (4, "new", "date"))
     found = match_columns(before, after, same_table=True)
@@ -42,7 +42,7 @@ def test_columns_are_paired_by_name_whatever_their_order_and_case() -> None:
     assert found.same_files
 
 
-def test_a_column_that_was_renamed_is_compared_with_itself() -> None:
+def test_a_renamed_column_is_compared_under_both_names() -> None:
     before = columns((1, "id", "long"), (2, "amount", "int"))
     after = columns((1, "id", "long"), (2, "total", "int"))
     found = match_columns(before, after, same_table=True)
@@ -54,7 +54,7 @@ def test_a_column_that_was_renamed_is_compared_with_itself() -> None:
     assert [c.name for c in other.change.removed] == ["amount"]
 
 
-def test_a_name_that_means_another_field_now_makes_common_files_differ() -> None:
+def test_common_files_differ_if_a_name_belongs_to_another_field() -> None:
     before = columns((1, "a", "int"), (2, "b", "int"))
     swapped = columns((1, "b", "int"), (2, "a", "int"))
     anew = columns((1, "a", "int"), (3, "b", "int"))
@@ -77,7 +77,7 @@ def test_a_name_that_means_another_field_now_makes_common_files_differ() -> None
         ("double", "decimal(10, 2)", "string"),
     ],
 )
-def test_retyped_values_are_compared_without_losing_any(
+def test_values_of_two_types_are_compared_without_loss(
     before: str, after: str, common: str
 ) -> None:
     found = match_columns(columns((1, "a", before)), columns((1, "a", after)), same_table=True)
@@ -88,14 +88,14 @@ def test_retyped_values_are_compared_without_losing_any(
 @pytest.mark.parametrize(
     ("before", "after"), [("int", STRUCT), ("binary", "string"), ("variant", "variant")]
 )
-def test_values_that_cannot_be_compared_are_said_to_be(before: object, after: object) -> None:
+def test_a_note_names_values_that_cannot_be_compared(before: object, after: object) -> None:
     found = match_columns(columns((1, "a", before)), columns((1, "a", after)), same_table=True)
     assert not found.compared
     assert "a" in found.notes[0] and "not compared" in found.notes[0]
     assert all(not r.compared for r in found.change.retyped)
 
 
-def test_a_key_counts_only_as_a_whole_and_of_plain_values() -> None:
+def test_a_key_needs_all_its_columns_without_nested_types() -> None:
     both = columns((1, "Id", "long"), (2, "day", "date"), (3, "s", STRUCT))
     found = match_columns(both, both, same_table=True)
     assert key_in(["id", "DAY"], found) == ("Id", "day")
@@ -111,7 +111,7 @@ def data(*paths: str) -> tuple[DataFile, ...]:
     return tuple(DataFile(path) for path in paths)
 
 
-def test_the_same_files_need_no_reading_whatever_their_order() -> None:
+def test_the_same_files_are_not_read() -> None:
     delete = DeleteFile("d", target="a")
     assert (
         plan_files(StateFiles(data("a", "b"), (delete,)), StateFiles(data("b", "a"), (delete,)))
@@ -119,7 +119,7 @@ def test_the_same_files_need_no_reading_whatever_their_order() -> None:
     )
 
 
-def test_files_of_one_side_are_read() -> None:
+def test_files_of_one_state_are_read() -> None:
     found = plan_files(StateFiles(data("a", "b")), StateFiles(data("b", "c")))
     assert found == FilePlan("parts", frozenset("a"), frozenset("c"))
 
@@ -132,7 +132,7 @@ def test_a_common_file_is_read_if_its_deletes_differ() -> None:
     assert plan_files(*vectors).touched == frozenset("a")
 
 
-def test_a_file_that_is_gone_with_its_deletes_is_not_read_twice() -> None:
+def test_a_removed_file_with_deletes_is_read_once() -> None:
     old = StateFiles(data("a"), (DeleteFile("d1", target="a"),))
     assert plan_files(old, StateFiles(data("b"))) == FilePlan(
         "parts", frozenset("a"), frozenset("b")
@@ -142,17 +142,17 @@ def test_a_file_that_is_gone_with_its_deletes_is_not_read_twice() -> None:
 @pytest.mark.parametrize(
     "delete", [DeleteFile("d"), DeleteFile("d", target="a", equality=True)], ids=["loose", "equal"]
 )
-def test_deletes_that_may_concern_any_file_make_all_be_read(delete: DeleteFile) -> None:
+def test_deletes_for_any_file_require_all_files(delete: DeleteFile) -> None:
     assert plan_files(StateFiles(data("a", "b")), StateFiles(data("a", "b"), (delete,))) == WHOLE
-    # Those that both have do not.
+    # Deletes of both states do not.
     both = (delete,)
     assert plan_files(
         StateFiles(data("a"), both), StateFiles(data("a", "b"), both)
     ).added == frozenset("b")
 
 
-def test_a_path_that_came_back_later_is_another_file() -> None:
-    # Deletes that concerned it before do not concern it any more.
+def test_a_path_that_is_added_again_is_another_file() -> None:
+    # Earlier deletes do not apply to it.
     deletes = (DeleteFile("d", equality=True, sequence=2),)
     old, new = StateFiles((DataFile("a", 1),), deletes), StateFiles((DataFile("a", 3),), deletes)
     assert plan_files(old, new) == FilePlan("parts", frozenset("a"), frozenset("a"))
@@ -163,7 +163,7 @@ def test_a_path_that_came_back_later_is_another_file() -> None:
 
 @dataclass
 class Table:
-    """Rows in files, and positions deleted in them; a delete file per change of a data file."""
+    """Rows in files, and deleted positions; a delete file per change of a data file."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     deleted: dict[str, set[int]] = field(default_factory=dict)
@@ -199,7 +199,7 @@ CHANGES = st.lists(
 
 
 def change(table: Table, changes: list[tuple[str, list[int], int]], side: str) -> Table:
-    """A table after some commits, as an engine would make them."""
+    """A table after some commits."""
     found = table.copy()
     for number, (what, values, which) in enumerate(changes):
         paths = sorted(found.files)
@@ -224,7 +224,7 @@ def change(table: Table, changes: list[tuple[str, list[int], int]], side: str) -
 
 
 def signs(before: Table, after: Table, plan: FilePlan) -> Counter[int]:
-    """What the statements add up, of what the plan has them read."""
+    """Return the sums of signs over the rows that the plan reads."""
     found: Counter[int] = Counter()
     if plan.read == "whole":
         found.update(after.rows())

@@ -95,7 +95,7 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def test_markdown_tells_counts_columns_and_rows() -> None:
+def test_markdown_has_counts_columns_and_rows() -> None:
     found = markdown(run(SAME, ORDERS))
     assert "1 of 2 tables differ. Rows: 3 added, 1 removed, 2 changed." in found
     row = "| <code>shop&#46;orders</code> | 3 | 1 | 2 | +1 −1 ~2 |"
@@ -103,7 +103,7 @@ def test_markdown_tells_counts_columns_and_rows() -> None:
     assert "column <code>vat</code> added, <code>int</code>: 8 values, 2 NULL" in found
     assert "column <code>tax</code> removed" in found
     assert "column <code>amount</code> was <code>int</code>, is <code>bigint</code>" in found
-    assert "column <code>a</code> is named <code>b</code> now" in found
+    assert "column <code>a</code> renamed to <code>b</code>" in found
     assert "<code>city</code> differs in 1 row\n" in found
     assert "(10 before, 12 now)" in found
     assert "| added ×3 | <code>7</code> | <code>Oslo</code> |" in found
@@ -113,7 +113,7 @@ def test_markdown_tells_counts_columns_and_rows() -> None:
     assert "Unchanged: <code>shop&#46;same</code>" in found
 
 
-def test_the_tables_with_most_changes_come_first_and_failures_before_all() -> None:
+def test_failures_come_first_then_tables_with_most_changes() -> None:
     failed = TableDiff(("s", "broken"), "table", "failed", notes=("not compared: x",))
     found = markdown(run(named("few", 1), named("many", 100), SAME, failed))
     places = [found.index(name) for name in ("broken", "many", "few", "same")]
@@ -121,14 +121,14 @@ def test_the_tables_with_most_changes_come_first_and_failures_before_all() -> No
     assert "1 could not be compared" in found
 
 
-def test_without_a_difference_it_says_so() -> None:
+def test_a_comparison_without_differences() -> None:
     assert "No difference in 1 table." in markdown(run(SAME))
-    assert "There is nothing on this branch." in markdown(run())
-    assert text(run())[-1] == "  there is nothing on it"
+    assert "The branch has no tables." in markdown(run())
+    assert text(run())[-1] == "  the branch has no tables"
 
 
 @pytest.mark.parametrize("limit", [2_000, 5_000, 20_000, 60_000])
-def test_markdown_is_no_longer_than_the_limit_and_says_what_is_left_out(limit: int) -> None:
+def test_markdown_stays_within_the_limit_and_counts_omissions(limit: int) -> None:
     samples = tuple(
         RowSample("added", 1, after={f"column_{i}": "x" * 200 for i in range(10)})
         for _ in range(50)
@@ -141,22 +141,22 @@ def test_markdown_is_no_longer_than_the_limit_and_says_what_is_left_out(limit: i
     found = markdown(run(*tables, *unchanged), limit)
     assert len(found) <= limit
     assert "t000" in found
-    assert "more tables" in found and "left out, as they do not fit" in found
+    assert "more tables" in found and "left out: no space" in found
     assert "Unchanged: 2000 tables" in found
     assert found.count("<details>") == found.count("</details>")
 
 
-def test_samples_go_before_details_and_some_of_each_kind_stay() -> None:
+def test_samples_are_left_out_before_details_with_some_of_each_kind() -> None:
     samples = [
         RowSample("removed", 1, before={"id": f"old {i}", "text": "y" * 70}) for i in range(40)
     ] + [RowSample("added", 1, after={"id": f"new {i}", "text": "y" * 70}) for i in range(40)]
     found = markdown(run(named("t", 1, samples=tuple(samples))), 6_000)
     assert "old 0" in found and "new 0" in found
-    assert "sample rows left out, as they do not fit." in found
+    assert "sample rows left out: no space." in found
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_values_stay_text_in_markdown(value: str) -> None:
+def test_hostile_values_are_escaped_in_markdown(value: str) -> None:
     found = markdown(hostile(value))
     inside = [part.split("</code>")[0] for part in found.split("<code>")[1:]]
     assert inside
@@ -169,7 +169,7 @@ def test_hostile_values_stay_text_in_markdown(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_values_stay_text_in_html(value: str) -> None:
+def test_hostile_values_are_escaped_in_html(value: str) -> None:
     found = page(hostile(value))
     allowed = {"html", "head", "meta", "title", "style", "body", "h1", "p", "table", "tr", "th"}
     allowed |= {"td", "code", "details", "summary", "ul", "li", "i"}
@@ -179,17 +179,17 @@ def test_hostile_values_stay_text_in_html(value: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_value_stays_text(value: str) -> None:
+def test_any_value_is_escaped(value: str) -> None:
     assert Tags(markdown(hostile(value))).seen <= {"details", "summary", "code", "i"}
     assert "script" not in Tags(page(hostile(value))).seen
     assert len(text(hostile(value))) == len("\n".join(text(hostile(value))).split("\n"))
 
 
-def test_what_cannot_be_seen_is_made_visible() -> None:
+def test_invisible_characters_are_written_as_codes() -> None:
     assert visible("a\u202eb\x1b\n") == "a\\u{202e}b\\u{1b}\\u{a}"
 
 
-def test_json_has_all_but_hidden_values() -> None:
+def test_json_has_all_values_except_hidden_ones() -> None:
     found = json.loads(rendered(run(ORDERS, SAME), "json"))
     assert (found["version"], found["branch"], found["against"]) == (1, "pr_1", "main")
     orders = found["tables"][0]
@@ -199,7 +199,7 @@ def test_json_has_all_but_hidden_values() -> None:
     assert orders["samples"][2]["before"] == {"id": "1", "city": "Oslo"}
 
 
-def test_a_terminal_gets_lines() -> None:
+def test_the_lines_for_a_terminal() -> None:
     found = rendered(run(ORDERS, SAME), "text")
     assert "shop.orders   columns differ; rows: 3 added, 1 removed, 2 changed" in found
     assert "changed: id=1, city=Oslo -> Bergen" in found

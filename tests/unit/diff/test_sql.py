@@ -1,4 +1,4 @@
-"""The statements, as far as they can be judged without running them."""
+"""The text of the statements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def statements(*columns: ComparedColumn, key: tuple[str, ...] = ()) -> DiffState
     return DiffStatements(columns, key, SEEDS)
 
 
-def test_names_stay_names_and_old_rows_are_read_by_old_ones() -> None:
+def test_names_are_quoted_and_old_rows_have_old_names() -> None:
     columns = ComparedColumn("new`; drop", "old name", "int", "bigint")
     found = statements(columns).signs(
         [Source("n", 1, old=False), Source("o", -1, old=True, condition="_deleted")]
@@ -26,7 +26,7 @@ def test_names_stay_names_and_old_rows_are_read_by_old_ones() -> None:
     assert "having sum(sign) <> 0" in found
 
 
-def test_nulls_of_any_number_of_columns_are_hashed_along() -> None:
+def test_nulls_of_any_number_of_columns_are_hashed() -> None:
     columns = [ComparedColumn(f"x{i}", f"x{i}", "int") for i in range(130)]
     columns[5] = ComparedColumn("x5", "x5", "int", nullable=False)
     found = statements(*columns).signs([Source("t", 1, old=False)])
@@ -37,7 +37,7 @@ def test_nulls_of_any_number_of_columns_are_hashed_along() -> None:
     assert first.count(" | ") == 129 - 3  # three numbers of up to 63 bits
 
 
-def test_nested_values_are_hashed_by_themselves() -> None:
+def test_nested_values_are_hashed_separately() -> None:
     assert value_sql("c0", "int", 7) == "c0"
     assert "size(c0)" in value_sql("c0", LIST, 7)
     found = value_sql("c0", MAP, 7)
@@ -52,11 +52,11 @@ def test_hidden_columns_are_not_read_for_samples() -> None:
     )
     texts = re.findall(r"cast\((\w+\.c\d) as string\)", found)
     assert set(texts) == {"a.c0", "a.c2", "b.c0", "b.c2"}
-    # Whether they differ is told.
+    # Whether they differ is shown.
     assert "not (a.c1 <=> b.c1)" in found
 
 
-def test_rows_that_are_not_there_are_not_looked_for() -> None:
+def test_only_existing_kinds_of_rows_are_selected() -> None:
     found = statements(ComparedColumn("id", "id", "int"), key=("id",)).samples(
         "v", 5, [0], ["changed"]
     )
@@ -64,12 +64,12 @@ def test_rows_that_are_not_there_are_not_looked_for() -> None:
     assert "from v where pair order by b.c0 limit 5" in found
 
 
-def test_seeds_follow_from_what_is_compared() -> None:
+def test_seeds_depend_on_the_compared_states() -> None:
     assert seeds_of("a", 1) == seeds_of("a", 1) != seeds_of("a", 2)
     assert all(0 <= seed < 2**62 for seed in seeds_of("x"))
 
 
-def test_rows_of_a_key_are_paired_in_one_order() -> None:
+def test_rows_of_a_key_are_sorted_once() -> None:
     columns = [ComparedColumn(name, name, "string") for name in ("id", "city")]
     found = statements(*columns, key=("id",)).paired("(rows)")
     assert set(re.findall(r"over \((partition by r\.c0 order by n)", found)) == {

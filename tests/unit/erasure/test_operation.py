@@ -1,4 +1,4 @@
-"""The whole operation on a lake without Spark, while others write to it."""
+"""The whole operation without Spark, while others write to the lake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 
 
 class Engine:
-    """What Spark is to the operation: it counts, deletes and compares the subject's rows."""
+    """Replaces Spark: counts, deletes and compares the subject's rows."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -64,13 +64,13 @@ def erasure(lake: Lake, engine: Engine, tmp_path: Path) -> Erasure:
 
 
 def write(lake: Lake, key: int, email: str) -> None:
-    """Another writer adds a row to ``main``."""
+    """Add a row to ``main``, as another writer."""
     row = pa.table({"customer_id": [key], "email": [email], "city": ["Rome"]}, PEOPLE.schema)
     lake.catalog.load_table(PEOPLE_TABLE).append(row)
 
 
 def left(tmp_path: Path, text: str) -> list[str]:
-    """The data files that hold a text."""
+    """Return the data files that hold a text."""
     return [
         path
         for path in files(tmp_path)
@@ -96,17 +96,19 @@ def interfere(patch: pytest.MonkeyPatch, lake: Lake, step: str, times: int = 1) 
     return reached
 
 
-def test_nobody_else_writes(lake: Lake, erasure: Erasure, engine: Engine, tmp_path: Path) -> None:
+def test_an_erasure_without_other_writers(
+    lake: Lake, erasure: Erasure, engine: Engine, tmp_path: Path
+) -> None:
     lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
     assert left(tmp_path, "anna.berg@") == []
-    assert not any("anna" in one or "42" in re.sub("[0-9a-f]{16,}", "", one)
-                   for one in engine.statements)  # fmt: skip
+    assert not any("anna" in sql or "42" in re.sub("[0-9a-f]{16,}", "", sql)
+                   for sql in engine.statements)  # fmt: skip
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_another_s_server_keeps_is_told_of(
+def test_the_report_names_servers_outside_the_lake(
     lake: Lake, engine: Engine, tmp_path: Path, known: bool
 ) -> None:
     log = tmp_path / "server" / "server.log"
@@ -120,14 +122,14 @@ def test_what_another_s_server_keeps_is_told_of(
     lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert (f"  {log}" in lines) is known
-    untold = [line for line in lines if line.startswith("Not looked at: ")]
-    assert [line.partition(" of the ")[2][:12] for line in untold] == [
+    others = [line for line in lines if line.startswith("Not searched: the ")]
+    assert [line.partition(" of the ")[2][:12] for line in others] == [
         *([] if known else ["Spark server"])
     ]
 
 
 @pytest.mark.parametrize("step", ["noted", "rewritten", "published"])
-def test_rows_that_come_meanwhile_go_too(
+def test_new_rows_of_the_subject_are_erased_too(
     lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     reached = interfere(monkeypatch, lake, step)
@@ -138,29 +140,29 @@ def test_rows_that_come_meanwhile_go_too(
     assert left(tmp_path, "anna.") == []
 
 
-def test_others_rows_that_come_meanwhile_stay(
+def test_new_rows_of_others_stay(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    came: list[str] = []
+    steps: list[str] = []
 
     def at(_: Any, step: str) -> None:
-        if step not in came:
-            came.append(step)
-            write(lake, 50 + len(came), "somebody@else.example")
+        if step not in steps:
+            steps.append(step)
+            write(lake, 50 + len(steps), "somebody@else.example")
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
     lines = erasure.call(Erase.of(ASKED))
-    assert came == ["noted", "rewritten", "published", "expired", "deleted"]
+    assert steps == ["noted", "rewritten", "published", "expired", "deleted"]
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43, 51, 52, 53, 54, 55]
 
 
 @pytest.mark.long
-def test_who_never_ends_is_told(
+def test_a_writer_that_never_ends_stops_the_erasure(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interfere(monkeypatch, lake, "rewritten", times=99)
-    with pytest.raises(SparkwapError, match="others wrote each time") as refused:
+    with pytest.raises(SparkwapError, match="others wrote to the tables") as refused:
         erasure.call(Erase.of(ASKED))
     assert "Call it again with the same arguments" in str(refused.value)
     assert 42 in keys(lake)
@@ -170,7 +172,7 @@ def test_who_never_ends_is_told(
 
 
 @pytest.mark.parametrize("step", ["expired", "deleted"])
-def test_what_comes_after_all_else_fails_the_proof(
+def test_rows_written_after_the_rewrite_fail_the_proof(
     lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     interfere(monkeypatch, lake, step)
@@ -181,7 +183,7 @@ def test_what_comes_after_all_else_fails_the_proof(
     assert left(tmp_path, "anna.") == []
 
 
-def test_what_comes_while_the_files_are_read_fails_the_proof(
+def test_rows_written_during_the_proof_fail_the_proof(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan = operation.LakeFiles.scan
@@ -189,7 +191,7 @@ def test_what_comes_while_the_files_are_read_fails_the_proof(
 
     def reading(self: Any, scanner: Any, paths: Sequence[str]) -> Any:
         scans.append(len(paths))
-        if len(scans) == 2:  # the first is the look's
+        if len(scans) == 2:  # the first scan belongs to the look
             write(lake, 42, "anna.late@new.example")
         return scan(self, scanner, paths)
 
@@ -198,7 +200,7 @@ def test_what_comes_while_the_files_are_read_fails_the_proof(
         erasure.call(Erase.of(ASKED))
 
 
-def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
+def test_a_branch_that_is_opened_meanwhile_blocks_the_erasure(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at(_: Any, step: str) -> None:
@@ -207,7 +209,7 @@ def test_a_branch_that_is_opened_meanwhile_is_in_the_way(
             lake.branches.open(PEOPLE_TABLE, "pr_1")
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
-    with pytest.raises(SparkwapError, match="in the way now") as refused:
+    with pytest.raises(SparkwapError, match="Do this first") as refused:
         erasure.call(Erase.of(ASKED))
     assert "wap_discard" in str(refused.value)
     assert not isinstance(refused.value, ConfigError)
@@ -224,7 +226,7 @@ def test_a_table_outside_of_the_warehouse_is_read_too(
     assert keys(lake) == [41, 42, 43]
 
 
-def test_old_files_of_a_table_outside_of_the_warehouse_go(
+def test_old_files_of_a_table_outside_of_the_warehouse_are_deleted(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
     lake.catalog.drop_table(PEOPLE_TABLE)
@@ -232,7 +234,7 @@ def test_old_files_of_a_table_outside_of_the_warehouse_go(
     lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, location=elsewhere).append(PEOPLE)
     (tmp_path / "elsewhere" / "not_of_the_lake.txt").write_text("anna.berg@mail.example")
     for path in (tmp_path / "warehouse").rglob("*.parquet"):
-        path.unlink()  # of the table before
+        path.unlink()  # files of the dropped table
     lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]

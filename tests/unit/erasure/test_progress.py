@@ -1,4 +1,4 @@
-"""What an interrupted operation remembers, and what it looks for with it."""
+"""The progress of an interrupted operation, and the search that it makes from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparkwap.erasure.finder import _search
 from sparkwap.erasure.progress import ErasureProgress
 
 
-def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_progress(tmp_path: Path) -> None:
     path = tmp_path / "erasure/open_1.json"
     journal = ErasureProgress("ab", branch="wap_1")
     journal.learn(["42"], {"email": ["a@b.example"]}, ["a@b.example"])
@@ -19,7 +19,7 @@ def test_notes_are_for_their_owner_only(tmp_path: Path) -> None:
     assert ErasureProgress.read(tmp_path / "none.json", "cd") == ErasureProgress("cd")
 
 
-def test_notes_add_up() -> None:
+def test_values_are_added_to_the_progress() -> None:
     journal = ErasureProgress("ab")
     journal.learn(["42"], {"email": ["new@b.example"]}, ["new@b.example"])
     journal.learn(["42"], {"email": ["old@b.example"]}, [])
@@ -33,16 +33,16 @@ def journal() -> ErasureProgress:
     return found
 
 
-def test_what_others_have_too_is_not_looked_for() -> None:
+def test_values_of_others_are_not_searched_for() -> None:
     request = Erase.of({"subject": "c", "keys": [42]})
     search = _search(request, journal(), {"city": {"Oslo"}})
-    # A day is looked for in its column only; the key is too short to be looked for elsewhere.
+    # A date is searched for only in its column; the key is too short for other places.
     assert search.words == {"anna@b.example", "Bergen"}
     assert search.values["city"] == {"Bergen"}
     assert search.keys == {"42"}
 
 
-def test_a_rectification_looks_for_former_values_only() -> None:
+def test_a_rectification_searches_only_for_old_values() -> None:
     asked = {"subject": "c", "keys": [42], "values": {"City": "Oslo"}}
     search = _search(Rectify.of(asked), journal(), {})
     assert search.words == {"Bergen"}

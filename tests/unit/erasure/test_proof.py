@@ -1,4 +1,4 @@
-"""The reader finds what is planted, wherever it is planted."""
+"""The proof finds the subject in each format and place."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_values_of_data_files_are_found(column: str, values: Any) -> None:
     assert found.table == ("s", "people")
 
 
-def test_statistics_are_read_too() -> None:
+def test_statistics_are_read() -> None:
     data = parquet(pa.table({"customer_id": [42, 50]}))
     found = scanner().scan("/w/s/people/data/x.parquet", data).found
     assert found == ("column customer_id", "statistics of column customer_id")
 
 
-def test_a_short_key_elsewhere_is_something_else() -> None:
+def test_a_short_key_in_another_column_does_not_count() -> None:
     data = parquet(pa.table({"amount": [42], "city": ["42"]}))
     assert scanner().scan("/w/s/people/data/x.parquet", data).found == ()
 
@@ -78,7 +78,7 @@ def test_a_name_inside_a_struct_is_another_column() -> None:
     assert scanner().scan("/w/s/people/data/x.parquet", data).found == ()
 
 
-def test_a_file_of_a_table_that_is_no_more_is_read_by_all_marks() -> None:
+def test_a_file_of_a_former_table_is_searched_by_all_marks() -> None:
     data = parquet(pa.table({"customer_id": [42]}))
     assert scanner().scan("/w/s/gone/data/x.parquet", data).found != ()
 
@@ -93,7 +93,7 @@ def test_a_key_is_found_by_its_name_in_tables_without_marks() -> None:
     assert "column customer_id" in found.found
 
 
-def test_a_renamed_column_is_known_by_its_id() -> None:
+def test_a_renamed_column_is_found_by_its_id() -> None:
     column = pa.field("cust", pa.int64(), metadata={"PARQUET:field_id": "1"})
     data = parquet(pa.table([pa.array([42])], pa.schema([column])))
     assert "column customer_id" in scanner().scan("/w/s/people/data/x.parquet", data).found
@@ -122,7 +122,7 @@ def test_columns_may_be_left_out_by_request() -> None:
         ("/w/s/people/metadata/torn.avro", b"Obj\x01 torn"),
     ],
 )
-def test_everything_else_is_read_too(path: str, data: bytes) -> None:
+def test_all_other_files_are_read(path: str, data: bytes) -> None:
     assert scanner().scan(path, data).found != ()
 
 
@@ -130,7 +130,7 @@ def test_bounds_of_manifests_are_found(lake: Lake, tmp_path: Path) -> None:
     state = lake.state(("s", "people"))
     assert state is not None
     look = scanner(state.location)
-    # The least and the greatest e-mail address are somebody else's.
+    # The lowest and the highest e-mail address belong to others.
     search = Search.of(["41"], {"email": ["bo@mail.example"]}, [])
     found = {
         Path(path).name.rpartition("-")[2]: Scanner(search, look.tables).scan(
@@ -143,7 +143,7 @@ def test_bounds_of_manifests_are_found(lake: Lake, tmp_path: Path) -> None:
     assert manifest.found == ("bound of column customer_id",)
 
 
-def test_avro_is_read_without_its_writer(lake: Lake, tmp_path: Path) -> None:
+def test_avro_files_are_read_by_another_library(lake: Lake, tmp_path: Path) -> None:
     table = lake.catalog.load_table(("s", "people"))
     (manifest,) = table.current_snapshot().manifests(table.io)
     (entry,) = avro.read(Path(manifest.manifest_path).read_bytes()).records
@@ -153,9 +153,7 @@ def test_avro_is_read_without_its_writer(lake: Lake, tmp_path: Path) -> None:
     assert [one["manifest_path"] for one in listed.records] == [manifest.manifest_path]
 
 
-def test_personal_values_are_collected_and_told_from_those_of_others(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_personal_values_are_collected_without_those_of_others(lake: Lake, tmp_path: Path) -> None:
     state = lake.state(("s", "people"))
     assert state is not None
     place = SubjectTable(("s", "people"), ("customer_id",), ("email", "city"))
@@ -167,7 +165,7 @@ def test_personal_values_are_collected_and_told_from_those_of_others(
     assert look.shared(path, data, own) == {"city": {"Oslo"}}
 
 
-def test_one_file_is_enough_to_spoil_the_proof(tmp_path: Path) -> None:
+def test_one_file_with_the_subject_fails_the_proof(tmp_path: Path) -> None:
     paths = []
     for index in range(3):
         path = tmp_path / f"{index}.parquet"
@@ -208,7 +206,7 @@ def avro_file(**columns: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("ending", "write"), [("orc", orc_file), ("avro", avro_file)])
-def test_data_files_of_each_format_are_read_and_learned_from(ending: str, write: Any) -> None:
+def test_data_files_of_each_format_are_searched_and_collected_from(ending: str, write: Any) -> None:
     place = SubjectTable(("s", "people"), ("customer_id",), ("email", "born"))
     path, data = f"/w/s/people/data/x.{ending}", write(**ROWS)
     found = scanner(place=place).scan(path, data)
@@ -224,7 +222,7 @@ def test_data_files_of_each_format_are_read_and_learned_from(ending: str, write:
     assert scanner(place=place).scan(path, clean).found == ()
 
 
-def test_numbers_of_avro_files_are_compared_by_what_they_mean() -> None:
+def test_logical_types_of_avro_files_are_decoded() -> None:
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     field = {"name": "email", "type": ["null", kind], "field-id": 2}
     schema = {"type": "record", "name": "table", "fields": [field]}
@@ -256,13 +254,13 @@ UUIDS = avro.write(
         ("x.csv.zst", b"\x28\xb5\x2f\xfd torn"),
     ],
 )
-def test_what_cannot_be_read_for_what_it_is_may_hold_the_subject(name: str, data: bytes) -> None:
+def test_a_file_that_cannot_be_read_counts_as_holding_the_subject(name: str, data: bytes) -> None:
     (found,) = scanner().scan(f"/w/s/people/data/{name}", data).found
     assert "cannot be read" in found
 
 
 @pytest.mark.parametrize("codec", ["zstd", "bz2", "gzip"])
-def test_what_is_packed_is_unpacked(codec: str) -> None:
+def test_compressed_files_are_decompressed(codec: str) -> None:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as out:
         out.write(f"1,{EMAIL}".encode())
@@ -275,7 +273,7 @@ SPELLINGS = ["Jörg von Ähren", NAME, unicodedata.normalize("NFD", NAME), "JÖR
 
 @pytest.mark.parametrize("known", SPELLINGS[:3])
 @pytest.mark.parametrize("stands", SPELLINGS)
-def test_all_spellings_of_a_name_are_one(known: str, stands: str) -> None:
+def test_all_spellings_of_a_name_are_found(known: str, stands: str) -> None:
     search = Search.of(["42"], {"name": [known]}, [known])
     tables = [Owned(("s", "people"), "/w/s/people", PLACE, FIELDS)]
     look = Scanner(search, tables)
@@ -289,7 +287,7 @@ def test_all_spellings_of_a_name_are_one(known: str, stands: str) -> None:
 @pytest.mark.parametrize(
     "stands", ["Jörg  von\u00a0Ähren-Österreich", "Jo\u0308rg von A\u0308hren"]
 )
-def test_the_beginning_of_a_name_is_found_in_all_spellings(stands: str) -> None:
+def test_the_prefix_of_a_name_is_found_in_all_spellings(stands: str) -> None:
     search = Search.of([], {}, ["Jörg von Ähren-Österreich"])
     assert search.in_bound(stands[:15] + "\uffff", frozenset())
 

@@ -1,4 +1,4 @@
-"""What is asked for."""
+"""The arguments of an erasure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_rectification_needs_values() -> None:
         Rectify.of({"subject": "c", "keys": [1]})
 
 
-def test_the_same_request_has_the_same_token_confirmed_or_not() -> None:
+def test_confirm_does_not_change_the_token() -> None:
     asked = {"subject": "c", "keys": [2, 1]}
     first = Erase.of(asked)
     second = Erase.of({**asked, "keys": [1, 2], "confirm": True})

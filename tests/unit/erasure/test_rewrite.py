@@ -9,17 +9,17 @@ TABLE = ("s", "t")
 COLUMNS = ["id", "email"]
 
 
-def test_rows_go_from_the_branch() -> None:
+def test_rows_are_deleted_on_the_branch() -> None:
     rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)")
     assert rewrite.statements("b") == ["delete from `s`.`t`.`branch_b` where (id = 1)"]
 
 
-def test_values_change_on_the_branch() -> None:
+def test_values_are_updated_on_the_branch() -> None:
     rewrite = Rewrite(TABLE, COLUMNS, updates=[Update("id = 1", {"email": "null"})])
     assert rewrite.statements("b") == ["update `s`.`t`.`branch_b` set `email` = null where id = 1"]
 
 
-def test_a_table_with_hidden_rows_is_written_anew_as_a_whole() -> None:
+def test_a_table_with_hidden_rows_is_rewritten_as_a_whole() -> None:
     rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)", whole=True)
     assert rewrite.statements("b") == [
         "insert overwrite table `s`.`t`.`branch_b` select `id`, `email` from "
@@ -27,14 +27,14 @@ def test_a_table_with_hidden_rows_is_written_anew_as_a_whole() -> None:
     ]
 
 
-def test_manifests_that_cannot_be_written_go_with_the_next_commit() -> None:
+def test_an_empty_commit_drops_manifests_that_cannot_be_written() -> None:
     rewrite = Rewrite(TABLE, COLUMNS, delete="(id = 1)", whole=True, settle=True)
     assert rewrite.statements("b")[1:] == [
         "insert into `s`.`t`.`branch_b` select * from `s`.`t` version as of 'main' where false"
     ]
 
 
-def test_the_audit_compares_the_branch_with_what_main_says() -> None:
+def test_the_audit_compares_the_branch_with_main() -> None:
     update = Update("id = 2", {"email": "null"})
     expected, there = Rewrite(TABLE, COLUMNS, "(id = 1)", [update]).audit("b")
     assert "if(id = 2, null, `email`) as `email` from `s`.`t` version as of 'main'" in expected
@@ -43,13 +43,13 @@ def test_the_audit_compares_the_branch_with_what_main_says() -> None:
     assert expected.split("from (")[0] == there.split("from (")[0]
 
 
-def test_no_literal_is_in_clear() -> None:
+def test_a_literal_has_no_plain_value() -> None:
     assert "anna" not in literal("anna@mail.example", "string")
     assert literal(None, "date") == "cast(null as date)"
     assert cleared(["id"], {"id": "bigint"}) == {"id": "cast(null as bigint)"}
 
 
-def test_a_log_counts_the_rows_that_are_left() -> None:
+def test_the_row_counts_of_a_log_are_reduced() -> None:
     conditions = Conditions("ab")
     update = fewer_rows(conditions, {"one.csv": 2})
     digest = conditions.digest("one.csv")

@@ -1,4 +1,4 @@
-"""What counts as the subject's, and where."""
+"""The search for keys and values in texts, columns and bounds."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sparkwap.erasure.search import Search, bound_text, text_of, unescaped
 ANNA = Search.of(["42"], {"email": ["anna@mail.example"]}, ["anna@mail.example"])
 
 
-def test_short_values_are_looked_for_in_their_columns_only() -> None:
+def test_short_values_are_searched_for_only_in_their_columns() -> None:
     assert ANNA.words == {"anna@mail.example"}
     assert not ANNA.in_text("42 rows")
     assert ANNA.in_column(42, frozenset({"42"}))
 
 
-def test_distinctive_values_are_looked_for_everywhere_as_whole_words() -> None:
+def test_long_values_are_searched_for_everywhere_as_whole_words() -> None:
     assert ANNA.in_text('{"to": "Anna@Mail.example"}')
     assert not ANNA.in_text("joanna@mail.example")
     assert not ANNA.in_text("anna@mail.examples")
 
 
-def test_raw_text_is_the_subjects_by_its_key_as_a_word() -> None:
+def test_raw_text_with_the_key_as_a_word_belongs_to_the_subject() -> None:
     assert ANNA.in_raw('{"id": 42, "name": null')
     assert ANNA.in_raw("42;x")
     assert not ANNA.in_raw("142;x")
@@ -40,23 +40,23 @@ def test_raw_text_is_the_subjects_by_its_key_as_a_word() -> None:
         '{"to": "mailto:\\/\\/anna@mail.example"}',
     ],
 )
-def test_escapes_of_json_hide_nobody(text: str) -> None:
+def test_values_in_json_escapes_are_found(text: str) -> None:
     assert ANNA.in_text(text)
 
 
-def test_escapes_are_undone() -> None:
+def test_json_escapes_are_decoded() -> None:
     assert unescaped(r"J\u00f6rg \ud83d\ude00 \"x\" a\\b \ud83d") == 'Jörg 😀 "x" a\\b \ufffd'
     assert Search.of(["42"], {}, []).in_raw(r"{\u0022id\u0022: 42}")
 
 
-def test_paths_and_summaries_tell_values_by_their_columns() -> None:
+def test_values_in_paths_and_summaries_are_found_by_their_columns() -> None:
     wanted = {"customer_id": frozenset({"42"})}
     assert ANNA.in_pairs("s/t/data/customer_id=42/part-0.parquet", wanted)
     assert not ANNA.in_pairs("s/t/data/customer_id=420/part-0.parquet", wanted)
     assert not ANNA.in_pairs("s/t/data/day=42/part-0.parquet", wanted)
 
 
-def test_a_bound_is_the_beginning_of_a_value() -> None:
+def test_a_bound_is_a_prefix_of_a_value() -> None:
     wanted = frozenset({"anna@mail.example"})
     assert ANNA.in_bound("anna@mail.exampl", wanted)
     assert ANNA.in_bound("anna@mail.exampm", wanted)
@@ -79,7 +79,7 @@ def test_bounds_are_decoded_by_their_types(kind: str, data: bytes, text: str) ->
     assert bound_text(kind, data) == text
 
 
-def test_values_have_one_text() -> None:
+def test_the_text_of_a_value() -> None:
     assert text_of(date(1990, 5, 17)) == "1990-05-17"
     assert text_of(datetime(2020, 1, 2, 3)) == "2020-01-02 03:00:00"
     assert text_of(Decimal("1.50")) == "1.50"

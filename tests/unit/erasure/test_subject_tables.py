@@ -1,4 +1,4 @@
-"""Which tables hold the subject, and by which condition its rows are found."""
+"""The tables of a subject, and the conditions that find its rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node(name: str, kind: str = "model", parents: tuple[str, ...] = (), **column
     return NodeColumns(f"{kind}.{name}", (schema, name), kind, columns, frozenset(parents))
 
 
-def test_marks_say_where_a_subject_is() -> None:
+def test_marks_name_the_tables_of_a_subject() -> None:
     nodes = [
         node("orders", customer_id=KEY, note={"subject_text": "customer"}, amount={}),
         node("customers", "snapshot", id=KEY, email=PERSONAL),
@@ -40,12 +40,12 @@ def test_marks_say_where_a_subject_is() -> None:
     )
 
 
-def test_a_column_may_be_of_several_subjects() -> None:
+def test_a_column_may_have_several_subjects() -> None:
     nodes = [node("calls", person={"subject": ["customer", "agent"]})]
     assert places(nodes, "agent")[0].keys == ("person",)
 
 
-def test_rows_may_be_kept_without_the_subject() -> None:
+def test_on_erase_clear_keeps_the_rows() -> None:
     nodes = [node("sales", customer_id={**KEY, "on_erase": "clear"})]
     assert places(nodes, "customer")[0].action == "clear"
 
@@ -53,17 +53,17 @@ def test_rows_may_be_kept_without_the_subject() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"email": PERSONAL}, "no column says whose it is"),
+        ({"email": PERSONAL}, "no column is marked as the key"),
         ({"id": {**KEY, "on_erase": "drop"}}, "on_erase is drop; legal: one of delete, clear"),
-        ({"id": {"subject": "shop"}}, "subjects that are marked: shop"),
+        ({"id": {"subject": "shop"}}, "marked subjects: shop"),
     ],
 )
-def test_marks_that_make_no_sense_are_refused(columns: Any, said: str) -> None:
+def test_contradictory_marks_are_refused(columns: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         places([node("t", **columns)], "customer")
 
 
-def test_quarantine_and_stored_failures_are_reached_without_marks() -> None:
+def test_quarantines_and_stored_failures_need_no_marks() -> None:
     nodes = [
         node("raw_shop__customers", id=KEY),
         node("quarantine_shop__customers", parents=("model.raw_shop__customers",)),
@@ -90,7 +90,7 @@ def test_quarantine_and_stored_failures_are_reached_without_marks() -> None:
     }
 
 
-def test_a_place_follows_its_table() -> None:
+def test_a_place_has_only_columns_of_its_table() -> None:
     place = SubjectTable(("s", "t"), ("ID",), ("email", "phone"))
     found = with_columns(place, ["id", "email", "_raw"])
     assert (found.keys, found.personal, found.texts) == (("id",), ("email",), ("_raw",))
@@ -102,7 +102,7 @@ def test_keys_are_compared_as_text() -> None:
         key_texts([None, ""])
 
 
-def test_no_statement_tells_a_key() -> None:
+def test_no_statement_contains_a_key() -> None:
     conditions = Conditions("ab")
     place = SubjectTable(("s", "t"), ("id",))
     sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, ["id"])
@@ -111,20 +111,20 @@ def test_no_statement_tells_a_key() -> None:
     assert "sha2(concat('ab:', trim(regexp_replace(cast(`id` as string), '" in sql
 
 
-def test_a_key_may_be_spelled_otherwise_in_a_text() -> None:
+def test_a_key_in_text_may_have_another_spelling() -> None:
     sql = Conditions("ab").spelled("id", ["42"])
     assert "42" not in sql.replace(Conditions("ab").digest("42"), "")
     assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)$', '$1$2')" in sql
 
 
-def test_nothing_to_look_for_finds_no_row() -> None:
+def test_an_empty_search_finds_no_row() -> None:
     assert (
         Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, ["a"])
         == "false"
     )
 
 
-def test_all_forms_of_a_name_are_looked_for() -> None:
+def test_all_unicode_forms_of_a_name_are_searched_for() -> None:
     conditions = Conditions("ab")
     for key in ("J\u00f6rg von B", "Jo\u0308rg  von\u00a0B"):
         sql = conditions.is_in("name", [key])

@@ -1,4 +1,4 @@
-"""The var `wap_alerts`: what is read, and what is refused."""
+"""The var `wap_alerts`: legal and illegal values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refused(**given: Any) -> str:
     return str(error.value)
 
 
-def test_all_is_read() -> None:
+def test_all_settings_are_read() -> None:
     settings = parse(
         {
             "held_hours": "36",
@@ -85,21 +85,21 @@ def test_defaults() -> None:
             "routes[0].events[0]: 'rejectd'; legal: rejected, refused",
         ),
         ({**SLACK, "severity": "bad"}, "routes[0].severity: 'bad'; legal: warning, error"),
-        ({**MAIL, "to": []}, "routes[0].to: it is a list of mail addresses"),
+        ({**MAIL, "to": []}, "routes[0].to: it must be a list of mail addresses"),
         ({**MAIL, "port": 99999}, "routes[0].port: 99999; legal: a number from 1 to 65535"),
         ({**MAIL, "password": "{{ env_var('P') }}"}, "routes[0].password: there is no user"),
         (
             {**MAIL, "user": "u", "password": "{{ env_var('P') }}", "security": "none"},
-            "security none would send it in clear; legal: starttls, ssl",
+            "security none would send it unencrypted; legal: starttls, ssl",
         ),
         ({**MAIL, "host": "{{ var('h') }}"}, "routes[0].host: it is missing, or neither"),
     ],
 )
-def test_what_is_wrong_with_a_route(route: dict[str, Any], complaint: str) -> None:
+def test_illegal_routes(route: dict[str, Any], complaint: str) -> None:
     assert complaint in refused(routes=[route])
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_one_error_lists_all_problems() -> None:
     said = refused(timeout=0, suppres_hours=1, held_hours="soon", routes=[SLACK, SLACK])
     for part in (
         "timeout: 0",
@@ -110,10 +110,10 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         assert part in said
 
 
-def test_a_secret_in_clear_is_refused_and_not_repeated() -> None:
+def test_a_literal_secret_is_refused_and_not_repeated() -> None:
     secret = "https://hooks.example.com/services/T000/B000/XXXX"
     said = refused(routes=[{**SLACK, "url": secret}])
-    assert "it is a secret, so it is given as" in said
+    assert "it is a secret, so it must be" in said
     assert secret not in said
     with pytest.raises(ConfigError) as error:
         GateSettings.from_vars({"wap_alerts": {"routes": [{**SLACK, "url": secret}]}})
@@ -121,13 +121,13 @@ def test_a_secret_in_clear_is_refused_and_not_repeated() -> None:
     assert secret not in str(error.value)
 
 
-def test_a_variable_is_looked_up_when_it_is_needed() -> None:
+def test_a_variable_is_read_when_it_is_needed() -> None:
     assert Value(variable="HOOK").read({"HOOK": "x"}) == "x"
     with pytest.raises(ConfigError, match="variable HOOK is not set"):
         Value(variable="HOOK").read({"HOOK": ""})
 
 
-def test_vars_of_the_project_as_a_run_has_them() -> None:
+def test_settings_of_the_project_are_those_of_a_run() -> None:
     raw = {
         "name": "shop",
         "vars": {

@@ -1,4 +1,4 @@
-"""What a Python model's session may ask of Spark Connect: what is listed, and nothing else."""
+"""The Spark Connect requests of a Python model: only listed ones are allowed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ PERSIST = proto.AnalyzePlanRequest(persist=proto.AnalyzePlanRequest.Persist(rela
         (proto.ReleaseSessionRequest(), [END_SESSION]),
     ],
 )
-def test_what_passes_and_what_undoes_it(request_: Message, undo: list[str]) -> None:
+def test_allowed_requests_and_their_undo(request_: Message, undo: list[str]) -> None:
     check(request_, refuse_writes)
     assert changes(request_) == undo
 
@@ -146,7 +146,7 @@ def test_what_passes_and_what_undoes_it(request_: Message, undo: list[str]) -> N
         ),
         (BY_SQL, "insert into s.t"),
         (command(sql_command=proto.SqlCommand(sql="insert into s.t values (1)")), "insert into"),
-        # Spark runs a statement also where it stands for a frame, or is asked for its columns.
+        # Spark also runs a statement in the place of a frame, or to return its columns.
         (query(sql("insert into s.t values (1)")), "insert into s.t"),
         (
             query(
@@ -184,13 +184,13 @@ def test_what_passes_and_what_undoes_it(request_: Message, undo: list[str]) -> N
         (packed(WRITE, level=False), "cannot be read"),
     ],
 )
-def test_what_is_refused(request_: Message, told: str) -> None:
+def test_refused_requests(request_: Message, told: str) -> None:
     with pytest.raises(GateError, match="The guard refused") as error:
         check(request_, refuse_writes)
     assert told in str(error.value)
 
 
-def test_a_plugin_of_the_server_is_refused_wherever_it_stands() -> None:
+def test_a_server_plugin_is_refused_everywhere() -> None:
     for request in (
         query(relation(extension={"type_url": "x"})),
         command(extension={"type_url": "x"}),
@@ -206,7 +206,7 @@ def test_a_plugin_of_the_server_is_refused_wherever_it_stands() -> None:
             check(request, refuse_writes)
 
 
-def test_every_key_of_a_setting_is_shown_to_the_guard_of_statements() -> None:
+def test_the_guard_of_statements_checks_every_key() -> None:
     seen: list[str] = []
     check(setting("spark.sql.session.timeZone", "a`b;c"), seen.append)
     assert seen == ["set `spark.sql.session.timeZone`=0"]
@@ -228,5 +228,5 @@ def source(**fields: Any) -> proto.ExecutePlanRequest:
         (setting("a.b"), None),
     ],
 )
-def test_what_a_frame_reads_is_known_by_its_plan(request_: Message, name: Any) -> None:
+def test_the_reads_of_a_frame_come_from_its_plan(request_: Message, name: Any) -> None:
     assert (name in reads(request_)) if name else not reads(request_)

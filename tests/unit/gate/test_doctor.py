@@ -1,4 +1,4 @@
-"""What `sparkwap doctor` makes of what it saw."""
+"""The findings of `sparkwap doctor`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ GOOD = LakeFacts(
 )
 
 
-def test_all_well() -> None:
+def test_everything_is_safe() -> None:
     findings = examine(GOOD)
     assert {finding.level for finding in findings} == {"ok"}
     assert safe(findings)
-    assert list(lines(findings))[-1].startswith("All well")
+    assert list(lines(findings))[-1].startswith("Safe:")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_all_well() -> None:
         ({"dbt": "1.10.9"}, "dbt-core is 1.10.9", "pip install"),
         ({"spark": "3.5.6"}, "Spark is 3.5.6", "upgrade Spark"),
         ({"iceberg": "1.10.1"}, "Iceberg in Spark is 1.10.1", "upgrade Iceberg"),
-        ({"catalog_error": "refused"}, "cannot be opened from here: refused", "`catalog`"),
+        ({"catalog_error": "refused"}, "cannot be opened from this machine: refused", "`catalog`"),
         ({"warehouse_error": "403"}, "s3://lake cannot be read and written", "keys"),
         ({"sql_error": "refused"}, "no SQL session: refused", "`host`"),
         ({"dropped": {"spark.wap.branch": ""}}, "spark.wap.branch is not set", "settings"),
@@ -55,7 +55,7 @@ def test_all_well() -> None:
         ({"probe": "rows land on main"}, "rows land on main", "same catalog"),
         ({"probe": None}, "could not be found out", "errors above"),
         ({"connect_dropped": {"a": "b"}}, "Connect sessions: a is b", "settings"),
-        ({"connect_sees_table": False}, "another catalog", "one Spark server"),
+        ({"connect_sees_table": False}, "different catalogs", "one Spark server"),
     ],
 )
 def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
@@ -72,14 +72,14 @@ def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"atomicity": "journal, together"}, "multi-table commits, which are looked at"),
+        ({"atomicity": "journal, together"}, "multi-table commits, whose result"),
         ({"atomicity": "journal, one by one"}, "one table at a time"),
         ({"atomicity": None}, "one table at a time"),
         ({"default_namespace": False}, "no namespace `default`"),
         ({"cache": ""}, "cache is on"),
         ({"cache": "true"}, "cache is on"),
         ({"stamped": False}, "does not carry the id"),
-        ({"connect_url": False}, "names no Spark Connect"),
+        ({"connect_url": False}, "has no Spark Connect"),
         ({"connect_error": "refused"}, "Spark Connect cannot be used: refused"),
         ({"spark": None}, "the version of Spark is unknown"),
     ],
@@ -93,7 +93,7 @@ def test_warnings(change: dict[str, Any], told: str) -> None:
     assert safe(findings)
 
 
-def test_nothing_seen_is_never_safe() -> None:
+def test_unknown_facts_are_never_safe() -> None:
     assert not safe(examine(LakeFacts(embedded=False, dbt="1.11.16")))
 
 
@@ -116,12 +116,12 @@ def _state(main: int | None, branch: int | None) -> TableState:
         (None, "not use the same catalog"),
     ],
 )
-def test_where_the_probe_landed(state: TableState | None, told: str | None) -> None:
+def test_the_problem_of_a_probe(state: TableState | None, told: str | None) -> None:
     found = problem(PROBE, state)
     assert (found is None) == (told is None)
     assert told is None or told in str(found)
 
 
-def test_servers_are_told_apart() -> None:
+def test_each_server_has_its_own_branch() -> None:
     assert PROBE.branch != replace(PROBE, server="the server b:1").branch
     assert PROBE.branch == replace(PROBE, run_id="another0").branch

@@ -38,7 +38,7 @@ BUILT = Grammar("lake", "s", "t", free="log")
 
 @pytest.mark.parametrize("phase", ["run", "closed", "outside"])
 def test_no_statement_of_the_grammar_reaches_a_gated_table(phase: Phase) -> None:
-    # Once the gate has decided a hook may maintain tables.
+    # After the gate's decision, a hook may maintain tables.
     maintains = ("expire", "orphans") if phase == "closed" else ()
     sent = [
         one
@@ -54,7 +54,7 @@ def test_the_grammar_is_large() -> None:
     assert len({one.sql for one in GATED.sample(1, 60)}) == 60
 
 
-def test_a_table_that_the_run_builds_is_written_to_and_nothing_else() -> None:
+def test_a_run_may_only_write_to_a_table_that_it_builds() -> None:
     sent = {one.how.split(",")[0] for one in BUILT.all() if refusal(one.sql) is None}
     assert sent == {
         *("insert", "insert table", "insert columns", "insert by name", "replace where"),
@@ -68,10 +68,10 @@ def test_a_table_that_the_run_builds_is_written_to_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        # Names are the catalog's, to the letter.
+        # Names are case-sensitive, as in the catalog.
         "insert into s.Big values (1)",
         "insert into lake.s.Big values (1)",
-        # No table of the lake for certain: another catalog, a schema within a schema, no schema.
+        # Possibly no table of the lake: another catalog, a schema within a schema, no schema.
         "insert into LAKE.s.log values (1)",
         "insert into other.s.log values (1)",
         "insert into a.b.c.d values (1)",
@@ -83,27 +83,27 @@ def test_a_table_that_the_run_builds_is_written_to_and_nothing_else() -> None:
         "insert overwrite local directory '/data' using csv select 1",
         "insert into s.t.branch_other values (1)",
         "insert into s.log.branch_main values (1)",
-        # What a project builds, before it is built and where it stands ungated.
+        # Nodes of the project, also before they are built and if they are ungated.
         "create table s.model (a int)",
         "create or replace view s.model as select 1",
         "insert into s.model values (1)",
         "alter table s.log rename to s.model",
         "alter table s__wap_1.t rename to s.model",
-        # sparkwap's own, and what belongs to other runs.
+        # Objects of sparkwap and of other runs.
         "delete from wap_ledger.runs",
         "insert into s__other.t values (1)",
         "drop table s__wap_1.t purge",
-        # Somebody reads it, and nobody knows who.
+        # A view whose readers are not known.
         "drop view s.shown",
         "create or replace view s.shown as select 1",
         "create function s.f as 'x.Y'",
         "drop function s.f",
-        # Files of others.
+        # A location with other files.
         "create table s.new using iceberg location '/lake/s/Big' as select 1",
         "create table s.new (a int) using iceberg options (path '/lake/s/Big')",
         "alter table s.log set location '/lake/s/Big'",
         "load data inpath '/x' into table s.log",
-        # Not known.
+        # Unknown statements.
         "grant select on table s.log to bob",
         "optimize s.log",
         "drop schema s cascade",
@@ -119,7 +119,7 @@ def test_a_table_that_the_run_builds_is_written_to_and_nothing_else() -> None:
         "merge s.log using x on true",
     ],
 )
-def test_what_is_not_known_to_be_harmless_is_refused(sql: str) -> None:
+def test_statements_that_are_not_known_to_be_harmless_are_refused(sql: str) -> None:
     for one in (sql, f"\n {sql} ;", f"/* dbt */ {sql}"):
         told = refusal(one)
         assert told is not None
@@ -172,7 +172,7 @@ def test_what_is_not_known_to_be_harmless_is_refused(sql: str) -> None:
     ],
 )
 @pytest.mark.parametrize("phase", ["run", "closed", "outside"])
-def test_reads_and_what_only_the_session_sees_are_sent(sql: str, phase: Phase) -> None:
+def test_reads_and_changes_of_the_session_are_allowed(sql: str, phase: Phase) -> None:
     assert refusal(sql, phase) is None
 
 
@@ -195,7 +195,7 @@ CHANGES_OF_A_LOG = [
 
 
 @pytest.mark.parametrize("sql", CHANGES_OF_A_LOG)
-def test_tables_that_no_gate_stands_before_are_the_user_s(sql: str) -> None:
+def test_ungated_tables_may_be_changed(sql: str) -> None:
     assert refusal(sql, "run") is None
     assert refusal(sql, "closed") is None
     if "nothing" not in sql:
@@ -217,11 +217,11 @@ def test_tables_that_no_gate_stands_before_are_the_user_s(sql: str) -> None:
         "update s__wap_1.t set a = 1",
     ],
 )
-def test_the_side_schemas_of_a_run_are_its_own(sql: str) -> None:
+def test_a_run_may_change_its_side_schemas(sql: str) -> None:
     assert refusal(sql, "run") is None
 
 
-def test_a_name_opens_what_is_not_gated() -> None:
+def test_wap_writes_allows_ungated_tables_only() -> None:
     view, other = ("s", "shown"), ("archive", "s", "x")
     assert refusal("create or replace view lake.s.shown as select 1", "run", view) is None
     assert refusal("insert into archive.s.x values (1)", "outside", other) is None
@@ -229,13 +229,13 @@ def test_a_name_opens_what_is_not_gated() -> None:
     assert refusal("create function s.f as 'x'", "run", ("s", "f")) is None
     at = "create table s.new (a int) using iceberg location '/x'"
     assert refusal(at, "run", ("s", "new")) is None
-    # Whoever names it: never what is gated, nor what may be it by another name.
+    # It never allows a gated table, or a name that may refer to one.
     for name in ("s.Big", "s.model", "s.t", "wap_ledger.runs", "archive.s.Big", "s.t.branch_b"):
         assert refusal(f"drop table {name}", "run", name_of(name)) is not None
         assert refusal(f"insert into {name} values (1)", "outside", name_of(name)) is not None
 
 
-def test_names_are_asked_for_as_they_are_written() -> None:
+def test_names_are_looked_up_case_sensitively() -> None:
     seen: list[Identifier] = []
 
     def look(name: Identifier) -> Standing:
@@ -246,7 +246,7 @@ def test_names_are_asked_for_as_they_are_written() -> None:
     assert set(seen) == {("My`S", "T")}
 
 
-def test_the_messages_say_what_happened_and_what_to_do() -> None:
+def test_the_messages_have_reason_and_alternative() -> None:
     assert refusal("ALTER TABLE s.Big ADD COLUMN c int") == (
         "The guard refused alter table s.Big: s.Big is live, or will be once it is published: "
         "columns, properties, branches and the table itself belong to all of its branches, so its "
@@ -272,7 +272,7 @@ def test_the_messages_say_what_happened_and_what_to_do() -> None:
     assert "wap_writes: [schema.table]" in outside
 
 
-def test_maintenance_has_its_time_when_the_gate_has_decided() -> None:
+def test_maintenance_is_allowed_after_the_gate_has_decided() -> None:
     for procedure in ("expire_snapshots('s.Big')", "remove_orphan_files(table => 's.Big')"):
         sql = f"call lake.system.{procedure}"
         assert "while no run is open" in str(refusal(sql))
@@ -281,7 +281,7 @@ def test_maintenance_has_its_time_when_the_gate_has_decided() -> None:
 
 
 @pytest.mark.parametrize("text", ["t", "s.t.", "s t", "s.t; drop", "'s'.t", "", "s.`t", "s..t"])
-def test_what_is_no_name(text: str) -> None:
+def test_illegal_names(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         name_of(text)
 
@@ -350,7 +350,7 @@ def test_large_statements_are_read_fast(sql: str) -> None:
         ("", None),
     ],
 )
-def test_what_a_session_must_undo(sql: str, undo: str | None) -> None:
+def test_the_undo_of_a_statement(sql: str, undo: str | None) -> None:
     assert session_changes(sql) == undo
 
 
@@ -365,11 +365,11 @@ def test_what_a_session_must_undo(sql: str, undo: str | None) -> None:
         ("explain delete from s.t", ()),
     ],
 )
-def test_the_tables_that_rows_are_written_to(sql: str, tables: tuple[Name, ...]) -> None:
+def test_the_tables_that_a_statement_writes_to(sql: str, tables: tuple[Name, ...]) -> None:
     assert written_tables(sql) == tables
 
 
-def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
+def test_changes_are_undone_once_in_reverse_order() -> None:
     view = "drop view if exists v"
     changes = [
         "reset a",
@@ -381,7 +381,7 @@ def test_changes_are_undone_once_each_and_the_last_one_first() -> None:
     ]
     assert undo_statements(changes, {"b-c": "1", "view": "2"}) == [
         "drop view if exists global_temp.g",
-        # Where the node has dropped its view itself, the name may mean one that others read.
+        # If the node has dropped its view itself, the name may refer to a view of others.
         "create or replace temporary view v as select 1 as nothing",
         view,
         "set `b-c`=1",

@@ -1,4 +1,4 @@
-"""Whose a change of `main` is: by what evidence it is this run's, and when it is others'."""
+"""The origin of a change of `main`: this run by evidence, or another writer."""
 
 from __future__ import annotations
 
@@ -46,36 +46,36 @@ def by(
 
 
 class TestRowsWithAnId:
-    def test_of_this_run_are_its_own_whatever_it_sent(self) -> None:
+    def test_of_this_run_belong_to_it(self) -> None:
         assert by(writers=(wrote(RUN),)) == "run"
 
-    def test_that_a_publish_has_brought_are_not(self) -> None:
+    def test_of_a_publish_do_not_belong_to_it(self) -> None:
         assert by(writers=(wrote(RUN, published=True),)) == "others"
 
-    def test_of_another_run_are_not_even_under_a_command(self) -> None:
+    def test_of_another_run_do_not_belong_to_it(self) -> None:
         assert by("insert into shop.prey values (1)", writers=(wrote(OTHER),)) == "others"
 
 
 class TestRowsWithoutAnId:
     CALL = "call lake.system.add_files(table => 'shop.prey', source_table => 'x')"
 
-    def test_under_a_command_that_writes_no_id(self) -> None:
+    def test_during_a_command_that_writes_no_id_belong_to_it(self) -> None:
         assert by(self.CALL, writers=(wrote(None),)) == "run"
         assert by("delete from shop.prey.branch_main", writers=(wrote(None),)) == "run"
 
-    def test_of_a_session_whose_settings_were_taken_off(self) -> None:
+    def test_of_a_session_without_its_settings_belong_to_it(self) -> None:
         insert = "insert into shop.prey.branch_main values (1)"
         assert by(insert, writers=(wrote(None),)) == "others"
         assert by(sent(insert, marked=False), writers=(wrote(None),)) == "run"
 
     @pytest.mark.parametrize("app", [None, "local-2"])
-    def test_of_another_application_are_not(self, app: str | None) -> None:
+    def test_of_another_application_do_not_belong_to_it(self, app: str | None) -> None:
         assert by(self.CALL, writers=(wrote(None, app=app),)) == "others"
 
-    def test_at_another_time_are_not(self) -> None:
+    def test_at_another_time_do_not_belong_to_it(self) -> None:
         assert by(self.CALL, writers=(wrote(None, at=300),)) == "others"
 
-    def test_on_another_table_are_not(self) -> None:
+    def test_on_another_table_do_not_belong_to_it(self) -> None:
         assert by(self.CALL.replace("prey", "log"), writers=(wrote(None),)) == "others"
 
 
@@ -91,7 +91,7 @@ class TestWithoutASnapshot:
             "use shop; alter table prey add column x int",
         ],
     )
-    def test_under_a_command_that_names_it_or_hides_what_it_names(self, text: str) -> None:
+    def test_during_a_command_that_names_the_table_or_hides_its_names(self, text: str) -> None:
         assert by(text) == "run"
 
     @pytest.mark.parametrize(
@@ -103,21 +103,21 @@ class TestWithoutASnapshot:
             "alter table shop.preys add column x int",
         ],
     )
-    def test_under_another_command_it_is_not(self, text: str) -> None:
+    def test_during_another_command_it_belongs_to_others(self, text: str) -> None:
         assert by(text) == "others"
 
-    def test_at_another_time_it_is_unknown_only_where_clocks_differ(self) -> None:
+    def test_at_another_time_it_is_unknown_only_if_clocks_differ(self) -> None:
         alter = "alter table shop.prey add column x int"
         assert by(alter, times=(300,)) == "others"
         assert by(alter, times=(300,), same_clock=False) == "unknown"
         assert by(alter, same_clock=False) == "run"
 
-    def test_a_command_that_was_not_answered_is_at_work(self) -> None:
+    def test_an_unanswered_command_is_running(self) -> None:
         assert by(sent("alter table shop.prey add column x int", until=None), times=(900,)) == "run"
 
 
 class TestTheWholeTable:
-    def test_it_goes_by_a_drop_or_a_new_name_only(self) -> None:
+    def test_only_a_drop_or_rename_removes_a_table(self) -> None:
         gone = {"what": GONE, "times": ()}
         assert by("drop table shop.prey", **gone) == "run"
         assert by("drop schema shop cascade", **gone) == "run"
@@ -126,13 +126,13 @@ class TestTheWholeTable:
         assert by(**gone) == "others"
 
     @pytest.mark.parametrize("what", [NEW, REPLACED])
-    def test_another_one_with_others_rows_is_theirs(self, what: str) -> None:
+    def test_a_new_table_with_rows_of_others_belongs_to_them(self, what: str) -> None:
         create = "create or replace table shop.prey as select 1"
         assert by(create, what=what, times=(), writers=(wrote(OTHER),)) == "others"
         assert by(create, what=what, times=(), writers=(wrote(RUN),)) == "run"
 
 
-def test_the_command_that_names_it_is_told_before_one_that_hides() -> None:
+def test_a_command_that_names_the_table_is_reported_first() -> None:
     hiding = SentCommand("model.other", "execute immediate x", 100, 200)
     naming = sent("drop table shop.prey")
     change = MainChange(PREY, (GONE,), ())
@@ -156,17 +156,17 @@ def test_the_command_that_names_it_is_told_before_one_that_hides() -> None:
         ("(select 1)", False),
     ],
 )
-def test_commands_are_told_from_queries(text: str, expected: bool) -> None:
+def test_commands_and_queries(text: str, expected: bool) -> None:
     assert is_command(text) is expected
 
 
-def test_what_takes_the_id_off_a_session() -> None:
+def test_statements_that_remove_the_id_from_a_session() -> None:
     assert unmarks("RESET")
     assert unmarks("set spark.sql.iceberg.snapshot-property.wap_run = x")
     assert not unmarks("set spark.sql.shuffle.partitions = 2")
 
 
-def test_what_commands_may_have_moved() -> None:
+def test_the_tables_that_commands_may_have_moved() -> None:
     assert ("s", "t") in (about([sent("insert into lake.s.t select 1")]) or ())
     assert about([sent("execute immediate x")]) is None
     assert about([sent("drop schema s cascade")]) is None
@@ -186,7 +186,7 @@ def test_what_commands_may_have_moved() -> None:
         ("alter table a/* ' */./* /* */ */b drop column c -- identifier(x)", False),
     ],
 )
-def test_a_statement_hides_what_it_names_where_it_works_that_out(text: str, hides: bool) -> None:
+def test_a_statement_that_computes_names_hides_them(text: str, hides: bool) -> None:
     found = about([SentCommand("model.x", text, 0)])
     assert found is None if hides else ("a", "b") in (found or ())
 

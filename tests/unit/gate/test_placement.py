@@ -49,11 +49,11 @@ def changes(**desired: object) -> tuple[str, ...]:
     return plan.changes
 
 
-def test_no_table_is_built_new() -> None:
+def test_a_missing_table_is_new() -> None:
     assert decide_build(None, SAME) == BuildPlan("new", ())
 
 
-def test_the_same_table_is_built_on_a_branch() -> None:
+def test_an_unchanged_table_is_built_on_a_branch() -> None:
     assert decide_build(Table(), SAME) == BuildPlan("branch", ())
     assert decide_build(Table(), Desired()) == BuildPlan("branch", ())
 
@@ -77,7 +77,7 @@ def test_columns() -> None:
     assert changes(columns=()) == ("column id removed", "column price removed")
 
 
-def test_the_order_of_columns_matters_when_asked() -> None:
+def test_the_order_of_columns_matters_if_ordered() -> None:
     turned = (("price", "int", None, None), ("id", "bigint", None, None))
     assert changes(columns=turned) == ("column order: id, price -> price, id",)
     assert changes(columns=turned, ordered=False) == ()
@@ -108,7 +108,7 @@ def test_the_order_of_columns_matters_when_asked() -> None:
         ({"location": "/lake/u"}, "location: file:///lake/warehouse/s/t-1a2b3c4d -> /lake/u"),
     ],
 )
-def test_layout_and_the_rest(desired: dict[str, object], change: str) -> None:
+def test_changes_of_layout_and_properties(desired: dict[str, object], change: str) -> None:
     assert changes(**desired) == (change,)
 
 
@@ -148,7 +148,7 @@ def test_sort_terms(term: str, plain: str) -> None:
     assert sort_term(plain) == plain
 
 
-def test_one_text_may_hold_several_terms() -> None:
+def test_one_text_may_contain_several_terms() -> None:
     assert changes(partitioning=("day(ts), region",)) == ()
     assert changes(partitioning="day(ts), region") == ()
 
@@ -200,7 +200,7 @@ def test_commit_retries_need_no_clone() -> None:
     assert in_place(wanted) == {"commit.retry.num-retries": "20"}
     assert in_place(None) == {}
     assert decide_build(Table(), Desired(properties=in_place(wanted))) == BuildPlan("branch")
-    # What a writer may do is for a publish to change.
+    # Other write properties change with a publish only.
     isolation: dict[str, object] = {"write.merge.isolation-level": "snapshot"}
     assert in_place(isolation) == {}
     assert decide_build(Table(), Desired(properties=isolation)).where == "clone"

@@ -130,7 +130,7 @@ def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
     )
 
 
-def test_all_errors_come_at_once() -> None:
+def test_one_error_lists_all_illegal_settings() -> None:
     message = errors_of(
         {"wap_publish": "x", "wap_guard": 3, "wap_branch": "A", "wap_require_test": True}
     )
@@ -142,7 +142,7 @@ def test_all_errors_come_at_once() -> None:
     ]
 
 
-def test_what_is_for_one_call_comes_by_the_environment() -> None:
+def test_the_environment_has_the_settings_of_one_call() -> None:
     given = {
         "SPARKWAP_BRANCH": "march",
         "SPARKWAP_PUBLISH": "never",

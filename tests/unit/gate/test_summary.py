@@ -1,4 +1,4 @@
-"""The whole text, as people see it."""
+"""The text of the summary."""
 
 import shlex
 from collections.abc import Mapping
@@ -114,7 +114,7 @@ def test_a_rejected_run() -> None:
     )
 
 
-def test_a_part_published() -> None:
+def test_a_partly_published_run() -> None:
     nodes = [node("a"), node("b", status="failed")]
     text = ended(nodes, {"a": ["pass"]}, GateSettings(publish="lineage"))
     assert text == golden(
@@ -130,7 +130,7 @@ def test_a_part_published() -> None:
     )
 
 
-def test_held_as_no_test_has_run() -> None:
+def test_held_because_no_test_has_run() -> None:
     assert ended([node("a")], {"a": [None, None]}) == golden(
         """
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
@@ -147,7 +147,7 @@ def commands(text: str) -> list[str]:
     return [line[6:].split("   ")[0].strip() for line in text[start:].splitlines()]
 
 
-def test_each_way_of_being_held_has_its_command() -> None:
+def test_each_reason_to_hold_has_its_command() -> None:
     strict = GateSettings(require_tests=True, warnings="hold")
     assert "after adding tests" in ended([node("a")], {}, strict)
     warned = ended([node("a")], {"a": ["warn"]}, strict)
@@ -186,7 +186,7 @@ def test_long_lists_are_cut() -> None:
     assert text[3] == "  held       and 130 more: dbt run-operation wap_status"
 
 
-def test_what_waits_for_the_same_reason_is_told_once() -> None:
+def test_tables_with_the_same_reason_share_a_line() -> None:
     nodes = [node(name) for name in ("raw", "a", "b")]
     text = ended(nodes, {"raw": ["fail"], "a": ["pass"]}).splitlines()
     assert text[2:4] == [
@@ -202,17 +202,17 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     warned = {nodes[1].node_id: ("a.csv: a new column 'vat' was added at its end as a text",)}
     whole = ended(nodes, {"table_0": ["fail", "error"]}, notices=warned)
     text = ended(nodes, {"table_0": ["fail", "error"]}, notices=warned, width=width)
-    # One word of a shell cannot be broken.
+    # A quoted word of a shell cannot be broken.
     long = [line.strip() for line in text.splitlines() if len(line) > width]
     assert all(line.startswith("'{") and "wap_1a2b3c4d" in line for line in long)
     assert text.replace("\\\n", "").split() == whole.split()
-    # A shell takes the command as it stands.
+    # A shell can run the command unchanged.
     look = text[text.index("SPARKWAP_BRANCH") :].split("after a fix of it")[0].replace("\\\n", "")
     assert shlex.split(look)[:4] == [f"SPARKWAP_BRANCH={BRANCH}", "dbt", "show", "--inline"]
     assert shlex.split(look)[4] == "select * from {{ ref('table_0') }}"
 
 
-def test_who_has_next_steps_of_its_own_leaves_these_out() -> None:
+def test_the_next_steps_are_optional() -> None:
     assert "Next:" not in ended([node("a")], {"a": ["fail"]}, with_next=False)
 
 
@@ -230,11 +230,11 @@ def test_versions_of_a_model_are_named() -> None:
     assert "{{ ref('orders', v=2) }}" in ended([versioned], {})
 
 
-def test_a_run_that_built_nothing_says_nothing() -> None:
+def test_a_run_that_built_nothing_has_no_summary() -> None:
     assert ended([], {}) == ""
 
 
-def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
+def test_a_table_of_an_earlier_run_is_rebuilt_by_name() -> None:
     nodes = [node(name) for name in ("a", "b", "c", "d")]
     few = ended(nodes, {"a": ["fail"]}, earlier=frozenset({nodes[0].node_id}))
     assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build --select a+" in few
@@ -243,7 +243,7 @@ def test_what_an_earlier_run_built_is_built_again_by_name() -> None:
     assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build" in all_of_them
 
 
-def test_what_builds_had_to_tell_is_told() -> None:
+def test_notices_of_builds_are_shown() -> None:
     nodes = [node("raw_orders"), node("raw_items")]
     told = {nodes[0].node_id: ("a.csv: new column 'vat' added", "b.csv: no column 'note'")}
     text = ended(nodes, {"raw_orders": ["pass"], "raw_items": ["pass"]}, notices=told)
@@ -266,7 +266,7 @@ def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     assert "transaction" not in text
 
 
-def test_what_was_built_empty_has_to_be_built_whole() -> None:
+def test_a_partial_build_has_to_be_completed() -> None:
     text = ended([node("a", status="empty")], {"a": ["empty"]})
     assert "held       insurance.a   it was built with --empty, without its rows" in text
     assert "Next: build it whole   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build --select a+" in text
@@ -281,7 +281,7 @@ def test_a_disabled_test_is_enabled_or_accepted() -> None:
     assert f"publish without it            SPARKWAP_DISABLED_TESTS=publish {publish}" in text
 
 
-def test_no_dbt_command_is_advised_for_rows_that_another_program_has_written() -> None:
+def test_no_dbt_command_is_shown_for_rows_of_another_program() -> None:
     nodes = [node("drop", kind="load")]
     for text in (
         ended(nodes, {"drop": ["fail"]}),
@@ -294,7 +294,7 @@ def test_no_dbt_command_is_advised_for_rows_that_another_program_has_written() -
     assert f"SPARKWAP_BRANCH={BRANCH} dbt test" in held
 
 
-def test_what_another_project_has_built_is_tested_and_built_there() -> None:
+def test_tables_of_another_project_are_tested_and_built_there() -> None:
     nodes = [replace(node("orders"), known=False), node("items")]
     there = "Next: in the project that has it   SPARKWAP_BRANCH=wap_1a2b3c4d dbt {}\n"
     held = ended(nodes, {"items": ["pass"]})
@@ -306,11 +306,11 @@ def test_what_another_project_has_built_is_tested_and_built_there() -> None:
     assert "select" not in rejected
 
 
-def test_a_run_of_which_the_gate_was_not_asked() -> None:
+def test_a_run_without_a_decision() -> None:
     assert not_closed(run_id=RUN, branch=BRANCH) == [
         "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
         "  A hook failed before the gate decided, so nothing was published.",
-        "  Readers of main see no change; what was built stays on its branch.",
+        "  Readers of main see no change; the built tables stay on the branch.",
         "  Next: after a fix of the hook   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build",
         "        discard it                "
         "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",

@@ -1,4 +1,4 @@
-"""A test that no rows can make fail is found by its config; one that some rows can is not."""
+"""Tests that no rows can make fail are found by their config; other tests are not."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ USUAL: dict[str, Any] = {"severity": "ERROR", "error_if": "!= 0"}
         ({"fail_calc": "0"}, "fail_calc: 0"),
         ({"fail_calc": "7", "error_if": "> 10"}, "fail_calc: 7"),
         ({"where": "1 = 2"}, "where: 1 = 2"),
-        ({"where": "false"}, "sees no row"),
+        ({"where": "false"}, "reads no row"),
     ],
 )
 def test_it_cannot_fail(config: dict[str, Any], told: str) -> None:
@@ -68,7 +68,5 @@ def test_some_rows_make_it_fail(config: dict[str, Any]) -> None:
         ("", None),
     ],
 )
-def test_more_failing_rows_are_accepted_where_more_of_them_fail(
-    severity: str, condition: str | None
-) -> None:
+def test_accepted_rows_raise_the_threshold(severity: str, condition: str | None) -> None:
     assert accepting(severity, 7) == condition

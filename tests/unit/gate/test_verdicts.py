@@ -71,18 +71,20 @@ def test_a_passed_candidate_is_published() -> None:
         (None, "held", "test t_a did not run"),
     ],
 )
-def test_what_did_not_pass_is_not_published(status: str | None, outcome: str, reason: str) -> None:
+def test_a_candidate_that_did_not_pass_is_not_published(
+    status: str | None, outcome: str, reason: str
+) -> None:
     verdict = of_one(status)
     assert (verdict.outcome, verdict.reasons) == (outcome, (reason,))
     assert (verdict.passed, verdict.expected) == (0, 1)
 
 
-def test_the_message_of_an_error_is_passed_on_in_one_line() -> None:
+def test_the_message_of_an_error_is_one_line() -> None:
     verdict = of_one("error", message="  Table not found\n at line 3", failures=None)
     assert verdict.reasons == ("test t_a ended in an error (Table not found)",)
 
 
-def test_one_failed_row_is_a_row() -> None:
+def test_one_failed_row_is_singular() -> None:
     assert of_one("fail", failures=1).reasons == ("test t_a failed (1 row)",)
     assert of_one("fail", failures=12000).reasons == ("test t_a failed (12,000 rows)",)
 
@@ -97,9 +99,7 @@ def accepted(status: str, rows: int | None, gate: GateSettings = RUN, *more: Tes
 
 @pytest.mark.parametrize("status", ["fail", "warn"])
 @pytest.mark.parametrize("gate", [RUN, GateSettings(warnings="hold")])
-def test_what_somebody_has_accepted_is_published_with_their_name(
-    status: str, gate: GateSettings
-) -> None:
+def test_an_accepted_failure_is_published_with_its_terms(status: str, gate: GateSettings) -> None:
     verdict = accepted(status, 3, gate)
     assert (verdict.outcome, verdict.passed) == ("published", 1)
     (notice,) = verdict.notices
@@ -109,11 +109,11 @@ def test_what_somebody_has_accepted_is_published_with_their_name(
 @pytest.mark.parametrize(
     ("status", "rows"), [("fail", 4), ("fail", None), ("fail", 0), ("error", 3), ("error", None)]
 )
-def test_more_than_was_accepted_is_rejected(status: str, rows: int | None) -> None:
+def test_more_rows_than_accepted_are_rejected(status: str, rows: int | None) -> None:
     assert accepted(status, rows).outcome == "rejected"
 
 
-def test_of_several_results_the_one_beyond_what_was_accepted_counts() -> None:
+def test_the_result_with_more_rows_than_accepted_counts() -> None:
     beyond = result(test_of("a"), "fail", 4)
     assert accepted("fail", 3, RUN, beyond).outcome == "rejected"
     assert accepted("fail", 3, RUN, replace(beyond, audited={})).outcome == "published"
@@ -131,7 +131,7 @@ def test_of_several_results_the_one_beyond_what_was_accepted_counts() -> None:
         (("warn", "fail"), "before", "rejected"),
     ],
 )
-def test_a_test_that_changed_after_it_let_rows_through_has_to_run_again(
+def test_a_test_that_changed_after_it_passed_has_to_run_again(
     statuses: tuple[str, ...], then: str | None, outcome: str
 ) -> None:
     test = replace(test_of("a"), code="now")
@@ -145,21 +145,19 @@ def test_a_test_that_changed_after_it_let_rows_through_has_to_run_again(
     assert ("has changed since it passed" in "".join(verdict.reasons)) == (outcome == "held")
 
 
-def test_a_failure_names_the_test_that_somebody_may_accept() -> None:
+def test_a_failure_names_the_test_to_accept() -> None:
     assert of_one("fail").failed == ("t_a",)
     assert of_one("error").failed == of_one("fail", failures=None).failed == ()
 
 
 @pytest.mark.parametrize(("status", "words"), NOT_RUN.items())
-def test_a_test_that_saw_nothing_or_something_else_holds(status: str, words: str) -> None:
+def test_a_test_without_a_valid_audit_holds(status: str, words: str) -> None:
     assert of_one(status) == Verdict("held", (f"test t_a {words}",), (), 0, 1)
 
 
 @pytest.mark.parametrize("part", ["empty", "sample"])
 @pytest.mark.parametrize("status", ["pass", "fail", "empty", None])
-def test_what_was_built_on_fewer_rows_is_held_whatever_its_tests_say(
-    part: str, status: str | None
-) -> None:
+def test_a_partial_build_is_held_even_if_its_tests_pass(part: str, status: str | None) -> None:
     built = replace(node("a"), status=part)
     verdict = of_one(status, built=built)
     assert (verdict.outcome, len(verdict.reasons)) == ("held", 1)
@@ -167,7 +165,7 @@ def test_what_was_built_on_fewer_rows_is_held_whatever_its_tests_say(
     assert decide([built], [], [], RUN).publish == ()
 
 
-def test_no_test_audits_a_table_beside_one_that_was_built_empty() -> None:
+def test_a_test_cannot_audit_together_with_an_empty_build() -> None:
     both = test_of("a", "b")
     beside = [node("a"), replace(node("b"), status="empty")]
     decision = decide(beside, [both], [result(both)], LINEAGE)
@@ -195,7 +193,7 @@ QUERIED = TestRule("error", {}, "code", "sql", {"the target": "dev", "var off": 
         ),
     ],
 )
-def test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it(
+def test_a_changed_rule_that_passes_rows_holds_until_accepted(
     status: str, rule: TestRule, told: str
 ) -> None:
     test = replace(test_of("a"), former=FORMER)
@@ -223,7 +221,7 @@ def test_rows_that_another_rule_lets_through_hold_until_somebody_accepts_it(
         (FORMER, TestRule("error")),
     ],
 )
-def test_a_rule_that_lets_no_more_through_holds_nothing(
+def test_a_rule_that_passes_no_more_rows_holds_nothing(
     former: TestRule | None, rule: TestRule | None
 ) -> None:
     test = replace(test_of("a"), former=former)
@@ -240,7 +238,7 @@ def test_a_rule_that_lets_no_more_through_holds_nothing(
         (dict(QUERIED.given), ""),
     ],
 )
-def test_another_query_of_the_same_code_holds_where_something_else_was_given(
+def test_another_query_of_the_same_code_holds_if_given_values_differ(
     change: dict[str, str], told: str
 ) -> None:
     test = replace(test_of("a"), former=QUERIED)
@@ -300,7 +298,7 @@ def test_only_an_audit_of_the_present_candidate_counts(
         (replace(node("a"), candidate=""), "build left no candidate"),
     ],
 )
-def test_a_bad_build_is_rejected_whatever_the_tests_say(built: BuiltNode, reason: str) -> None:
+def test_a_bad_build_is_rejected_even_if_its_tests_pass(built: BuiltNode, reason: str) -> None:
     test = test_of("a")
     seen = TestResult(test.test_id, "pass", 0, None, {"a": built.candidate or ""})
     decision = decide([built], [test], [seen], RUN)
@@ -309,7 +307,7 @@ def test_a_bad_build_is_rejected_whatever_the_tests_say(built: BuiltNode, reason
     assert decision.failed
 
 
-def test_of_several_results_the_worst_that_matches_counts() -> None:
+def test_the_worst_matching_result_counts() -> None:
     test = test_of("a")
     stale = replace(result(test, "fail"), audited={"a": "a@1"})
 
@@ -339,7 +337,7 @@ def test_unit_tests_alone_give_a_notice() -> None:
 
 
 @pytest.mark.parametrize("tests", [[], [test_of("a")]])
-def test_a_table_whose_tests_are_not_known_is_held_whatever_the_known_ones_say(
+def test_a_table_whose_tests_are_not_known_is_held_even_if_known_tests_pass(
     tests: list[AuditTest],
 ) -> None:
     strange = replace(node("a"), known=False)
@@ -350,7 +348,7 @@ def test_a_table_whose_tests_are_not_known_is_held_whatever_the_known_ones_say(
     assert decide([strange, node("b")], [], [], LINEAGE).publish == ("b",)
 
 
-def test_a_test_that_the_caller_does_not_have_says_when_it_failed() -> None:
+def test_a_failed_test_of_an_earlier_run_is_named_as_such() -> None:
     gone = replace(test_of("a"), known=False)
     decision = decide([node("a")], [gone], [result(gone, "fail", 2)], RUN)
     assert decision.verdicts["a"].reasons == (
@@ -358,7 +356,7 @@ def test_a_test_that_the_caller_does_not_have_says_when_it_failed() -> None:
     )
 
 
-def test_what_rejects_is_all_that_did_not_pass_and_has_seen_the_rows() -> None:
+def test_the_statuses_that_reject() -> None:
     statuses = ("pass", "warn", "fail", "error", "odd", *NOT_RUN)
     assert [status for status in statuses if rejects(status)] == ["fail", "error", "odd"]
 
@@ -368,7 +366,7 @@ def test_results_of_tests_that_are_not_expected_do_not_count() -> None:
     assert decide([node("a")], [], [gone], RUN).publish == ("a",)
 
 
-def test_tests_with_one_cause_share_a_reason() -> None:
+def test_tests_with_the_same_cause_share_a_reason() -> None:
     tests = [test_of("a", name=f"t{number}") for number in range(8)]
     skipped = [replace(result(test, "skipped"), audited={}) for test in tests[:3]]
     unread = replace(result(tests[3]), audited={})
@@ -380,7 +378,7 @@ def test_tests_with_one_cause_share_a_reason() -> None:
     )
 
 
-def test_a_node_given_twice_stops_the_gate() -> None:
+def test_a_duplicate_node_stops_the_gate() -> None:
     with pytest.raises(GateError, match="two records of"):
         decide([node("a"), node("a")], [], [], RUN)
 
@@ -392,7 +390,7 @@ def test_nothing_built() -> None:
 # --- tests over several tables ------------------------------------------------------------------
 
 
-def test_a_test_over_two_tables_must_see_both_candidates() -> None:
+def test_a_test_of_two_tables_must_read_both_candidates() -> None:
     both = test_of("a", "b")
     half = replace(result(both), audited={"a": "a@2", "b": "b@1"})
     decision = decide([node("a"), node("b")], [both], [half], LINEAGE)
@@ -408,7 +406,7 @@ def test_tables_that_were_not_built_need_no_audit() -> None:
 
 @pytest.mark.parametrize("token", ["b@2", "", None])
 @pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_a_test_cannot_audit_beside_a_table_that_was_not_built(
+def test_a_test_cannot_audit_together_with_a_table_that_was_not_built(
     status: str, token: str | None
 ) -> None:
     both = test_of("a", "b")
@@ -443,7 +441,7 @@ CHAIN = [node("a"), node("b", "a"), node("c", "b"), node("x")]
 
 
 def chain(gate: GateSettings, bad: str, status: str = "fail") -> Decision:
-    """Decide on a -> b -> c and x, each with one test, of which that on `bad` ends badly."""
+    """Decide on a -> b -> c and x, with one test each; the test of `bad` does not pass."""
     tests = [test_of(item.node_id) for item in CHAIN]
     results = [result(test, status if bad in test.nodes else "pass") for test in tests]
     return decide(CHAIN, tests, results, gate)
@@ -469,7 +467,7 @@ def test_run_counts_what_blocks_it() -> None:
     )
 
 
-def test_lineage_publishes_what_is_clean_and_closed_upward() -> None:
+def test_lineage_publishes_clean_tables_with_clean_upstreams() -> None:
     decision = chain(LINEAGE, bad="b")
     assert outcomes(decision) == {
         "a": "published",
@@ -492,7 +490,7 @@ def test_lineage_names_the_nearest_cause() -> None:
     assert decision.verdicts["d"].reasons == ("waits for upstream s.a, which is rejected",)
 
 
-def test_lineage_never_tears_a_pair_that_a_test_saw_together() -> None:
+def test_lineage_never_separates_tables_that_a_test_read_together() -> None:
     pair = test_of("a", "b")
     failing = test_of("b")
     decision = decide(
@@ -506,7 +504,7 @@ def test_lineage_never_tears_a_pair_that_a_test_saw_together() -> None:
     assert decision.verdicts["c"].reasons == ("waits for upstream s.a, which is held",)
 
 
-def test_never_holds_what_is_clean() -> None:
+def test_never_holds_clean_tables() -> None:
     decision = chain(NEVER, bad="b")
     assert (decision.publish, decision.outcome, decision.failed) == ((), "rejected", True)
     assert decision.verdicts["c"].reasons == ("publishing is off (wap_publish: never)",)
@@ -529,7 +527,7 @@ def test_a_skipped_node_is_held_and_names_the_rejected_one(gate: GateSettings) -
         assert reasons == ("not built: upstream s.a was rejected",)
 
 
-def test_a_node_skipped_for_no_known_reason_blocks_the_run_too() -> None:
+def test_a_node_skipped_without_a_known_reason_blocks_the_run() -> None:
     decision = decide([node("a"), node("b", status="skipped")], [], [], RUN)
     assert decision.publish == ()
     assert decision.verdicts["b"].reasons == (
@@ -559,7 +557,7 @@ def test_other_unit_tests_do_not_reject_a_skipped_model(
     )
 
 
-def test_stored_failures_follow_the_run_and_never_stop_it() -> None:
+def test_stored_failures_follow_the_run_and_never_block_it() -> None:
     stored = node("f", kind="failures")
     strict = GateSettings(require_tests=True)
     test = test_of("a")
@@ -586,7 +584,7 @@ TOKENS = st.sampled_from(["1", "2", ""])
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[BuiltNode]:
-    """Any acyclic graph of up to six nodes; ids that are not among them may be parents too."""
+    """Return any acyclic graph of up to six nodes, whose parents may be unknown ids."""
     keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
     return [
         BuiltNode(
@@ -649,7 +647,7 @@ def may_publish(
     results: list[TestResult],
     gate: GateSettings,
 ) -> bool:
-    """The rule for one node once more, written as plainly as can be."""
+    """Return the verdict on one node by a second, simple implementation of the rule."""
     if item.status != "built" or item.problem is not None or not item.candidate:
         return False
     if not item.known:
@@ -716,7 +714,7 @@ def test_the_gate_keeps_its_promises(
     assert not stored or gated <= published
 
     def closed() -> set[str]:
-        """The clean nodes whose parents, and all that their tests read, are among them."""
+        """Return the clean nodes whose parents and test partners are also among them."""
         kept, before = clean, set[str]()
         while kept != before:
             before = kept

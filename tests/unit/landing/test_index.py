@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, files
+from sparkwap.landing import LandingError, LandingFile, landing_files
 from sparkwap.landing import index as indexing
 from sparkwap.landing.index import Hashed, Index, Stamp
 from sparkwap.landing.unread import files_to_read
@@ -89,13 +89,13 @@ def test_only_new_files_are_hashed(root: Path, hashed: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("later")
-def test_what_changes_is_hashed_again(root: Path, hashed: list[str]) -> None:
+def test_a_changed_file_is_hashed_again(root: Path, hashed: list[str]) -> None:
     path = deliver(root, "a.csv", b"id\n1\n")
     deliver(root, "b.csv")
     listed(root)
     before = path.stat()
     path.write_bytes(b"id\n2\n")
-    # As rsync and tar do: the time of the last change is that of the original.
+    # Like rsync and tar: the file keeps the change time of the original.
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     hashed.clear()
     assert listed(root)[0].sha256 == hashlib.sha256(b"id\n2\n").hexdigest()
@@ -109,7 +109,7 @@ def test_a_file_that_was_just_written_is_hashed_again(root: Path, hashed: list[s
     assert hashed == ["a.csv", "a.csv"]
 
 
-def test_a_digest_holds_only_if_the_file_was_old() -> None:
+def test_a_digest_is_valid_only_if_the_file_was_old() -> None:
     changed = 10**18
     stamp = Stamp(5, changed - 10**12, changed, 7)
     assert Hashed(stamp, "x", changed + indexing.MARGIN_NS).holds(stamp)
@@ -147,7 +147,7 @@ class _Growing:
 
 
 @pytest.mark.usefixtures("later")
-def test_files_that_are_gone_are_forgotten(root: Path) -> None:
+def test_digests_of_removed_files_are_dropped(root: Path) -> None:
     deliver(root, "a.csv").unlink()
     path = deliver(root, "b.csv")
     listed(root)
@@ -158,7 +158,7 @@ def test_files_that_are_gone_are_forgotten(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("later")
-def test_a_fault_in_the_folder_costs_no_digest(root: Path, hashed: list[str]) -> None:
+def test_a_fault_in_the_folder_keeps_all_digests(root: Path, hashed: list[str]) -> None:
     deliver(root, "a.csv")
     (root / "t" / "load_date=soon").mkdir()
     for _ in range(2):
@@ -191,9 +191,7 @@ def damage(file: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "how", ["cut", "flipped", "no JSON", "empty", "others may write", "a folder"]
 )
-def test_a_damaged_or_open_index_counts_for_nothing(
-    root: Path, how: str, hashed: list[str]
-) -> None:
+def test_a_damaged_or_writable_index_is_ignored(root: Path, how: str, hashed: list[str]) -> None:
     deliver(root, "a.csv")
     expected = listed(root, "id-1")
     (file,) = (root.parent / "target" / indexing.FOLDER).iterdir()
@@ -205,7 +203,7 @@ def test_a_damaged_or_open_index_counts_for_nothing(
 
 
 @pytest.mark.usefixtures("later")
-def test_an_index_of_others_counts_for_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_another_owner_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver(root, "a.csv")
     listed(root)
     (file,) = (root.parent / "target" / indexing.FOLDER).iterdir()
@@ -216,7 +214,7 @@ def test_an_index_of_others_counts_for_nothing(root: Path, monkeypatch: pytest.M
     assert index_of(root).rows == {}
 
 
-def test_an_index_is_for_its_owner_alone(root: Path) -> None:
+def test_only_the_owner_can_read_an_index(root: Path) -> None:
     deliver(root, "a.csv")
     listed(root)
     folder = root.parent / "target" / indexing.FOLDER
@@ -225,7 +223,7 @@ def test_an_index_is_for_its_owner_alone(root: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_index_that_cannot_be_written_is_no_error(root: Path) -> None:
+def test_an_unwritable_index_is_not_an_error(root: Path) -> None:
     deliver(root, "a.csv")
     (root.parent / "target").write_text("a file")
     assert listed(root) == landing.list_files(root, ENTRY)
@@ -239,7 +237,7 @@ def taken(root: Path, listing_id: str, known: dict[str, str] | None = None) -> l
 
 
 @pytest.mark.usefixtures("later")
-def test_a_build_goes_by_the_listing_of_the_command_that_started_it(
+def test_a_build_uses_the_listing_of_its_command(
     root: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver(root, "old.csv")
@@ -247,14 +245,16 @@ def test_a_build_goes_by_the_listing_of_the_command_that_started_it(
     found = listed(root, "id-1")
     known = {f.name: f.sha256 for f in found if f.path.name == "old.csv"}
     hashed.clear()
-    monkeypatch.setattr(files, "_folders", lambda *_: pytest.fail("the folder is listed again"))
+    monkeypatch.setattr(
+        landing_files, "_folders", lambda *_: pytest.fail("the folder is listed again")
+    )
     (root / "t" / "load_date=2024-01-01" / "old.csv").unlink()  # nobody looks at it
     assert taken(root, "id-1", known) == [f for f in found if f.path.name == "new.csv"]
     assert hashed == []
 
 
 @pytest.mark.usefixtures("later")
-def test_a_log_that_is_built_anew_reads_all_files(root: Path) -> None:
+def test_a_new_log_reads_all_files(root: Path) -> None:
     deliver(root, "old.csv")
     deliver(root, "new.csv", day="2024-01-02")
     assert taken(root, "id-1", {}) == listed(root, "id-1") == taken(root, "id-1", {})
@@ -270,7 +270,7 @@ def test_other_builds_list_the_folder_themselves(root: Path, listing_id: str) ->
 
 
 @pytest.mark.usefixtures("later")
-def test_a_file_that_changes_after_the_listing_is_read_as_it_is(root: Path) -> None:
+def test_a_file_that_changes_after_the_listing_is_read_in_its_new_state(root: Path) -> None:
     path = deliver(root, "a.csv", b"id\n1\n")
     deliver(root, "b.csv")
     listed(root, "id-1")
@@ -306,7 +306,7 @@ SECOND = 10**9
 
 
 class Disk:
-    """A file system in memory, whose clock has steps and is not ours.
+    """A file system in memory, with its own clock, which has steps.
 
     Attributes:
         now: our time, in nanoseconds.
@@ -325,7 +325,7 @@ class Disk:
         self.files[name] = content, Stamp(len(content), self.time(), self.time(), inode)
 
     def free(self) -> int:
-        """The least number that no file has: one that was freed is used again at once."""
+        """The lowest free inode number: a freed number is reused at once."""
         used = {stamp.inode for _, stamp in self.files.values()}
         return next(i for i in range(len(used) + 1) if i not in used)
 
@@ -414,10 +414,10 @@ def test_the_index_agrees_with_hashing_everything(
             getattr(disk, what)(*given_)
 
 
-def test_a_disk_with_steps_hides_changes_that_the_margin_finds(
+def test_the_margin_finds_changes_within_a_clock_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The rule is needed: without it the history above would miss a change."""
+    """Without the margin, the history above would miss a change."""
 
     def history() -> tuple[str, str]:
         disk = Disk(2 * SECOND, 0)
@@ -435,7 +435,7 @@ def test_a_disk_with_steps_hides_changes_that_the_margin_finds(
     assert first == second
 
 
-def test_old_files_are_not_read_again_however_often_they_are_listed() -> None:
+def test_old_files_are_not_read_again_by_later_listings() -> None:
     disk, index = Disk(SECOND, 0), None
     for number in range(100):
         disk.write(f"{number}", b"1")

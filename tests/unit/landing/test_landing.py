@@ -1,4 +1,4 @@
-"""The landing folder: what is there, what is new, what a run takes, and what is refused."""
+"""The landing folder: its files, new files, the files of a run, and refusals."""
 
 import gzip
 import re
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, drift, formats, sql
+from sparkwap.landing import LandingError, LandingFile, drift, formats, row_sql
 from sparkwap.landing.contents import Contents
 
 ENTRY: dict[str, Any] = {
@@ -68,20 +68,20 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
         )
     for fault in (
         "unknown setting 'sort'",
-        "kind 'deltas' is none of 'changes', 'extract'",
-        "format 'xml' is none of 'csv', 'debezium', 'json', 'parquet'",
+        "kind 'deltas' is not one of 'changes', 'extract'",
+        "format 'xml' is not one of 'csv', 'debezium', 'json', 'parquet'",
         "key column 'id' is not among the columns",
         "column '_op' begins with '_'",
-        "column 'price' has the type 'money', which is none of",
+        "column 'price' has the type 'money', which is not one of",
         "column 'size' has the type 'decimal(40, 2)'",
         "sequence column 'weight' has the type 'double'",
-        "rename 'ID: nowhere' leads to no column",
+        "rename 'ID: nowhere' names a column that does not exist",
         "'rules' is not a mapping",
         "threshold '1.5' is neither a count of rows nor a share below 1",
-        "load_date '[0-9]' needs one group",
-        "on_new_columns 'guess' is none of 'append', 'fail', 'ignore'",
+        "load_date '[0-9]' needs exactly one group",
+        "on_new_columns 'guess' is not one of 'append', 'fail', 'ignore'",
         "need 'operation' and 'codes'",
-        "operation 'purge' is none of 'delete', 'insert', 'load', 'truncate', 'update'",
+        "operation 'purge' is not one of 'delete', 'insert', 'load', 'truncate', 'update'",
     ):
         assert fault in str(error.value)
 
@@ -91,7 +91,7 @@ def test_an_extract_has_full_loads_only() -> None:
         landing.parse_entry({**ENTRY, "kind": "extract"})
 
 
-def test_a_missing_entry_is_told() -> None:
+def test_a_missing_entry_is_an_error() -> None:
     with pytest.raises(LandingError, match="'entity' is missing"):
         landing.parse_entry(None)
 
@@ -119,12 +119,12 @@ def test_the_layout_is_the_first_that_matches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("day", "name", "message"),
     [
-        ("2024-01-01", "notes.txt", "is not a file that the landing entry of 'policies' knows"),
+        ("2024-01-01", "notes.txt", "matches no layout of the landing entry of 'policies'"),
         ("2024-13-01", "a_full.csv", "is not a folder named load_date=YYYY-MM-DD"),
         ("tomorrow", "a_full.csv", "is not a folder named load_date=YYYY-MM-DD"),
     ],
 )
-def test_nothing_in_the_folder_is_passed_over(
+def test_unexpected_files_and_folders_are_refused(
     tmp_path: Path, day: str, name: str, message: str
 ) -> None:
     deliver(tmp_path, day, name)
@@ -156,7 +156,7 @@ def test_a_changed_file_under_an_old_name_is_refused(tmp_path: Path) -> None:
         landing.pending(listed(tmp_path), known)
 
 
-def test_an_extract_goes_drop_by_drop_and_changes_go_at_once(tmp_path: Path) -> None:
+def test_extracts_are_read_by_drop_and_changes_at_once(tmp_path: Path) -> None:
     for day in ("2024-03-01", "2024-01-01", "2024-02-01"):
         deliver(tmp_path, day, "a_full.csv")
         deliver(tmp_path, day, "b_full.csv")
@@ -181,7 +181,7 @@ def test_landing_until_may_be_empty(value: object) -> None:
     assert landing.parse_until(value) is None
 
 
-def test_landing_until_refuses_the_rest() -> None:
+def test_landing_until_refuses_other_values() -> None:
     with pytest.raises(LandingError, match="landing_until is 'soon', which is not a date"):
         landing.parse_until("soon")
 
@@ -197,7 +197,7 @@ DEBEZIUM: dict[str, Any] = {
 }
 
 
-def test_debezium_says_itself_what_its_messages_are() -> None:
+def test_debezium_has_defaults_for_its_messages() -> None:
     entry = landing.parse_entry(DEBEZIUM)
     assert entry.key == ("customer_id",)
     assert entry.columns == {"customer_id": "bigint", "name": "string"}
@@ -209,7 +209,7 @@ def test_debezium_says_itself_what_its_messages_are() -> None:
         landing.parse_entry({**DEBEZIUM, "files": [{"match": "*"}], "operation": "op"})
 
 
-def test_operation_and_codes_are_for_all_layouts() -> None:
+def test_operation_and_codes_apply_to_all_layouts() -> None:
     files = [{"match": "LOAD*"}, {"match": "*", "load": "changes"}]
     dms = {**ENTRY, "files": files, "operation": "Op", "codes": {"I": "insert"}}
     entry = landing.parse_entry({**dms, "sequence": {"at": "timestamp", "seq": "numeric(35)"}})
@@ -258,14 +258,14 @@ def test_a_date_in_the_name_counts(tmp_path: Path) -> None:
 def test_an_extract_without_a_date_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "policies/policies_full.csv")
     raw = {**ENTRY, "kind": "extract", "files": [{"match": "*.csv"}], "load_date": r"(\d{8})"}
-    with pytest.raises(LandingError, match="has no date in its name"):
+    with pytest.raises(LandingError, match="has no date that matches"):
         landing.list_files(tmp_path, landing.parse_entry(raw))
 
 
 # ---------------------------------------------------------------- deliveries of the same bytes
 
 
-def test_changes_that_carry_their_order_are_read_once_whatever_they_are_called(
+def test_copies_of_changes_are_read_once_under_any_name(
     tmp_path: Path,
 ) -> None:
     entry = landing.parse_entry(UNDATED)
@@ -276,7 +276,7 @@ def test_changes_that_carry_their_order_are_read_once_whatever_they_are_called(
     assert landing.copies([again], {"old": again.sha256}, entry) == {again: "old"}
 
 
-def test_the_same_extract_in_another_month_is_news(tmp_path: Path) -> None:
+def test_an_equal_extract_of_another_month_is_new_data(tmp_path: Path) -> None:
     entry = landing.parse_entry({**ENTRY, "kind": "extract", "files": [{"match": "*.csv"}]})
     for day in ("2024-01-31", "2024-02-29"):
         deliver(tmp_path, day, "a.csv")
@@ -304,7 +304,7 @@ def test_the_header_gives_the_order_of_the_columns(tmp_path: Path) -> None:
     assert look(tmp_path) == Contents(("state", "policy_id"), 1)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_header(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", b"\xef\xbb\xbfpolicy_id,state\n")
     assert look(tmp_path) == Contents(("policy_id", "state"), 0)
 
@@ -330,7 +330,7 @@ def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, r
     assert look(tmp_path, format="json", multiline=True).rows == rows
 
 
-def test_the_columns_of_parquet_are_its_own(tmp_path: Path) -> None:
+def test_parquet_columns_come_from_the_file(tmp_path: Path) -> None:
     path = deliver(tmp_path, "2024-01-01", "a_full.csv", "")
     pq.write_table(pa.table({"state": ["NY"], "policy_id": [1]}), path)
     assert look(tmp_path, format="parquet") == Contents(("state", "policy_id"), 1)
@@ -339,14 +339,14 @@ def test_the_columns_of_parquet_are_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "format_", "message"),
     [
-        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is no UTF-8 (invalid start"),
+        ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is not UTF-8 (invalid start"),
         ("a_full.csv.gz", b"policy_id,state\n", "csv", "BadGzipFile"),
         ("a_full.csv.gz", gzip.compress(b"policy_id,state\n" * 99)[:-9], "json", "EOFError"),
         ("a_full.csv", b"policy_id,state\n", "parquet", "ArrowInvalid"),
     ],
     ids=["not UTF-8", "no archive", "broken archive", "no Parquet"],
 )
-def test_an_unreadable_file_is_named(
+def test_the_error_names_an_unreadable_file(
     tmp_path: Path, name: str, content: bytes, format_: str, message: str
 ) -> None:
     path = deliver(tmp_path, "2024-01-01", name, content)
@@ -371,7 +371,7 @@ def test_a_new_column_is_appended() -> None:
     assert found.notices == ("a.csv: columns new, appended as text: 'vat'",)
 
 
-def test_a_column_that_an_earlier_file_brought_is_known() -> None:
+def test_a_column_of_an_earlier_file_is_known() -> None:
     found = mapped("policy_id state", extras="vat")
     assert (found.sources["vat"], found.new, found.notices) == ((), (), ())
     assert mapped("policy_id state vat", extras="vat").notices == ()
@@ -391,7 +391,7 @@ def test_a_missing_column_is_null() -> None:
     assert found.notices == ("a.csv: columns missing, filled with NULL: 'state'",)
 
 
-def test_a_renamed_column_is_followed() -> None:
+def test_a_renamed_column_is_mapped() -> None:
     found = mapped("policy_id region", renames={"region": "state"})
     assert found.sources["state"] == ("region",)
     assert found.notices == ("a.csv: columns renamed: 'region' is 'state'",)
@@ -401,11 +401,11 @@ def test_a_renamed_column_is_followed() -> None:
     ("published", "fault"),
     [
         ("state", "no key column 'policy_id'"),
-        ("policy_id state state", "column 'state' is there twice"),
+        ("policy_id state state", "column 'state' occurs twice"),
         ("policy_id state State", "columns 'State', 'state' differ in case only"),
     ],
 )
-def test_what_cannot_be_mapped_is_refused(published: str, fault: str) -> None:
+def test_ambiguous_columns_are_refused(published: str, fault: str) -> None:
     with pytest.raises(LandingError, match=fault):
         mapped(published)
 
@@ -421,34 +421,34 @@ def test_changes_need_their_operation_and_their_order() -> None:
 
 def test_sql_text_and_names_are_quoted() -> None:
     entry = landing.parse_entry({**ENTRY, "columns": {"policy_id": "bigint", "it's`": "date"}})
-    text = sql.fault(entry, entry.layouts[1], True, list(entry.columns))
+    text = row_sql.fault(entry, entry.layouts[1], True, list(entry.columns))
     assert "try_cast(_own.`it's``` as date)" in text
     assert r"'it\'s` is not a date: '" in text
 
 
-def test_a_sequence_sorts_as_a_text() -> None:
-    assert "lpad(cast(try_cast(x as bigint) as string), 19, '0')" in sql.sortable_text(
+def test_a_sequence_is_sortable_text() -> None:
+    assert "lpad(cast(try_cast(x as bigint) as string), 19, '0')" in row_sql.sortable_text(
         "x", "bigint"
     )
-    assert ", 36, '0')" in sql.sortable_text("x", "decimal(35,2)")
-    assert sql.lowest("decimal(3,0)") == "'000'"
+    assert ", 36, '0')" in row_sql.sortable_text("x", "decimal(35,2)")
+    assert row_sql.lowest("decimal(3,0)") == "'000'"
     undated = landing.parse_entry(ENTRY)
-    assert sql.sequence(undated).startswith("concat(cast(_load_date as string)")
+    assert row_sql.sequence(undated).startswith("concat(cast(_load_date as string)")
 
 
-def test_a_value_that_a_wider_type_takes_says_so() -> None:
+def test_the_reason_names_a_wider_type_that_fits() -> None:
     raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
     entry = landing.parse_entry({**raw, "on_wider_types": "quarantine"})
-    assert "(a bigint takes it)" in sql.fault(entry, entry.layouts[0], False, ["policy_id"])
+    assert "(fits bigint)" in row_sql.fault(entry, entry.layouts[0], False, ["policy_id"])
     entry = landing.parse_entry(raw)
-    assert sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
+    assert row_sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
 
 
 # ---------------------------------------------------------------- numbers in JSON
 
 
 def marked(document: str) -> str:
-    """What Spark's regexp_replace makes of a document, with # for the mark."""
+    """The result of Spark's regexp_replace for a document, with # for the mark."""
     found, at = "", 0
     while match := re.compile(formats._FRACTION).match(document, at):  # \G: from the last match on
         found += f'{match[1]}"#{match[2]}"'
@@ -486,5 +486,5 @@ def test_a_number_with_a_fraction_is_put_in_quotes(given: str, exact: str) -> No
         '{"a": "1.5',
     ],
 )
-def test_all_else_stays_as_it_is(document: str) -> None:
+def test_other_json_is_unchanged(document: str) -> None:
     assert marked(document) == document

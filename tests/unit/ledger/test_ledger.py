@@ -37,7 +37,7 @@ def node(node_id: str, branch: str = "b", minutes: int = 0, **more: Any) -> dict
     return {"node_id": node_id, "branch": branch, "built_at": built_at, **more}
 
 
-def test_nothing_yet(lake: Lake) -> None:
+def test_an_empty_ledger(lake: Lake) -> None:
     assert lake.ledger.branch_history("b").nodes == ()
     assert lake.ledger.runs() == []
     assert lake.ledger.publish("1a2b3c4d") == []
@@ -86,7 +86,7 @@ def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
     ]
 
 
-def test_what_became_of_a_run_after_its_end() -> None:
+def test_later_outcomes_of_ended_runs() -> None:
     def run(
         run_id: str, minutes: int, outcome: str, publish_id: str | None = None
     ) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_naive_times_are_utc(lake: Lake) -> None:
     assert lake.ledger.runs()[0]["started_at"] == datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_unknown_names_are_answered_with_the_known_ones(lake: Lake) -> None:
+def test_errors_of_unknown_names_list_the_known_ones(lake: Lake) -> None:
     with pytest.raises(ValueError, match="nodes"):
         lake.ledger.append(LedgerRows("models", [{"a": 1}]))
     with pytest.raises(ValueError, match="run_id"):
@@ -156,7 +156,7 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
     assert lake.ledger.branch_history("b").nodes[0]["base_metadata"] == "/x"
 
 
-def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparkwap.ledger.tables._KEPT_SNAPSHOTS", 5)
     for number in range(30):
         lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
@@ -168,10 +168,10 @@ def test_it_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPa
     assert len(table.current_snapshot().manifests(table.io)) <= 20  # type: ignore[union-attr]
 
 
-def test_a_clock_set_back_leaves_tables_that_spark_reads(
+def test_spark_reads_the_tables_after_a_clock_was_set_back(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg enters the time of the clock; Spark refuses a log that goes back by a minute."""
+    """PyIceberg writes the clock's time; Spark refuses a log that goes back by a minute."""
     clock = time.time
     for number, hours in enumerate((0, -2, -1)):
         monkeypatch.setattr("time.time", lambda hours=hours: clock() + 3600 * hours)
@@ -183,7 +183,7 @@ def test_a_clock_set_back_leaves_tables_that_spark_reads(
     assert metadata.last_updated_ms >= times[-1]
 
 
-def test_a_publish_is_found_by_either_id(lake: Lake) -> None:
+def test_a_publish_is_found_by_publish_id_and_run_id(lake: Lake) -> None:
     lake.catalog  # noqa: B018
     row = {
         "publish_id": "aaaaaaaa-1",

@@ -1,4 +1,4 @@
-"""Which publishes a forced rollback takes with it."""
+"""Which later publishes a forced rollback undoes, too."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def ids(found: list[Publish]) -> list[str]:
     return [one.publish_id for one in found]
 
 
-def test_what_came_later_on_the_same_tables_goes_too() -> None:
+def test_later_publishes_on_the_same_tables_are_undone_too() -> None:
     first = publish(1, "ab")
     history = [publish(0, "a"), first, publish(2, "c"), publish(3, "bd"), publish(4, "a")]
     assert ids(later_on_the_same(first, history)) == ["p3", "p4"]
 
 
-def test_whole_publishes_go_and_so_what_came_after_them() -> None:
+def test_publishes_are_undone_as_a_whole_with_their_successors() -> None:
     first = publish(1, "a")
     # 4 shares nothing with the first, but came after 3 on d.
     history = [first, publish(2, "d"), publish(3, "ad"), publish(4, "d")]
     assert ids(later_on_the_same(first, history)) == ["p3", "p4"]
     before = {e.identifier[1]: e.base for e in entries_before([first, history[2], history[3]])}
-    # d goes back to what it was before 3, which is what 2 had published.
+    # d returns to its state before 3, which 2 has published.
     assert before == {"a": 1, "d": 3}
 
 
-def test_what_was_rolled_back_counts_for_nothing() -> None:
+def test_entries_that_were_rolled_back_do_not_count() -> None:
     first = publish(1, "a")
     assert later_on_the_same(first, [first, publish(2, "a", back="a")]) == []
-    # Of what a rollback by a series has left, what is left counts.
+    # After a sequential rollback, only the remaining entries count.
     half = publish(2, "ab", back="a")
     assert later_on_the_same(first, [first, half, publish(3, "b")]) == []
     assert ids(later_on_the_same(publish(1, "ab", back="a"), [half, publish(3, "a")])) == ["p2"]
@@ -86,7 +86,7 @@ def test_no_publish_is_left_half_undone(history: list[Publish], data: st.DataObj
     back_to = {entry.identifier: entry.base for entry in entries_before(undone)}
     for one in left:
         for entry in one.entries:
-            # What stays was published before the state that its table goes back to.
+            # A publish that stays is older than the restored state of its tables.
             at = back_to.get(entry.identifier)
             assert at is None or (entry.candidate is not None and entry.candidate < at)
     assert all(one.published_at >= first.published_at for one in undone)

@@ -11,7 +11,7 @@ import jinja2
 import pytest
 
 from sparkwap.cdc.widening import Widening
-from sparkwap.landing.sql import checked, plain_cast
+from sparkwap.landing.row_sql import checked, plain_cast
 
 FOLDER = Path(__file__).parents[3] / "macros" / "scd2"
 
@@ -104,7 +104,7 @@ def test_a_column_gets_the_wider_type_that_new_values_need() -> None:
         "count_if(p is not null and try_cast(p as decimal(10, 2)) is null) "
         "from log where _kind = 'row' and _batch > 7"
     ]
-    assert build.told == ["column size: 3 values are no int; its type is now bigint"]
+    assert build.told == ["column size: 3 values do not fit int; its type is now bigint"]
 
 
 def test_a_column_that_is_wider_stays_so() -> None:
@@ -139,7 +139,7 @@ def test_an_exact_cast_gets_the_wider_type_that_values_need(
             "select count_if(`n` is not null and try_cast(`n` as int) is null) "
             "from state where not _is_deleted"
         ]
-    told = ["column n: 2 values are no int; its type is now bigint"]
+    told = ["column n: 2 values do not fit int; its type is now bigint"]
     assert build.told == (told if count else [])
 
 

@@ -1,4 +1,4 @@
-"""What a sweep takes away, as a decision."""
+"""The decision about what a sweep removes."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def a_branch(
 @pytest.mark.parametrize(
     ("branch", "reason"),
     [
-        (a_branch(ago(days=6, hours=23)), "6 days old, and 7 days are allowed"),
+        (a_branch(ago(days=6, hours=23)), "6 days old; the limit is 7 days"),
         (a_branch(ago(days=99), in_use="in use by run 1a2b3c4d"), "in use by run 1a2b3c4d"),
         (a_branch(ago(days=99), ours=False), "it was not opened by sparkwap"),
         (a_branch(None), "its age is not known; drop it by hand: wap_discard"),
-        (a_branch(ago(days=-1)), "less than no time (clocks differ) old, and 7 days are allowed"),
+        (a_branch(ago(days=-1)), "less than 0 s (clocks differ) old; the limit is 7 days"),
     ],
 )
-def test_what_stays_and_why(branch: BranchFact, reason: str) -> None:
+def test_a_branch_stays_for_a_reason(branch: BranchFact, reason: str) -> None:
     plan = decide([branch], [], LIMITS, NOW)
     assert plan.branches == ()
-    assert [(one.name, one.reason) for one in plan.kept] == [(branch.name, reason)]
+    assert [(kept.name, kept.reason) for kept in plan.kept] == [(branch.name, reason)]
 
 
-def test_what_goes_and_why() -> None:
+def test_a_branch_without_activity_is_removed() -> None:
     (swept,) = decide([a_branch(ago(days=7))], [], LIMITS, NOW).branches
-    assert (swept.name, swept.reason) == ("wap_1a2b3c4d", "nothing happened on it for 7 days")
+    assert (swept.name, swept.reason) == ("wap_1a2b3c4d", "no activity for 7 days")
 
 
 @pytest.mark.parametrize(("days", "goes"), [(29, False), (30, True)])
-def test_a_named_branch_has_an_age_of_its_own(days: int, goes: bool) -> None:
+def test_a_named_branch_has_its_own_limit(days: int, goes: bool) -> None:
     named = BranchFact("pr_1", False, True, ago(days=days))
     assert bool(decide([named], [], LIMITS, NOW).branches) is goes
 
@@ -56,7 +56,7 @@ def base(branch: str, *, needed: bool = False, in_use: str | None = None) -> Tag
     return TagFact("s.t", f"wap_base_{branch}", branch, needed, in_use=in_use)
 
 
-def test_a_base_tag_goes_with_its_branch_or_when_it_is_left_over() -> None:
+def test_a_base_tag_without_its_branch_is_removed() -> None:
     goes = BranchFact("pr_1", False, True, ago(days=99))
     tags = [base("pr_1", needed=True), base("pr_2", needed=True), base("pr_3"), base("pr_1")]
     tags.append(base("pr_4", in_use="in use by run 5"))
@@ -75,7 +75,7 @@ def test_a_base_tag_goes_with_its_branch_or_when_it_is_left_over() -> None:
         (TagFact("s.t", "r", None, False, ago(days=2), timedelta(days=1), aborted=True), True),
     ],
 )
-def test_a_receipt_stays_as_long_as_it_was_meant_to(tag: TagFact, goes: bool) -> None:
+def test_a_receipt_is_removed_past_its_age(tag: TagFact, goes: bool) -> None:
     assert bool(decide([], [tag], LIMITS, NOW).tags) is goes
 
 
@@ -87,9 +87,7 @@ def test_a_receipt_stays_as_long_as_it_was_meant_to(tag: TagFact, goes: bool) ->
         (ManifestFact("h", True, ago(days=999)), False),
     ],
 )
-def test_a_manifest_goes_when_it_has_been_of_no_use_for_long(
-    fact: ManifestFact, goes: bool
-) -> None:
+def test_a_manifest_is_removed_if_it_is_unused_for_long(fact: ManifestFact, goes: bool) -> None:
     assert bool(decide([], [], LIMITS, NOW, [fact]).manifests) is goes
 
 
@@ -102,7 +100,7 @@ def test_a_manifest_goes_when_it_has_been_of_no_use_for_long(
         (timedelta(seconds=5), "less than a minute"),
     ],
 )
-def test_ages_in_words(age: timedelta, text: str) -> None:
+def test_an_age_is_rounded_down_to_one_unit(age: timedelta, text: str) -> None:
     assert words(age) == text
 
 
@@ -118,7 +116,7 @@ limits = st.builds(Limits, st.integers(0, 90), st.integers(0, 90), st.integers(1
 
 
 @given(st.lists(branches, unique_by=lambda branch: branch.name), limits)
-def test_only_what_is_ours_idle_and_old_goes_and_all_else_is_told(
+def test_only_idle_old_branches_of_sparkwap_are_removed_and_others_are_listed(
     found: list[BranchFact], allowed: Limits
 ) -> None:
     plan = decide(found, [], allowed, NOW)
@@ -128,16 +126,14 @@ def test_only_what_is_ours_idle_and_old_goes_and_all_else_is_told(
         assert branch.ours and branch.in_use is None and branch.last_seen is not None
         days = allowed.run_days if branch.of_run else allowed.named_days
         assert NOW - branch.last_seen >= timedelta(days=days)
-    told = [one.name for one in (*plan.branches, *plan.kept)]
-    assert sorted(told) == sorted(by_name)
+    listed = [branch.name for branch in (*plan.branches, *plan.kept)]
+    assert sorted(listed) == sorted(by_name)
     for kept in plan.kept:
         assert kept.reason
 
 
 @given(st.lists(branches, unique_by=lambda branch: branch.name), limits, st.integers(0, 30))
-def test_a_longer_patience_takes_no_more(
-    found: list[BranchFact], allowed: Limits, more: int
-) -> None:
+def test_longer_limits_remove_no_more(found: list[BranchFact], allowed: Limits, more: int) -> None:
     patient = Limits(allowed.run_days + more, allowed.named_days + more, allowed.file_days)
-    taken = {one.name for one in decide(found, [], patient, NOW).branches}
-    assert taken <= {one.name for one in decide(found, [], allowed, NOW).branches}
+    removed = {branch.name for branch in decide(found, [], patient, NOW).branches}
+    assert removed <= {branch.name for branch in decide(found, [], allowed, NOW).branches}

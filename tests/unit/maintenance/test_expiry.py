@@ -1,4 +1,4 @@
-"""Forgetting: what a table was before, in metadata and in files."""
+"""The expiry of a table's former states, in metadata and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def document(lake: Lake) -> md.Document:
 
 
 def erased(lake: Lake) -> None:
-    """Somebody deletes the subject on ``main``."""
+    """Delete the subject on ``main``."""
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id = 42")
 
 
@@ -52,7 +52,7 @@ def statuses(lake: Lake) -> list[int]:
     ]
 
 
-def test_only_main_is_left(lake: Lake, tmp_path: Path) -> None:
+def test_only_main_stays(lake: Lake, tmp_path: Path) -> None:
     before = document(lake)
     first = md.main_of(before)
     lake.catalog.load_table(PEOPLE_TABLE).manage_snapshots().create_tag(first, "old").commit()
@@ -67,13 +67,13 @@ def test_only_main_is_left(lake: Lake, tmp_path: Path) -> None:
     assert read(lake) == [41, 43]
 
 
-def test_manifests_forget_removed_files(lake: Lake) -> None:
+def test_manifests_do_not_name_removed_files(lake: Lake) -> None:
     erased(lake)
     assert 2 in statuses(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
     assert 2 not in statuses(lake)
     assert read(lake) == [41, 43]
-    # Later writers count on from there.
+    # Later writers can append.
     lake.catalog.load_table(PEOPLE_TABLE).append(PEOPLE.filter(pc.field("customer_id") == 41))
     assert read(lake) == [41, 41, 43]
 
@@ -87,7 +87,7 @@ def test_a_table_that_lost_all_rows_can_be_read_and_written(lake: Lake) -> None:
     assert read(lake) == [41, 42, 43]
 
 
-def test_again_is_nothing(lake: Lake) -> None:
+def test_a_second_expiry_does_nothing(lake: Lake) -> None:
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
     before = lake.store.backend.get(PEOPLE_TABLE)
@@ -106,7 +106,7 @@ def test_the_receipt_of_main_stays(lake: Lake) -> None:
     assert refs["wap_pub_1"]["max-ref-age-ms"] == 5
 
 
-def test_a_branch_head_is_swept_alone(lake: Lake) -> None:
+def test_the_head_of_a_branch_names_only_live_files(lake: Lake) -> None:
     lake.branches.open(PEOPLE_TABLE, "pr_1")
     before = md.main_of(document(lake))
     lake.catalog.load_table(PEOPLE_TABLE).delete("customer_id = 42", branch="pr_1")
@@ -119,7 +119,7 @@ def test_a_branch_head_is_swept_alone(lake: Lake) -> None:
     assert read(lake) == [41, 42, 43]
 
 
-def test_files_that_nothing_refers_to_are_found_and_deleted(lake: Lake, tmp_path: Path) -> None:
+def test_unreferenced_files_are_found_and_deleted(lake: Lake, tmp_path: Path) -> None:
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
     orphan = tmp_path / "warehouse/s/people/data/.orphan.parquet.crc"
@@ -156,7 +156,7 @@ def test_files_of_a_copy_are_reachable(lake: Lake, tmp_path: Path) -> None:
     }
 
 
-def test_the_catalog_forgets_the_former_metadata_file(lake: Lake, tmp_path: Path) -> None:
+def test_the_catalog_does_not_name_the_former_metadata_file(lake: Lake, tmp_path: Path) -> None:
     erased(lake)
     expiry.expire(lake, PEOPLE_TABLE, RUN)
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as database:

@@ -1,4 +1,4 @@
-"""A sweep of a lake: what goes, what stays, and that no reader sees a change."""
+"""A sweep of a lake removes and keeps the right objects, and no reader sees a change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Bench = Any
 
 @pytest.fixture
 def later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets days pass by the catalog's clock."""
+    """Let days pass by the catalog's clock."""
     clock = bench.lake.store.backend.clock
 
     def pass_days(days: float) -> None:
@@ -70,7 +70,7 @@ def sweep(bench: Bench, **options: Any) -> SweepReport:
 
 
 def write(bench: Bench, identifier: tuple[str, str], *ids: int, branch: str = BRANCH) -> int:
-    """As a run writes: its id is in the summary."""
+    """Write as a run does: the summary of the snapshot has its id."""
     bench.lake.branches.open(identifier, branch)
     table = bench.lake.catalog.load_table(identifier)
     rows = pa.table({"id": pa.array(ids, pa.int64())})
@@ -84,7 +84,7 @@ def swept(report: SweepReport) -> list[str]:
 
 
 def everything_readable(bench: Bench) -> dict[tuple[str, str], list[int]]:
-    """The rows of all tables, read from their files, through every branch, tag and snapshot."""
+    """Return the number of rows of each table; read the files of every snapshot."""
     found = {}
     for row in bench.lake.store.backend.all():
         if row.kind == "table" and row.identifier[0] != "wap_ledger":
@@ -98,7 +98,7 @@ def everything_readable(bench: Bench) -> dict[tuple[str, str], list[int]]:
 # -- branches ------------------------------------------------------------------------------------
 
 
-def test_an_old_branch_goes_with_all_that_only_it_held(
+def test_an_old_branch_is_removed_with_everything_that_only_it_has(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     for name in "ac":
@@ -118,18 +118,18 @@ def test_an_old_branch_goes_with_all_that_only_it_held(
     assert [bench.read(name) for name in "ac"] == [[1], [1]]
     state = bench.lake.catalog.load_table(("s", "a"))
     assert head not in {snapshot.snapshot_id for snapshot in state.snapshots()}
-    # The look has told exactly what went, and had changed nothing.
-    told = {file.path for folder in look.found.folders for file in folder.files}
-    assert told == files - bench.files()
+    # The preview listed exactly the deleted files.
+    previewed = {file.path for folder in look.found.folders for file in folder.files}
+    assert previewed == files - bench.files()
     assert look.found.count == report.found.count > 0
     assert pointers.keys() - bench.pointers().keys() == {(SIDE, n) for n in ("c", "n", "v")}
-    # Nothing of the table that was new is left, nor a file that the live ones do not need.
+    # No file of the new table is left.
     assert not (bench.folder / "warehouse/s/n-1a2b3c4d").exists()
     everything_readable(bench)
     assert sweep(bench).anything is False
 
 
-def test_the_ledger_tells_what_was_swept(bench: Bench, later: Callable[[float], None]) -> None:
+def test_the_ledger_records_what_was_swept(bench: Bench, later: Callable[[float], None]) -> None:
     bench.table("a", 1)
     write(bench, ("s", "a"), 2)
     bench.new("n", 4)
@@ -160,14 +160,14 @@ def test_a_branch_that_is_young_or_in_use_stays(
     report = sweep(bench)
     assert swept(report) == ["wap_11111111"]
     kept = {one.name: one.reason for one in report.plan.kept}
-    assert kept[BRANCH] == "8 days old, and 30 days are allowed"
+    assert kept[BRANCH] == "8 days old; the limit is 30 days"
     assert kept["wap_22222222"].startswith(f"in use by run 1a2b3c4d, process {os.getpid()}")
     holding.release()
     assert swept(sweep(bench)) == ["wap_22222222"]
     assert bench.read("a", BRANCH) == [1, 2]
 
 
-def test_a_run_that_begins_between_the_look_and_the_deed_keeps_its_branch(bench: Bench) -> None:
+def test_a_branch_of_a_run_that_begins_before_the_removal_stays(bench: Bench) -> None:
     bench.table("a", 1)
     write(bench, ("s", "a"), 2)
     holding = leasing.hold(bench.lake.leases, run_id=RUN, branch=BRANCH, command="build")
@@ -203,8 +203,8 @@ def test_a_run_that_died_counts_as_dead_once_its_lease_expires(
 
 
 @pytest.mark.parametrize("what", ["written", "written beside", "heard of"])
-def test_what_last_happened_on_a_branch_tells_its_age(bench: Bench, what: str) -> None:
-    """Its last run on record ended long ago, and since then one died without a word."""
+def test_the_age_of_a_branch_counts_from_its_last_activity(bench: Bench, what: str) -> None:
+    """Its last run on record ended long ago; a later run died without a record."""
     bench.table("a", 1)
     ended = _now(bench) - timedelta(days=40)
     bench.lake.ledger.append(LedgerRows("runs", [{"branch": BRANCH, "ended_at": ended}]))
@@ -218,10 +218,10 @@ def test_what_last_happened_on_a_branch_tells_its_age(bench: Bench, what: str) -
         bench.lake.leases.take(lost)
     report = sweep(bench)
     assert swept(report) == []
-    assert report.plan.kept[0].reason.endswith("old, and 30 days are allowed")
+    assert report.plan.kept[0].reason.endswith("old; the limit is 30 days")
 
 
-def test_only_the_side_objects_of_the_branch_go(bench: Bench) -> None:
+def test_only_the_side_objects_of_the_branch_are_removed(bench: Bench) -> None:
     bench.new("n", 1)
     bench.lake.ensure_schema("s__pr_2", "pr_2")
     other = bench.table("n", 5, schema="s__pr_2")
@@ -233,7 +233,7 @@ def test_only_the_side_objects_of_the_branch_go(bench: Bench) -> None:
     assert bench.lake.schemas() == {"s", "s__pr_2", "wap_ledger"}
 
 
-def test_what_somebody_else_has_made_stays(bench: Bench, later: Callable[[float], None]) -> None:
+def test_branches_and_tags_of_others_stay(bench: Bench, later: Callable[[float], None]) -> None:
     for name in "ab":
         bench.table(name, 1)
     write(bench, ("s", "a"), 2)
@@ -262,7 +262,7 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
     write(bench, ("s", "a"), 2)
     later(31)
     sweep(bench)
-    # As Spark does, which makes a branch that is not there.
+    # As Spark does, which creates a missing branch.
     table = bench.lake.catalog.load_table(("s", "a"))
     table.manage_snapshots().create_branch(base, BRANCH).commit()
     head = bench.write(("s", "a"), 3)
@@ -274,7 +274,7 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
 # -- tags and snapshots --------------------------------------------------------------------------
 
 
-def test_receipts_go_past_their_age_but_not_that_of_what_readers_see(
+def test_old_receipts_are_removed_except_that_of_the_present_snapshot(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     bench.table("a", 1)
@@ -294,7 +294,7 @@ def test_receipts_go_past_their_age_but_not_that_of_what_readers_see(
 
 
 def test_tags_of_others_stay(bench: Bench, later: Callable[[float], None]) -> None:
-    """Also those that Iceberg itself would let go by their age: when, its owner decides."""
+    """A tag of another owner stays, even past the age that Iceberg has for it."""
     table = bench.table("a", 1)
     loaded = bench.lake.catalog.load_table(table)
     first = bench.state(table).main
@@ -306,7 +306,7 @@ def test_tags_of_others_stay(bench: Bench, later: Callable[[float], None]) -> No
 
 
 @pytest.mark.parametrize("left", ["whole", "without its branch"])
-def test_the_base_of_a_branch_that_stays_does(
+def test_the_base_tag_of_a_branch_in_use_stays(
     bench: Bench, later: Callable[[float], None], left: str
 ) -> None:
     table = bench.table("a", 1)
@@ -315,7 +315,7 @@ def test_the_base_of_a_branch_that_stays_does(
     if left == "whole":
         holding.release()
     else:
-        # As Spark does, when somebody drops it; the run will write it again.
+        # Somebody drops the branch in Spark; the run will write it again.
         bench.lake.catalog.load_table(table).manage_snapshots().remove_branch(BRANCH).commit()
     later(1 / 1000)
     report = sweep(bench)
@@ -340,7 +340,7 @@ def test_a_table_in_use_is_not_touched(bench: Bench, later: Callable[[float], No
 
 
 def test_the_history_of_main_stays(bench: Bench, later: Callable[[float], None]) -> None:
-    """Snapshots that runs have written and that readers can look back to."""
+    """Readers can still read former snapshots of main."""
     table = bench.table("a", 1)
     for number, tag in enumerate(("wap_pub_1a2b3c4d", "wap_pub_2a2b3c4d")):
         base = bench.state(table).main
@@ -359,7 +359,7 @@ def test_the_history_of_main_stays(bench: Bench, later: Callable[[float], None])
 
 
 def test_young_snapshots_stay(bench: Bench) -> None:
-    """A job that is not on record may still be about to refer to them."""
+    """A job without a record may still refer to them."""
     table = bench.table("a", 1)
     head = write(bench, table, 2)
     bench.lake.branches.discard(BRANCH)
@@ -368,7 +368,7 @@ def test_young_snapshots_stay(bench: Bench) -> None:
     assert loaded.scan(snapshot_id=head).to_arrow().num_rows == 2
 
 
-def test_snapshots_that_a_discard_left_go_those_of_others_stay(
+def test_snapshots_left_by_a_discard_are_removed_and_those_of_others_stay(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     bench.table("a", 1)
@@ -386,7 +386,7 @@ def test_snapshots_that_a_discard_left_go_those_of_others_stay(
     everything_readable(bench)
 
 
-def test_what_was_rolled_back_goes_when_its_receipt_does(
+def test_a_rolled_back_snapshot_is_removed_with_its_receipt(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     bench.table("a", 1)
@@ -405,7 +405,7 @@ def test_what_was_rolled_back_goes_when_its_receipt_does(
     assert report.snapshots == 1
     table = bench.lake.catalog.load_table(("s", "a"))
     assert [one.snapshot_id for one in table.snapshots()] == [base]
-    # What readers saw when cannot be told across the gap, and what they see now can.
+    # The history may end at the removed snapshot.
     assert [entry.snapshot_id for entry in table.history()] in ([base], [])
     assert bench.read("a") == [1]
 
@@ -459,7 +459,9 @@ def stray(bench: Bench, path: str, *, days: float = 5) -> Path:
         ("wap_diff-mine/data/x.parquet", 5, False),
     ],
 )
-def test_which_files_go(bench: Bench, path: str, days: float, goes: bool) -> None:
+def test_only_old_unreferenced_files_in_known_folders_are_deleted(
+    bench: Bench, path: str, days: float, goes: bool
+) -> None:
     bench.table("a", 1)
     bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "died"}]))
     file = stray(bench, path, days=days)
@@ -471,9 +473,9 @@ def test_which_files_go(bench: Bench, path: str, days: float, goes: bool) -> Non
     assert report.found.size == 10 * goes
 
 
-def test_what_a_comparison_that_died_has_left_goes_with_its_folder(bench: Bench) -> None:
+def test_the_folder_of_a_comparison_that_died_is_deleted(bench: Bench) -> None:
     bench.table("a", 1)
-    # Its metadata is of a table that no catalog knows.
+    # Its metadata has a table that no catalog has.
     metadata = Path(bench.state(("s", "a")).metadata_location)
     left = stray(bench, f"{DIFF}/metadata/00000-x.metadata.json")
     document = json.loads(metadata.read_text()) | {"table-uuid": str(uuid.uuid4())}
@@ -493,7 +495,7 @@ def test_a_file_behind_a_link_stays(bench: Bench) -> None:
     assert file.exists()
 
 
-def test_no_file_goes_that_was_written_while_a_run_is_at_work(
+def test_files_written_since_a_running_command_began_stay(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     bench.table("a", 1)
@@ -510,7 +512,7 @@ def test_no_file_goes_that_was_written_while_a_run_is_at_work(
     assert not young.exists()
 
 
-def test_what_branches_tags_clones_copies_and_views_reach_stays(bench: Bench) -> None:
+def test_files_of_branches_tags_clones_copies_and_views_stay(bench: Bench) -> None:
     for name in "abcd":
         bench.table(name, 1)
     bench.view("v", "select 1", schema="s")
@@ -537,7 +539,7 @@ def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> No
     other.store.backend.apply([PointerUpdate(None, row)])
     bench.lake.catalog.load_table(table).overwrite(pa.table({"id": pa.array([9], pa.int64())}))
     document = bench.lake.store.load(bench.state(table).metadata_location)
-    # As if this catalog had expired what the other one still reads.
+    # This catalog expires snapshots that the other catalog still reads.
     main = md.main_of(document)
     gone = {one["snapshot-id"] for one in document["snapshots"]} - {main}
     less = {
@@ -549,14 +551,17 @@ def test_tables_of_another_catalog_in_the_same_database_stay(bench: Bench) -> No
     now = bench.lake.store.backend.get(table)
     bench.lake.store.backend.apply([PointerUpdate(now, Pointer(table, "table", location))])
     _age_all(bench)
-    told = {file.path for one in sweeper(bench).look().found.folders for file in one.files}
-    assert not [path for path in told if path.endswith(".parquet")]
+    folders = sweeper(bench).look().found.folders
+    found = {file.path for folder in folders for file in folder.files}
+    assert not [path for path in found if path.endswith(".parquet")]
     sweep(bench)
     assert sorted(other.catalog.load_table(table).scan().to_arrow()["id"].to_pylist()) == [1]
     other.close()
 
 
-def test_a_folder_that_is_somebody_elses_too_is_left_alone(bench: Bench, tmp_path: Path) -> None:
+def test_a_folder_that_another_catalog_also_uses_is_left_alone(
+    bench: Bench, tmp_path: Path
+) -> None:
     table = bench.table("a", 1)
     far = type(bench)(tmp_path / "far")
     far.table("a", 5)
@@ -574,7 +579,7 @@ def test_a_folder_that_is_somebody_elses_too_is_left_alone(bench: Bench, tmp_pat
     far.lake.close()
 
 
-def test_files_that_are_listed_by_another_spelling_stay(
+def test_files_that_are_listed_in_another_spelling_stay(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.table("a", 1)
@@ -592,7 +597,7 @@ def test_files_that_are_listed_by_another_spelling_stay(
     monkeypatch.setattr(orphans, "listing", spelled)
     report = sweep(bench)
     (why,) = report.found.left_alone.values()
-    assert why == "its files are listed by other names than the catalog knows them by"
+    assert why == "the listing has its files under other names than the catalog"
     assert bench.files() == files
 
 
@@ -634,7 +639,7 @@ def test_a_manifest_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None
     assert file.exists()
 
 
-def test_what_a_publish_replaced_stays_as_long_as_it_can_be_rolled_back(
+def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     bench.table("r", 1)
@@ -657,7 +662,9 @@ def test_what_a_publish_replaced_stays_as_long_as_it_can_be_rolled_back(
     everything_readable(bench)
 
 
-def test_what_is_kept_for_ever_stays(bench: Bench, later: Callable[[float], None]) -> None:
+def test_without_a_retention_a_replaced_table_stays(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
     bench.table("r", 1)
     old = bench.state(("s", "r"))
     bench.new("r", 2)
@@ -682,7 +689,7 @@ def test_a_table_that_was_dropped_by_hand_is_left_alone(
     assert bench.read("n") == [1]
 
 
-def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
+def test_a_file_that_is_referenced_again_before_the_deletion_stays(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = bench.table("a", 1)
@@ -712,7 +719,9 @@ def test_what_comes_to_be_used_between_the_look_and_the_deed_stays(
     assert bench.read("a") == [1]
 
 
-def test_telling_what_a_sweep_would_take(bench: Bench, later: Callable[[float], None]) -> None:
+def test_a_preview_lists_what_a_sweep_would_remove(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
     bench.table("a", 1)
     write(bench, ("s", "a"), 2)
     write(bench, ("s", "a"), 2, branch="pr_2")
@@ -722,11 +731,11 @@ def test_telling_what_a_sweep_would_take(bench: Bench, later: Callable[[float], 
     )
     later(40)
     told = lines(sweeper(bench).look(), "dbt run-operation wap_sweep")
-    assert told[0] == "A sweep would take away (nothing has changed):"
-    assert told[1] == "  branch   pr_1   1 table   nothing happened on it for 40 days"
+    assert told[0] == "A sweep would remove (nothing has changed):"
+    assert told[1] == "  branch   pr_1   1 table   no activity for 40 days"
     assert any("to which nothing refers" in line for line in told)
-    assert "  kept     pr_2   10 days old, and 30 days are allowed" in told
-    assert told[-1] == "  Next: do it   dbt run-operation wap_sweep"
+    assert "  kept     pr_2   10 days old; the limit is 30 days" in told
+    assert told[-1] == "  Next: sweep   dbt run-operation wap_sweep"
 
 
 def _now(bench: Bench) -> Any:
@@ -743,7 +752,7 @@ def _age_all(bench: Bench) -> None:
 
 
 def keep(bench: Bench, code: str, days: float, *, branch: str | None = None) -> None:
-    """Put a manifest on record that was stored so many days ago, and built with on a branch."""
+    """Store a manifest and a run on a branch that used it, some days ago."""
     at = datetime.now(UTC) - timedelta(days=days)
     content = {"content": code.encode() * 50_000}
     rows = [{"hash": code, "project": "shop", "stored_at": at, **content}]
@@ -764,7 +773,7 @@ def kept(bench: Bench) -> list[str]:
     return sorted(bench.lake.ledger.manifest_projects())
 
 
-def test_manifests_go_when_they_have_been_of_no_use_for_long(bench: Bench) -> None:
+def test_manifests_that_are_unused_for_long_are_deleted(bench: Bench) -> None:
     for code in "abc":
         keep(bench, code, 200)
         publish(bench, 200 - ord(code), code, 300 - ord(code), "t")
@@ -773,7 +782,7 @@ def test_manifests_go_when_they_have_been_of_no_use_for_long(bench: Bench) -> No
     bench.table("u", 1)
     write(bench, ("s", "u"), 2)
     look = sweeper(bench, named_days=999).look()
-    # `b` went when `c` came, 201 days ago.
+    # `c` replaced `b` 201 days ago.
     assert list(look.plan.manifests) == ["a", "b"]
     assert "  code     2 manifests that no open branch and" in "\n".join(lines(look, ""))
     assert kept(bench) == ["a", "b", "c", "open", "young"]
@@ -785,7 +794,7 @@ def test_manifests_go_when_they_have_been_of_no_use_for_long(bench: Bench) -> No
     assert sweep(bench, named_days=999).plan.manifests == ()
 
 
-def test_the_files_of_forgotten_manifests_go_too(
+def test_the_files_of_deleted_manifests_are_deleted(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
     for code in "ab":
@@ -807,7 +816,7 @@ published = st.tuples(st.sampled_from("abcd"), tables, st.booleans(), st.integer
 
 
 @given(st.lists(published, max_size=12), st.sampled_from("tuv"))
-def test_what_a_pull_request_is_compared_with_stays(
+def test_the_manifest_that_a_pull_request_is_compared_with_stays(
     made: list[tuple[str, set[str], bool, int]], table: str
 ) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -827,7 +836,7 @@ def test_what_a_pull_request_is_compared_with_stays(
 
     everything = dict.fromkeys("abcd", "shop")
     assert compared_with(publishes, left) == compared_with(publishes, everything)
-    # A publish of the last 90 days is rolled back, and all that came after it.
+    # A publish of the last 90 days, and all later ones, are rolled back.
     recent = [one for one in publishes if now - one.published_at < timedelta(days=90)]
     for one in recent:
         before = publishes[publishes.index(one) + 1 :]
@@ -837,7 +846,9 @@ def test_what_a_pull_request_is_compared_with_stays(
 # -- at the end of a run -------------------------------------------------------------------------
 
 
-def test_files_are_looked_for_once_a_day(bench: Bench, later: Callable[[float], None]) -> None:
+def test_a_sweep_after_a_run_looks_for_files_once_a_day(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
     settings = GateSettings.from_vars({"wap_sweep": "end_of_run"})
     bench.table("a", 1)
     assert end_of_run(bench.lake, SWEEP, settings) == []
@@ -845,12 +856,12 @@ def test_files_are_looked_for_once_a_day(bench: Bench, later: Callable[[float], 
     assert end_of_run(bench.lake, SWEEP, settings) == []
     assert file.exists()
     later(1.1)
-    told = end_of_run(bench.lake, SWEEP, settings)
-    assert told[0] == "Swept; readers of main see no change:"
+    printed = end_of_run(bench.lake, SWEEP, settings)
+    assert printed[0] == "Swept; readers of main see no change:"
     assert not file.exists()
 
 
-def test_a_sweep_that_fails_is_told_and_fails_no_run(bench: Bench) -> None:
+def test_a_failed_sweep_is_reported_and_does_not_fail_the_run(bench: Bench) -> None:
     bench.table("a", 1)
     snapshot = bench.lake.catalog.load_table(("s", "a")).current_snapshot()
     Path(snapshot.manifest_list).write_bytes(b"garbage")
@@ -858,7 +869,7 @@ def test_a_sweep_that_fails_is_told_and_fails_no_run(bench: Bench) -> None:
     assert "The sweep after the run failed" in line and "none was deleted" in line
 
 
-def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
+def test_a_branch_that_cannot_be_removed_is_reported_and_others_are_removed(
     bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.table("a", 1)
@@ -878,4 +889,4 @@ def test_what_cannot_be_taken_away_is_told_and_the_rest_goes(
     assert [one.branch for one in bench.lake.branches.all()] == ["pr_1"]
     told = lines(report, "")
     assert "  not done branch pr_1: Other writers were faster." in told
-    assert told[-1] == "  Next: sweep again; what is done stays done"
+    assert told[-1] == "  Next: sweep again; the other removals are done"

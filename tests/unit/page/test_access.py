@@ -1,4 +1,4 @@
-"""The token of the page: who has it, where it is, and where it never is."""
+"""The token of the page and its settings file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_only_the_token_opens(given: str) -> None:
     assert not Settings(SECRET).opened_by(given)
 
 
-def test_a_page_without_a_token_stays_shut() -> None:
+def test_a_page_without_a_token_stays_locked() -> None:
     assert not Settings("").opened_by("")
 
 
@@ -30,13 +30,13 @@ def test_a_new_token_cannot_be_guessed() -> None:
     assert min(map(len, made)) >= 32
 
 
-def test_a_given_token_is_taken_unless_it_is_short() -> None:
+def test_a_short_token_is_refused() -> None:
     assert new_token({TOKEN: SECRET}) == SECRET
     with pytest.raises(ConfigError, match="has 15 characters and needs 16 or more"):
         new_token({TOKEN: SECRET[:-1]})
 
 
-def test_settings_are_their_owners_alone_even_over_an_open_file(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_settings(tmp_path: Path) -> None:
     path = tmp_path / "page" / "settings.json"
     path.parent.mkdir()
     path.write_text("{}")
@@ -47,9 +47,7 @@ def test_settings_are_their_owners_alone_even_over_an_open_file(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"token": "x"}'])
-def test_a_page_that_was_not_started_by_its_command_says_so(
-    tmp_path: Path, content: str | None
-) -> None:
+def test_a_page_without_its_command_has_no_settings(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "settings.json"
     if content is not None:
         path.write_text(content)
@@ -57,7 +55,7 @@ def test_a_page_that_was_not_started_by_its_command_says_so(
         access.read(path)
 
 
-def test_a_file_that_cannot_be_written_starts_no_page(tmp_path: Path) -> None:
+def test_without_a_settings_file_the_page_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("a file where a folder should be")
     with pytest.raises(ConfigError, match="The page was not started"):
         Settings(SECRET).write(tmp_path / "page" / "settings.json")

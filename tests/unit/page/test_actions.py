@@ -1,4 +1,4 @@
-"""What the buttons call."""
+"""The commands of the buttons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkwap.page.access import SETTINGS, TOKEN
 
 
 class Runner:
-    """Stands where a program is run."""
+    """Replaces `subprocess.run`."""
 
     def __init__(self, code: int = 0, text: str = "Discarded pr_1\n") -> None:
         self.code, self.text = code, text
@@ -33,7 +33,7 @@ def perform(run: Runner, operation: str = "wap_discard", branch: str = "pr_1") -
     return actions.perform(call, operation, {"branch": branch}, open_branches=["pr_1"], run=run)
 
 
-def test_an_operation_is_dbts_own_command_without_a_shell() -> None:
+def test_an_operation_runs_dbt_without_a_shell() -> None:
     run = Runner()
     done = perform(run)
     ((command, more),) = run.calls
@@ -49,7 +49,7 @@ def test_an_operation_is_dbts_own_command_without_a_shell() -> None:
     )
 
 
-def test_what_fails_is_told_as_such() -> None:
+def test_a_failed_command_is_not_ok() -> None:
     assert not perform(Runner(2, "refused")).ok
 
 
@@ -62,14 +62,14 @@ def test_the_page_has_no_other_operations(operation: str) -> None:
 
 
 @pytest.mark.parametrize("branch", ["pr_2", "main", "pr_1}, force: true", ""])
-def test_a_branch_that_is_not_open_is_left_alone(branch: str) -> None:
+def test_a_branch_that_is_not_open_is_refused(branch: str) -> None:
     run = Runner()
-    with pytest.raises(ConfigError, match="is not open any more"):
+    with pytest.raises(ConfigError, match="is no longer open"):
         perform(run, branch=branch)
     assert run.calls == []
 
 
-def test_the_command_gets_no_token_and_its_text_loses_secrets(
+def test_the_command_has_no_token_and_its_output_has_no_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(TOKEN, "0123456789abcdef")
@@ -83,7 +83,7 @@ def test_the_command_gets_no_token_and_its_text_loses_secrets(
     assert done.text == "cannot log in with ***"
 
 
-def test_a_comparison_is_kept_beside_the_page() -> None:
+def test_a_comparison_is_stored_in_the_folder_of_the_page() -> None:
     folder = Path("/project/target/page")
     arguments = actions.diff_arguments(folder, "pr_1")
     assert arguments["output"] == str(actions.diff_file(folder, "pr_1"))

@@ -1,4 +1,4 @@
-"""How the page is started: on loopback, without a window, and telling nobody."""
+"""The start of the page: on loopback, without a browser window and usage statistics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_streamlit_listens_on_loopback_and_reports_nothing() -> None:
     assert found["--client.showErrorDetails"] == "none"
 
 
-def test_a_taken_port_is_told_and_the_usual_one_is_stepped_aside_from(
+def test_a_wanted_port_in_use_is_an_error_and_the_default_port_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.socket() as taken:
@@ -48,7 +48,7 @@ def test_a_taken_port_is_told_and_the_usual_one_is_stepped_aside_from(
         assert command.free_port(None) != port
 
 
-def test_without_streamlit_the_way_to_it_is_told(
+def test_without_streamlit_the_error_has_the_command_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -60,7 +60,7 @@ def test_without_streamlit_the_way_to_it_is_told(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What was there while the page was served."""
+    """The state while the page was served."""
     seen: list[dict[str, Any]] = []
 
     def serve(given: list[str], port: int, settings: Path, ready: Any) -> int:
@@ -85,7 +85,7 @@ def start(folder: Path, **more: Any) -> int:
     return command.page(argparse.Namespace(**given))
 
 
-def test_the_token_is_told_and_is_no_part_of_the_address_or_the_command(
+def test_the_token_is_printed_but_not_in_the_address_or_the_command(
     started: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert start(tmp_path, target="pr") == 0
@@ -100,7 +100,7 @@ def test_the_token_is_told_and_is_no_part_of_the_address_or_the_command(
     assert not seen["path"].exists()
 
 
-def test_a_given_token_is_not_told(
+def test_a_given_token_is_not_printed(
     started: list[dict[str, Any]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -112,7 +112,7 @@ def test_a_given_token_is_not_told(
     assert "a-token-of-my-own" not in capsys.readouterr().out
 
 
-def test_streamlit_learns_of_the_settings_by_their_path_alone(
+def test_streamlit_gets_only_the_path_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, "a-token-of-my-own")

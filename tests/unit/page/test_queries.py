@@ -1,4 +1,4 @@
-"""What the page reads of a lake in a folder."""
+"""Reading a lake in a folder."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def table(lake: Lake, name: str, rows: pa.Table, schema: str = "s") -> None:
     lake.catalog.create_table((schema, name), rows.schema).append(rows)
 
 
-def test_a_look_makes_no_lake(described: dbt_cli.LakePlace, tmp_path: Path) -> None:
+def test_reading_creates_no_lake(described: dbt_cli.LakePlace, tmp_path: Path) -> None:
     with queries.opened(described) as lake:
         assert lake is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_days_of_the_ledger(lake: Lake) -> None:
+def test_only_the_last_days_of_the_ledger_are_read(lake: Lake) -> None:
     def rows(name: str, time: str) -> LedgerRows:
         ages = {"old": NOW - timedelta(days=40), "new": NOW - timedelta(days=2)}
         return LedgerRows(name, [{"run_id": k, time: at} for k, at in ages.items()])
@@ -77,7 +77,7 @@ def test_an_empty_lake_has_no_history(lake: Lake) -> None:
     assert queries.versioned(lake) == []
 
 
-def test_a_branch_against_main(lake: Lake) -> None:
+def test_a_branch_is_compared_with_main(lake: Lake) -> None:
     table(lake, "a", ids(1, 2))
     table(lake, "b", ids(1))
     lake.branches.open(("s", "a"), BRANCH)
@@ -93,21 +93,21 @@ def test_a_branch_against_main(lake: Lake) -> None:
     found = {one.name: one for one in queries.compare(lake, BRANCH, "main")}
     assert found["s.a"].change == "+1 rows"
     assert found["s.a"].written == "1 commit (append): 1 in, 0 out"
-    assert found["s.b"].change == "column vat added (string); as many rows"
+    assert found["s.b"].change == "column vat added (string); same number of rows"
     assert found["s.c"].change == "new table"
     swapped = {one.name: one for one in queries.compare(lake, "main", BRANCH)}
     assert swapped["s.a"].change == "-1 rows"
-    assert swapped["s.c"].change == "not there"
+    assert swapped["s.c"].change == "missing"
 
 
-def test_a_branch_that_has_written_nothing_is_the_same(lake: Lake) -> None:
+def test_a_branch_without_writes_is_the_same(lake: Lake) -> None:
     table(lake, "a", ids(1, 2))
     lake.branches.open(("s", "a"), BRANCH)
     (one,) = queries.compare(lake, BRANCH, "main")
     assert (one.same, one.change, one.written) == (True, "the same snapshot", "")
 
 
-def test_a_branch_that_is_not_there_is_told(lake: Lake) -> None:
+def test_an_unknown_branch_is_an_error(lake: Lake) -> None:
     with pytest.raises(ConfigError, match="There is no audit branch 'pr_9'"):
         queries.compare(lake, "pr_9", "main")
 
@@ -132,7 +132,7 @@ def people(lake: Lake) -> queries.Versioned:
     return found
 
 
-def test_tables_with_versions_are_known_by_their_columns(people: queries.Versioned) -> None:
+def test_tables_with_versions_are_found_by_their_columns(people: queries.Versioned) -> None:
     assert (people.name, people.start, people.end) == ("s.people", "valid_from", "valid_to")
 
 
@@ -140,14 +140,14 @@ def test_keys_with_most_versions_come_first(lake: Lake, people: queries.Versione
     assert queries.keys(lake, people, "id") == [("7", 2), ("8", 1)]
 
 
-def test_the_versions_of_a_key_oldest_first(lake: Lake, people: queries.Versioned) -> None:
+def test_the_versions_of_a_key_are_oldest_first(lake: Lake, people: queries.Versioned) -> None:
     found = queries.versions(lake, people, "id", "7", people.columns)
     assert [row["city"] for row in found] == ["Rome", "Oslo"]
     assert queries.versions(lake, people, "id", "9", people.columns) == []
     assert len(queries.versions(lake, people, "city", "Bonn", people.columns)) == 1
 
 
-def test_a_value_of_another_type_is_told(lake: Lake, people: queries.Versioned) -> None:
+def test_a_value_of_another_type_is_an_error(lake: Lake, people: queries.Versioned) -> None:
     with pytest.raises(ValueError, match="seven"):
         queries.versions(lake, people, "id", "seven", people.columns)
 
@@ -155,7 +155,9 @@ def test_a_value_of_another_type_is_told(lake: Lake, people: queries.Versioned) 
 # Quarantine
 
 
-def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path) -> None:
+def test_the_quarantine_has_the_bad_rows_and_the_number_of_good_ones(
+    lake: Lake, tmp_path: Path
+) -> None:
     lines = [("row", None), ("bad", "amount is not a bigint: x"), ("bad", "gone"), ("file", None)]
     rows = pa.table(
         {
@@ -192,7 +194,7 @@ def test_the_rows_in_quarantine_and_how_many_are_good(lake: Lake, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, "{", ""])
-def test_a_file_that_is_none_is_none(tmp_path: Path, content: str | None) -> None:
+def test_an_unreadable_artifact_is_none(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "manifest.json"
     if content is not None:
         path.write_text(content)

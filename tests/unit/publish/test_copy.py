@@ -12,7 +12,7 @@ from sparkwap.core.errors import CatalogError
 Bench = Any
 
 
-def test_a_copy_begins_with_the_rows_of_main_and_no_file_of_its_own(bench: Bench) -> None:
+def test_a_copy_starts_with_the_rows_of_main_and_no_own_file(bench: Bench) -> None:
     bench.table("t", 1, 2)
     bench.table("t2")
     before = bench.files()
@@ -26,7 +26,7 @@ def test_a_copy_begins_with_the_rows_of_main_and_no_file_of_its_own(bench: Bench
     assert copy.location.endswith("/s/c-1a2b3c4d")
 
 
-def test_what_is_written_to_a_copy_or_its_source_stays_there(bench: Bench) -> None:
+def test_writes_to_a_copy_and_its_source_are_separate(bench: Bench) -> None:
     bench.table("t", 1)
     bench.lake.branches.copy(("s", "t"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
     bench.write(("s", "c"), 2, branch="main")
@@ -36,7 +36,7 @@ def test_what_is_written_to_a_copy_or_its_source_stays_there(bench: Bench) -> No
     assert not [path for path in bench.files() if "/s/c/data" in path and "/s/t" in path]
 
 
-def test_a_copy_leaves_audit_branches_and_history_behind(bench: Bench) -> None:
+def test_a_copy_has_no_audit_branches_and_no_history(bench: Bench) -> None:
     bench.table("t", 1)
     bench.write(("s", "t"), 2, branch="main")
     bench.candidate("t", 3)
@@ -58,7 +58,7 @@ def test_a_view_cannot_be_copied(bench: Bench) -> None:
         bench.lake.branches.copy(("s", "v"), ("s", "c"), f"{bench.folder}/warehouse/s/c")
 
 
-def test_last_change_is_that_of_the_snapshot_on_main(bench: Bench) -> None:
+def test_last_change_is_the_time_of_the_snapshot_on_main(bench: Bench) -> None:
     bench.table("t")
     assert bench.lake.last_change(("s", "t")) is None
     started = time.time()

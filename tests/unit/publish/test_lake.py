@@ -34,19 +34,19 @@ BRANCH, SIDE = "pr_1", "s__pr_1"
 Bench = Any
 
 
-def test_relations_tells_views_from_tables(bench: Bench) -> None:
+def test_relations_distinguishes_views_from_tables(bench: Bench) -> None:
     bench.table("t")
     bench.view("v", "select 1", schema="s")
     assert bench.lake.relations("s") == {"t": "table", "v": "view"}
     assert bench.lake.relations("nothing") == {}
 
 
-def test_pyiceberg_does_not_take_a_view_for_a_table(bench: Bench) -> None:
+def test_pyiceberg_does_not_list_a_view_as_a_table(bench: Bench) -> None:
     bench.view("v", "select 1", schema="s")
     assert bench.lake.catalog.list_tables("s") == []
 
 
-def test_state_speaks_spark_sql(bench: Bench) -> None:
+def test_state_uses_terms_of_spark_sql(bench: Bench) -> None:
     struct = StructType(NestedField(7, "a", LongType(), required=False))
     schema = Schema(
         NestedField(1, "id", LongType(), required=True, doc="the key"),
@@ -83,7 +83,7 @@ def test_state_speaks_spark_sql(bench: Bench) -> None:
     assert (state.main, dict(state.refs)) == (None, {})
 
 
-def test_states_reads_those_that_exist(bench: Bench) -> None:
+def test_states_returns_existing_tables_only(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("b", 1)
     found = bench.lake.states([("s", "a"), ("s", "b"), ("s", "c")])
@@ -105,7 +105,7 @@ def test_snapshot_summary(bench: Bench) -> None:
         bench.lake.snapshot_summary(table, 5)
 
 
-def test_a_catalog_without_the_type_column_gets_it(tmp_path: Any) -> None:
+def test_the_type_column_is_added_to_an_older_catalog(tmp_path: Any) -> None:
     path = tmp_path / "catalog.db"
     with sqlite3.connect(path) as connection:
         connection.execute(
@@ -149,7 +149,7 @@ def test_bad_properties(properties: dict[str, str], message: str) -> None:
         Lake("lake", properties)
 
 
-def test_an_unreachable_database_is_named(tmp_path: Any) -> None:
+def test_the_error_names_an_unreachable_database(tmp_path: Any) -> None:
     (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 100)
     with pytest.raises(CatalogError, match="not a database"):
         Lake("lake", {"uri": f"sqlite:///{tmp_path}/file", "warehouse": str(tmp_path)})
@@ -174,7 +174,7 @@ def test_open_branch_again_finds_base_and_head(bench: Bench) -> None:
     assert bench.pointers() == before
 
 
-def test_open_branch_starts_anew_where_main_has_moved(bench: Bench) -> None:
+def test_open_branch_starts_again_after_main_has_moved(bench: Bench) -> None:
     table = bench.table("t", 1)
     bench.lake.branches.open(table, BRANCH)
     bench.write(table, 2)
@@ -192,7 +192,7 @@ def test_open_branch_of_an_empty_table_that_got_rows(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag"])
-def test_open_branch_leaves_refs_of_others_alone(bench: Bench, kind: str) -> None:
+def test_open_branch_does_not_change_refs_of_users(bench: Bench, kind: str) -> None:
     table = bench.table("t", 1)
     snapshots = bench.lake.catalog.load_table(table).manage_snapshots()
     getattr(snapshots, f"create_{kind}")(bench.state(table).main, BRANCH).commit()
@@ -200,7 +200,7 @@ def test_open_branch_leaves_refs_of_others_alone(bench: Bench, kind: str) -> Non
         bench.lake.branches.open(table, BRANCH)
 
 
-def test_a_branch_of_others_is_neither_forgotten_nor_discarded(bench: Bench) -> None:
+def test_a_branch_of_a_user_is_neither_forgotten_nor_discarded(bench: Bench) -> None:
     table = bench.table("t", 1)
     for name in (BRANCH, "wap_mine"):
         snapshots = bench.lake.catalog.load_table(table).manage_snapshots()
@@ -226,7 +226,7 @@ def test_open_branch_of_an_empty_table(bench: Bench) -> None:
     assert bench.lake.branches.all() == []
 
 
-def test_open_branch_refuses_what_cannot_have_one(bench: Bench) -> None:
+def test_open_branch_refuses_views_and_missing_tables(bench: Bench) -> None:
     bench.view("v", "select 1", schema="s")
     with pytest.raises(CatalogError, match=r"s\.v is a view"):
         bench.lake.branches.open(("s", "v"), BRANCH)
@@ -245,7 +245,7 @@ def test_many_branches_at_once_on_one_table(bench: Bench) -> None:
     assert set(names) <= set(bench.state(table).refs)
 
 
-def test_clone_leaves_the_table_alone(bench: Bench) -> None:
+def test_clone_does_not_change_the_table(bench: Bench) -> None:
     table = bench.table("t", 1, 2, **{"gc.enabled": "true"})
     before = bench.pointers()[table]
     clone = bench.lake.branches.clone(table, SIDE, {"k": "v"})
@@ -259,7 +259,7 @@ def test_clone_leaves_the_table_alone(bench: Bench) -> None:
     assert (bench.read("t"), bench.read("t", schema=SIDE)) == ([1, 2], [9])
 
 
-def test_clone_again_keeps_it_while_its_base_stands(bench: Bench) -> None:
+def test_clone_keeps_an_existing_clone_on_the_same_base(bench: Bench) -> None:
     table = bench.table("t", 1)
     first = bench.lake.branches.clone(table, SIDE)
     bench.lake.branches.open(table, "other")
@@ -268,14 +268,14 @@ def test_clone_again_keeps_it_while_its_base_stands(bench: Bench) -> None:
     assert bench.lake.branches.clone(table, SIDE).main == bench.state(table).main
 
 
-def test_clone_refuses_to_take_the_place_of_something_else(bench: Bench) -> None:
+def test_clone_does_not_replace_another_table(bench: Bench) -> None:
     bench.new("t", 5)
     table = bench.table("t", 1)
-    with pytest.raises(CatalogError, match=r"s__pr_1\.t stands in the side schema"):
+    with pytest.raises(CatalogError, match=r"s__pr_1\.t in the side schema is not a clone"):
         bench.lake.branches.clone(table, SIDE)
 
 
-def test_discard_drops_what_exists_only_on_the_branch(bench: Bench) -> None:
+def test_discard_drops_everything_that_exists_only_on_the_branch(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("c", 1, 2)
     bench.candidate("a", 2)
@@ -311,7 +311,7 @@ def test_a_damaged_table_does_not_stop_the_branches_of_others(bench: Bench) -> N
     assert lake.branches.all() == [] and bench.read("a") == [1]
 
 
-def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench: Bench) -> None:
+def test_discard_of_a_clone_keeps_the_files_of_its_dropped_table(bench: Bench) -> None:
     table = bench.table("c", 1, 2)
     files = bench.files()
     bench.lake.branches.clone(table, SIDE)
@@ -320,7 +320,7 @@ def test_discard_of_a_clone_spares_its_tables_files_even_when_that_is_gone(bench
     assert files <= bench.files()
 
 
-def test_discard_spares_a_folder_that_something_else_is_in(bench: Bench) -> None:
+def test_discard_keeps_a_folder_that_another_table_uses(bench: Bench) -> None:
     bench.table("c", 1)
     bench.lake.ensure_schema(SIDE, BRANCH)
     around = f"{bench.folder}/warehouse/s"
@@ -358,7 +358,7 @@ def test_writers_that_read_first_wait_for_each_other(bench: Bench) -> None:
     assert failures == []
 
 
-def test_discard_leaves_a_schema_of_the_users_alone(bench: Bench) -> None:
+def test_discard_does_not_drop_a_schema_of_a_user(bench: Bench) -> None:
     bench.lake.ensure_schema("acme__staging")
     bench.table("t", 1, schema="acme__staging")
     discarded = bench.lake.branches.discard("staging")
@@ -366,7 +366,7 @@ def test_discard_leaves_a_schema_of_the_users_alone(bench: Bench) -> None:
     assert bench.read("t", schema="acme__staging") == [1]
 
 
-def test_a_runs_own_side_schema_is_known_by_its_name(bench: Bench) -> None:
+def test_a_side_schema_of_a_run_is_recognized_by_its_name(bench: Bench) -> None:
     bench.lake.ensure_schema("s__wap_1a2b3c4d")
     assert bench.lake.branches.discard("wap_1a2b3c4d").schemas == ("s__wap_1a2b3c4d",)
 
@@ -382,7 +382,7 @@ def test_drop_schema(bench: Bench) -> None:
     bench.lake.drop_schema(SIDE, purge=True)
 
 
-def test_open_branches_tells_what_is_open(bench: Bench) -> None:
+def test_all_returns_the_open_branches(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("b", 1)
     item = bench.candidate("a", 2)
@@ -398,7 +398,7 @@ def test_open_branches_tells_what_is_open(bench: Bench) -> None:
     assert ours.side == (SideObject((SIDE, "n"), "table"),)
 
 
-def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None:
+def test_a_table_of_format_version_3_keeps_all_its_fields(bench: Bench) -> None:
     bench.lake.catalog.create_table(
         ("s", "t"), pa.schema({"id": pa.int64()}), properties={"format-version": "2"}
     )
@@ -417,7 +417,7 @@ def test_a_table_of_format_version_3_keeps_all_that_it_has(bench: Bench) -> None
     assert grown["encryption-keys"] == [{"key-id": "x"}]
 
 
-def test_the_past_of_a_table_and_its_columns_of_then(bench: Bench) -> None:
+def test_the_history_of_a_table_and_its_former_columns(bench: Bench) -> None:
     orders = bench.table("orders", 1)
     first = bench.head(orders, "main")
     bench.publish(bench.changed("orders", 2))
@@ -434,7 +434,7 @@ def test_the_past_of_a_table_and_its_columns_of_then(bench: Bench) -> None:
     assert [c.name for c in bench.lake.columns_at(orders, second)] == ["id", "extra"]
 
 
-def test_a_past_that_is_cut_is_known_as_such(bench: Bench) -> None:
+def test_a_cut_history_is_marked(bench: Bench) -> None:
     orders = bench.table("orders", 1)
     first = bench.head(orders, "main")
     assert not bench.lake.histories([orders])[orders].cut

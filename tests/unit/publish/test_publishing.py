@@ -1,4 +1,4 @@
-"""Publish: all or nothing, only the candidate, and what a reader sees of it."""
+"""Publish: all or nothing, only the candidate, and the state that readers see."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_branches_clones_new_tables_and_views_in_one_publish(bench: Bench) -> No
     assert bench.lake.branches.all() == []
 
 
-def test_the_tag_expires_as_told(bench: Bench) -> None:
+def test_the_tag_has_the_given_maximum_age(bench: Bench) -> None:
     bench.table("a", 1)
     bench.publish(bench.candidate("a", 2), tag_max_age_ms=1000)
     table = bench.lake.catalog.load_table(("s", "a"))
@@ -111,7 +111,7 @@ def _branch_goes(bench: Bench) -> None:
         (_branch_goes, "b", "audit branch 'pr_1'"),
         (_table_goes, "b", "table"),
         (_side_moves, "n", "side object"),
-        (_name_is_taken, "n", "what stands there"),
+        (_name_is_taken, "n", "live object"),
         (_clone_base_moves, "c", "main"),
         (_clone_definition_moves, "c", "definition"),
         (_table_is_made_anew, "c", "table"),
@@ -156,7 +156,7 @@ def test_two_new_names_of_one_publish_that_differ_in_case_only(bench: Bench) -> 
     assert bench.lake.relations("s") == {}
 
 
-def test_a_name_in_another_case_that_comes_while_the_publish_is_staged(
+def test_a_name_in_another_case_that_is_created_during_staging(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = bench.new("twin", 1)
@@ -173,7 +173,7 @@ def test_a_name_in_another_case_that_comes_while_the_publish_is_staged(
     assert set(bench.lake.relations("s")) == {"Twin"}
 
 
-def test_all_mismatches_are_told_at_once(bench: Bench) -> None:
+def test_one_error_names_all_mismatches(bench: Bench) -> None:
     for table in "ab":
         bench.table(table, 1)
     items = [bench.candidate(table, 2) for table in "ab"]
@@ -195,7 +195,7 @@ def test_a_branch_that_did_not_grow_from_its_base(bench: Bench) -> None:
         bench.publish(item)
 
 
-def test_a_view_that_took_the_place_of_the_table(bench: Bench) -> None:
+def test_a_view_that_has_replaced_the_table(bench: Bench) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     bench.view("t", "select 1", schema="s")
@@ -203,7 +203,7 @@ def test_a_view_that_took_the_place_of_the_table(bench: Bench) -> None:
         bench.publish(item)
 
 
-def test_a_branch_that_is_called_like_the_receipt(bench: Bench) -> None:
+def test_a_branch_with_the_name_of_the_receipt(bench: Bench) -> None:
     table = bench.table("t", 1)
     item = bench.candidate("t", 2)
     loaded = bench.lake.catalog.load_table(table)
@@ -227,7 +227,7 @@ def test_a_clone_that_has_lost_its_rows(bench: Bench) -> None:
     assert bench.read("t") == [1]
 
 
-def test_what_others_did_to_a_cloned_table_survives(bench: Bench) -> None:
+def test_changes_of_others_to_a_cloned_table_survive(bench: Bench) -> None:
     table = bench.table("t", 1, **{"gc.enabled": "false", "mine": "old", "gone": "x"})
     first = bench.state(table).main
     bench.lake.branches.open(table, BRANCH)
@@ -254,7 +254,7 @@ def test_what_others_did_to_a_cloned_table_survives(bench: Bench) -> None:
     assert bench.read("t") == [3, 8]
 
 
-def test_readers_of_the_history_see_what_was_published_only(bench: Bench) -> None:
+def test_the_snapshot_log_has_published_snapshots_only(bench: Bench) -> None:
     table = bench.table("t", 1)
     first = bench.state(table).main
     bench.changed("t", 3)
@@ -281,7 +281,7 @@ def test_a_new_table_over_another_kind(bench: Bench) -> None:
     assert receipt.entries[0].base_metadata_location == old_view
 
 
-def test_a_view_is_rewritten_to_what_readers_see(bench: Bench) -> None:
+def test_a_view_is_rewritten_to_live_names(bench: Bench) -> None:
     bench.lake.ensure_schema("other__pr_1", BRANCH)
     sql = f"select * from {SIDE}.a join lake.`other__pr_1`.b using (id) where x <> '{SIDE}.a'"
     bench.view("v", sql, namespace=SIDE)
@@ -340,7 +340,7 @@ def test_one_name_twice(bench: Bench) -> None:
 
 
 class _Crash(BaseException):
-    """Not an Exception: nothing may catch it on its way."""
+    """A BaseException, so that no handler of Exception catches it."""
 
 
 def _crash_before_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +377,7 @@ def _disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "failure", [_crash_before_the_transaction, _crash_in_the_transaction, _disk_full]
 )
-def test_a_failure_on_the_way_changes_nothing(
+def test_a_failure_during_the_publish_changes_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, failure: Callable[[Any], None]
 ) -> None:
     for table in "abc":
@@ -396,7 +396,7 @@ def test_a_failure_on_the_way_changes_nothing(
     assert [bench.read(table) for table in "abcn"] == [[1, 2], [1, 2], [3], [4]]
 
 
-def test_what_is_still_being_written_when_another_file_fails_is_gone_too(
+def test_files_in_progress_are_deleted_after_another_file_fails(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, writing = WarehouseFiles.write, threading.Event()
@@ -424,7 +424,7 @@ def test_other_writers_do_not_stop_a_publish(bench: Bench) -> None:
     other, stop, done = Lake("lake", bench.properties), threading.Event(), []
 
     def write() -> None:
-        # Fewer than a commit has tries: on a busy machine each of them may come in between.
+        # Fewer writes than a commit has tries: on a busy machine each may cause a retry.
         while not stop.is_set() and len(done) < 8:
             other.branches.open(("s", names[len(done) % 6]), f"b{len(done)}")
             done.append(1)
@@ -513,7 +513,7 @@ def test_a_connection_that_breaks_in_the_commit(
         else:
             with pytest.raises(CommitUnknown, match="wap_status"):
                 bench.publish(item)
-    # Whatever the database has done: what it points to is there.
+    # Whether or not the database has committed, the file that it points to exists.
     assert files == bench.files() if reachable and not committed else files < bench.files()
     assert bench.read("t") == ([1, 2] if committed else [1])
     assert committed or bench.pointers() == before
@@ -587,7 +587,7 @@ def test_two_publishers_of_one_branch(bench: Bench) -> None:
     assert len(bench.lake.ledger.publishes()) == 1
 
 
-def test_a_catalog_that_does_not_keep_its_word(
+def test_a_catalog_that_reports_a_commit_without_making_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.table("t", 1)
@@ -599,10 +599,10 @@ def test_a_catalog_that_does_not_keep_its_word(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_lost_answer_and_another_writer_since(
+def test_a_lost_answer_followed_by_another_writer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
-    """What became of the commit is in the log of the table that the other writer has changed."""
+    """The metadata log of the changed table shows whether the commit was made."""
     for name in "ab":
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]
@@ -625,12 +625,12 @@ def test_a_lost_answer_and_another_writer_since(
     assert [bench.read(name) for name in "ab"] == [[1, 2] if committed else [1]] * 2
 
 
-def test_a_publish_that_cannot_be_read_again_is_not_told_as_refused(
+def test_a_publish_that_cannot_be_read_again_is_not_reported_as_refused(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.table("t", 1)
     item = bench.candidate("t", 2)
     monkeypatch.setattr(Publishing, "_verify", lambda *_: bench.lake.store.reload("/not/there"))
-    with pytest.raises(PublishUnverified, match="was committed, and could not be read again"):
+    with pytest.raises(PublishUnverified, match="was committed, but could not be read again"):
         bench.publish(item)
     assert bench.read("t") == [1, 2]

@@ -39,7 +39,7 @@ def _rollback(bench: Bench, receipt: PublishReceipt) -> None:
     )
 
 
-def test_everything_comes_back(bench: Bench) -> None:
+def test_rollback_restores_everything(bench: Bench) -> None:
     receipt = _published(bench)
     by_name = {entry.identifier[1]: entry for entry in receipt.entries}
     bench.lake.branches.open(("s", "c"), "other")
@@ -59,7 +59,7 @@ def test_everything_comes_back(bench: Bench) -> None:
     assert (bench.read("a"), bench.read("c"), bench.read("empty")) == ([1, 9], [1, 2, 9], [9])
 
 
-def test_what_moved_on_stops_it(bench: Bench) -> None:
+def test_a_changed_table_stops_a_rollback(bench: Bench) -> None:
     receipt = _published(bench)
     bench.write(("s", "a"), 9, branch="main")
     bench.view("w", "select 9", schema="s")
@@ -70,7 +70,7 @@ def test_what_moved_on_stops_it(bench: Bench) -> None:
     assert (bench.pointers(), bench.files()) == (before, files)
 
 
-def test_a_base_that_has_expired_stops_it(bench: Bench) -> None:
+def test_an_expired_base_stops_a_rollback(bench: Bench) -> None:
     receipt = _published(bench)
     base = next(e.base for e in receipt.entries if e.identifier == ("s", "a"))
     row = bench.lake.store.backend.get(("s", "a"))
@@ -84,14 +84,14 @@ def test_a_base_that_has_expired_stops_it(bench: Bench) -> None:
         _rollback(bench, receipt)
 
 
-def test_twice_is_refused(bench: Bench) -> None:
+def test_a_second_rollback_is_refused(bench: Bench) -> None:
     receipt = _published(bench)
     _rollback(bench, receipt)
     with pytest.raises(RollbackRefused):
         _rollback(bench, receipt)
 
 
-def test_a_definition_that_changed_since_stops_it(bench: Bench) -> None:
+def test_a_changed_definition_stops_a_rollback(bench: Bench) -> None:
     receipt = _published(bench)
     with bench.lake.catalog.load_table(("s", "c")).update_schema() as update:
         update.rename_column("extra", "other")
@@ -99,7 +99,7 @@ def test_a_definition_that_changed_since_stops_it(bench: Bench) -> None:
         _rollback(bench, receipt)
 
 
-def test_properties_set_since_stay(bench: Bench) -> None:
+def test_properties_set_after_the_publish_stay(bench: Bench) -> None:
     bench.table("c", 1, comment="old")
     bench.lake.branches.clone(("s", "c"), SIDE, {"comment": "new"})
     bench.changed("c", 2)
@@ -113,7 +113,7 @@ def test_properties_set_since_stay(bench: Bench) -> None:
     assert state.properties["write.wap.enabled"] == "true"
 
 
-def test_a_property_that_was_set_again_since_stays(bench: Bench) -> None:
+def test_a_property_set_again_after_the_publish_stays(bench: Bench) -> None:
     bench.table("c", 1, comment="old")
     bench.lake.branches.clone(("s", "c"), SIDE, {"comment": "new"})
     bench.changed("c", 2)
@@ -124,7 +124,7 @@ def test_a_property_that_was_set_again_since_stays(bench: Bench) -> None:
     assert bench.state(("s", "c")).comment == "newest"
 
 
-def test_rows_that_came_to_a_new_table_stop_it(bench: Bench) -> None:
+def test_later_rows_of_a_new_table_stop_a_rollback(bench: Bench) -> None:
     bench.new("n", 4)
     receipt = bench.publish(bench.side("n"))
     bench.write(("s", "n"), 9, branch="main")
@@ -133,14 +133,14 @@ def test_rows_that_came_to_a_new_table_stop_it(bench: Bench) -> None:
     assert bench.read("n") == [4, 9]
 
 
-def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> None:
+def test_a_table_that_replaced_the_new_one_stops_a_rollback(bench: Bench) -> None:
     bench.new("n", 4)
     receipt = bench.publish(bench.side("n"))
     (entry,) = receipt.entries
     row = bench.lake.store.backend.get(("s", "n"))
     bench.table("other", 4)
     other = bench.lake.store.backend.get(("s", "other"))
-    # With the very snapshot, as a copy of the table would have it.
+    # With the same snapshot, as in a copy of the table.
     document = MetadataChange(bench.lake.store.load(row.location)).document(None)
     location = md.next_location(
         {**document, "location": bench.state(("s", "other")).location}, None
@@ -155,7 +155,7 @@ def test_another_table_in_the_place_of_the_new_one_stops_it(bench: Bench) -> Non
         [PointerUpdate(row, Pointer(("s", "n"), "table", location)), PointerUpdate(other, None)]
     )
     assert bench.state(("s", "n")).main == entry.candidate
-    with pytest.raises(RollbackRefused, match="what stands there"):
+    with pytest.raises(RollbackRefused, match="live object"):
         _rollback(bench, receipt)
     assert bench.read("n") == [4]
 
@@ -164,7 +164,7 @@ def _reopen(bench: Bench, receipt: PublishReceipt) -> None:
     bench.lake.publishing.reopen(receipt.entries, branch=BRANCH, record=lambda found: ())
 
 
-def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
+def test_an_expired_candidate_is_not_reopened(bench: Bench) -> None:
     bench.table("a", 1)
     receipt = bench.publish(bench.candidate("a", 2))
     _rollback(bench, receipt)
@@ -182,10 +182,10 @@ def test_what_has_expired_is_not_opened_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["branch", "beside"])
-def test_a_branch_in_use_is_not_opened_again(
+def test_a_branch_in_use_is_not_reopened(
     bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody has begun to build on it, after the rollback and before the reopening."""
+    """A run has built on it after the rollback and before the reopening."""
     monkeypatch.setattr("sparkwap.catalog.store._FIRST_WAIT_SECONDS", 0.0)
     bench.table("a", 1)
     receipt = bench.publish(bench.candidate("a", 2) if how == "branch" else bench.new("n", 4))
@@ -201,7 +201,7 @@ def test_a_branch_in_use_is_not_opened_again(
     assert bench.pointers() == before
 
 
-def test_the_ledger_has_both(bench: Bench) -> None:
+def test_the_ledger_has_publish_and_rollback(bench: Bench) -> None:
     receipt = _published(bench)
     _rollback(bench, receipt)
     (entry,) = bench.lake.ledger.publishes()

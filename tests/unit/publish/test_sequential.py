@@ -1,4 +1,4 @@
-"""A publish table by table, on a catalog without Java: where others come in between.
+"""A sequential publish on an in-process catalog, with other writers between its steps.
 
 `test_rest.py` has the same on a server; here a SQL catalog plays one that changes one thing at a
 time, so that each change can be told of before it is made.
@@ -62,7 +62,7 @@ class OneByOne(RestBackend):
         return row
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        # One after the other, and the live name before the one beside it.
+        # One after the other, with the live name before the side name.
         found = [self.get(identifier) for identifier in sorted(identifiers)]
         return {row.identifier: row for row in found if row is not None}
 
@@ -103,7 +103,7 @@ class OneByOne(RestBackend):
         changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
-        # What is held needs no look, as each change is a swap of the whole file.
+        # Held refs need no check, because each change swaps the whole file.
         for row, change in changes:
             if change.refusal is None and change.posted:
                 after = change.document(row.location)
@@ -121,9 +121,9 @@ class OneByOne(RestBackend):
 
 @pytest.fixture
 def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A bench whose catalog changes one thing at a time."""
+    """A bench whose catalog makes one change at a time."""
     bench.lake._store = Store(OneByOne(bench.lake.store.backend))
-    # Nobody is waited for.
+    # Do not wait for other processes.
     monkeypatch.setattr(sequential_moves, "pause", lambda attempt: None)
     return bench
 
@@ -142,7 +142,7 @@ def seen(bench: Bench) -> dict[str, list[int]]:
 
 
 def once(bench: Bench, name: str, action: Callable[[], Any], change: int = 1) -> None:
-    """Act as soon as a name in the live schema is about to change for the so manieth time; once."""
+    """Act once, just before the n-th change of a name in the live schema."""
     left = [lambda: None] * (change - 1) + [action]
 
     def before(identifier: Identifier) -> None:
@@ -157,7 +157,7 @@ def append(bench: Bench, name: str, number: int = 9) -> Callable[[], Any]:
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The process has died."""
 
 
 def die() -> None:
@@ -165,14 +165,14 @@ def die() -> None:
 
 
 def after_death(bench: Bench) -> Any:
-    """The lake as the next command opens it."""
+    """Return the lake as the next command opens it."""
     lake = type(bench.lake)("lake", bench.properties)
     lake._store = Store(OneByOne(lake.store.backend))  # type: ignore[arg-type]
     return lake
 
 
 def assert_behind_the_gate(bench: Bench) -> None:
-    """What is new has its receipt, and runs will write to branches of it."""
+    """Check that a new table has its receipt and the gate's property."""
     state = bench.state(("s", "n"))
     assert state.properties["write.wap.enabled"] == "true"
     assert state.refs[TAG].snapshot_id == state.main
@@ -190,7 +190,7 @@ def test_publish_and_rollback(slow: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "change"), [("a", 1), ("b", 1), ("c", 1), ("n", 1), ("n", 2), ("r", 1), ("r", 2)]
 )
-def test_what_dies_on_its_way_is_completed_by_the_next_command(
+def test_the_next_command_completes_an_interrupted_publish(
     slow: Bench, name: str, change: int
 ) -> None:
     items = everything(slow)
@@ -216,18 +216,18 @@ def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["b", "c", "r"])
-def test_where_others_move_main_meanwhile_all_goes_back(slow: Bench, name: str) -> None:
+def test_the_publish_is_undone_if_others_move_main_meanwhile(slow: Bench, name: str) -> None:
     items = everything(slow)
     once(slow, name, append(slow, name))
     with pytest.raises(PublishRefused):
         slow.publish(*items)
     assert seen(slow) == {**OLD, name: [1, 9]}
-    # What was on the audit branch is on it still.
+    # The candidates are still on the audit branch.
     assert slow.read("a", BRANCH) == [1, 2]
     assert slow.read("n", schema=SIDE) == [4]
 
 
-def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
+def test_a_table_that_others_have_changed_stays_published_and_is_named(slow: Bench) -> None:
     items = everything(slow)
 
     def others() -> None:
@@ -241,7 +241,7 @@ def test_what_others_have_built_on_stays_and_is_named(slow: Bench) -> None:
     assert seen(slow) == {**OLD, "a": [1, 2, 8], "b": [1, 9]}
 
 
-def test_a_rollback_is_completed_but_for_what_has_moved_on(slow: Bench) -> None:
+def test_a_rollback_is_completed_except_for_changed_tables(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn) as torn:
@@ -262,7 +262,7 @@ def test_a_new_name_that_differs_in_case_only_from_a_live_one(slow: Bench) -> No
     assert seen(slow) == {"Twin": [2]}
 
 
-def test_a_name_that_came_in_another_case_meanwhile_is_not_completed(slow: Bench) -> None:
+def test_a_publish_is_undone_if_its_name_exists_in_another_case_meanwhile(slow: Bench) -> None:
     items = everything(slow)
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -276,7 +276,7 @@ def test_a_name_that_came_in_another_case_meanwhile_is_not_completed(slow: Bench
     lake.close()
 
 
-def test_a_rollback_of_which_nothing_came_is_refused(slow: Bench) -> None:
+def test_a_rollback_that_moves_no_table_is_refused(slow: Bench) -> None:
     slow.table("b", 1)
     receipt = slow.publish(slow.candidate("b", 2))
     once(slow, "b", append(slow, "b"))
@@ -301,7 +301,7 @@ def rolling_back(lake: Any, **arguments: str) -> list[str]:
     return work.call("wap_rollback", arguments)
 
 
-def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench) -> None:
+def test_force_rolls_back_the_tables_that_a_rollback_has_left(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn) as torn:
@@ -314,7 +314,7 @@ def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench
         f"wap_rollback --args '{{run: {receipt.publish_id}, force: true}}'",
     ):
         assert text in str(torn.value)
-    # A later writer of a table that is back already is none of its business.
+    # A later write to a table that is rolled back already does not matter.
     append(slow, "a", 7)()
     with pytest.raises(RollbackRefused, match="Nothing was rolled back"):
         rolling_back(slow.lake, run=receipt.publish_id)
@@ -324,7 +324,7 @@ def test_what_a_rollback_has_left_is_told_and_rolled_back_with_force(slow: Bench
     assert [one.rolled_back for one in slow.lake.ledger.publishes()] == [True]
 
 
-def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None:
+def test_a_continued_rollback_names_the_tables_that_it_leaves(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", die)
     with pytest.raises(Died):
@@ -343,7 +343,7 @@ def test_a_rollback_that_is_carried_on_names_what_it_leaves(slow: Bench) -> None
     lake.close()
 
 
-def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
+def test_a_second_rollback_that_dies_is_continued(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
     with pytest.raises(RollbackTorn):
@@ -361,7 +361,7 @@ def test_what_is_left_of_a_rollback_dies_and_is_carried_on(slow: Bench) -> None:
     lake.close()
 
 
-def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
+def test_a_rollback_checks_all_tables_before_it_moves_one(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     append(slow, "b")()
     before = slow.pointers()
@@ -374,7 +374,7 @@ def test_a_rollback_looks_at_all_before_it_moves_one(slow: Bench) -> None:
 
 
 def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
-    """Act once, as soon as a lake reads what a name is."""
+    """Act once, as soon as a lake reads a name."""
     left = [act]
 
     def read(identifier: Identifier) -> None:
@@ -385,7 +385,9 @@ def when_read(lake: Any, name: str, act: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
-def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, name: str) -> None:
+def test_a_move_by_another_process_of_the_same_journal_is_recognized(
+    slow: Bench, name: str
+) -> None:
     items = everything(slow)
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -403,7 +405,7 @@ def test_what_another_carries_on_meanwhile_is_no_strangers_move(slow: Bench, nam
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "n", "r"])
-def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) -> None:
+def test_a_rollback_that_another_process_continues_at_the_same_time(slow: Bench, name: str) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -413,15 +415,15 @@ def test_a_rollback_that_another_carries_on_meanwhile(slow: Bench, name: str) ->
     one, other = after_death(slow), after_death(slow)
     told: list[str] = []
     when_read(one, name, lambda: told.extend(other.publishing.recover()))
-    assert all("are back" in text for text in [*one.publishing.recover(), *told])
+    assert all("are rolled back" in text for text in [*one.publishing.recover(), *told])
     assert seen(slow) == OLD
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
     one.close()
     other.close()
 
 
-def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> None:
-    """It sees a table that somebody has replaced, and another has seen all of them moved before."""
+def test_a_completed_publish_is_not_undone_by_a_late_process(slow: Bench) -> None:
+    """It sees a replaced table, but another process has seen all tables moved before."""
     items = everything(slow)
     once(slow, "a", die)
     with pytest.raises(Died):
@@ -432,7 +434,7 @@ def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> No
         other.publishing.recover()
         slow.lake.catalog.drop_table(("s", "r"))
 
-    # The positions of all are looked at, and this one last.
+    # The positions of all tables are read, and this one last.
     when_read(one, "r", complete_and_drop)
     one.publishing.recover()
     assert seen(slow) == {name: rows for name, rows in NEW.items() if name != "r"}
@@ -442,13 +444,13 @@ def test_who_would_undo_comes_too_late_for_what_was_completed(slow: Bench) -> No
 
 
 def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
-    """Also if main of the table that stopped it is back where it was."""
+    """This also holds if main of the table that stopped it has returned to its base."""
     items = everything(slow)
     base = slow.state(("s", "b")).main
 
     def others() -> None:
         append(slow, "b")()
-        # The next change of a is that it goes back.
+        # The next change of a moves it back.
         once(slow, "a", die)
 
     once(slow, "b", others)
@@ -465,8 +467,8 @@ def test_an_undo_that_died_is_not_turned_into_a_publish(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize(("late", "moved"), [("a", "b"), ("c", "r")])
-def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, moved: str) -> None:
-    """A server does not answer, and comes to its end with it after the publish is undone."""
+def test_a_late_request_does_not_publish(slow: Bench, late: str, moved: str) -> None:
+    """A server does not answer, and executes the request after the publish was undone."""
     items = everything(slow)
     rows = slow.lake.store.backend
     plain, on_its_way = rows._swap, []
@@ -485,21 +487,21 @@ def test_what_comes_late_is_not_published_after_all(slow: Bench, late: str, move
         plain(on_its_way[0])
     expected = {**OLD, moved: [1, 9]}
     assert seen(slow) == expected
-    # A process that has stood still meanwhile plans anew, on what the table is now.
+    # A process that was stopped meanwhile plans again on the present table.
     journal = sequential_journal.journal_of(
         next(r for r in journals(slow) if r["state"] == "intended")
     )
     port = PublishPort(slow.lake.store, journal, {SIDE: "s"})
     (move,) = [move for move in journal.moves if move.identifier == ("s", late)]
-    with pytest.raises(jn.Moved, match="the publish is undone"):
+    with pytest.raises(jn.Moved, match="the publish is being undone"):
         port.forward([move])
     assert seen(slow) == expected
-    # The next publish is another one.
+    # The next publish is not blocked.
     slow.publish(slow.candidate("a", 3), tag="wap_pub_2")
     assert slow.read("a") == [1, 2, 3]
 
 
-def test_a_fence_is_swept_once_nothing_can_be_late_any_more(slow: Bench) -> None:
+def test_abort_tags_are_swept_when_no_request_can_be_late(slow: Bench) -> None:
     items = everything(slow)
     once(slow, "r", append(slow, "r"))
     with pytest.raises(PublishRefused):
@@ -521,8 +523,8 @@ def assert_ended(bench: Bench, *states: str) -> None:
     assert [row["state"] for row in journals(bench)] == ["intended", *states]
 
 
-def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
-    """A server has no swap of whole files: what must be as it was has to be named."""
+def test_requests_contain_the_held_refs(slow: Bench) -> None:
+    """A server cannot swap whole files, so the request has to name all required refs."""
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
     absent = {"type": "assert-ref-snapshot-id", "ref": "wap_undone_p", "snapshot-id": None}
@@ -536,7 +538,7 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     slow.lake.store.backend.evolve = evolve
     port.forward([move])
     port.back(move)
-    # It has the abort tag now, and gets no second one.
+    # The table has the abort tag now, and gets no second one.
     port.back(move)
     slow.table("b", 1)
     port, move = port_of(slow, slow.candidate("b", 2))
@@ -546,11 +548,11 @@ def test_a_server_is_asked_for_what_is_held(slow: Bench) -> None:
     assert (slow.read("a"), slow.read("b")) == ([1], [1])
 
 
-# -- one step, and others between the look and the deed ------------------------------------------
+# -- one step, with other writers between check and change ---------------------------------------
 
 
 def port_of(bench: Bench, item: Item) -> tuple[PublishPort, jn.Move]:
-    """The publish of one item, as its journal has it."""
+    """Return the port and the move of the publish of one item."""
     store = bench.lake.store
     rows = store.backend.find(sequential_moves.names_of([item]))
     schemas = {SIDE: "s"}
@@ -560,7 +562,7 @@ def port_of(bench: Bench, item: Item) -> tuple[PublishPort, jn.Move]:
     return PublishPort(store, journal, schemas), move
 
 
-def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
+def test_a_table_that_others_have_changed_is_not_moved_back(slow: Bench) -> None:
     slow.table("a", 1)
     port, move = port_of(slow, slow.candidate("a", 2))
     port.forward([move])
@@ -573,7 +575,7 @@ def test_what_moved_on_is_not_put_back(slow: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["branch", "new", "replace"])
-def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None:
+def test_a_move_between_two_reads_is_not_taken_for_another_writers(slow: Bench, how: str) -> None:
     if how != "new":
         slow.table("t", 1)
     item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
@@ -583,7 +585,7 @@ def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None
     moved: list[str] = []
 
     def read(identifier: Identifier) -> None:
-        # Its live name is read, and not yet the one beside it.
+        # The live name is read, but not yet the side name.
         if identifier == ("s", "t") and not moved:
             moved.append("t")
             port.forward([move])
@@ -594,7 +596,7 @@ def test_a_move_between_two_looks_is_no_strangers(slow: Bench, how: str) -> None
 
 
 @pytest.mark.parametrize("how", ["branch", "new"])
-def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> None:
+def test_another_table_under_the_name_is_not_moved_back(slow: Bench, how: str) -> None:
     if how == "branch":
         slow.table("t", 1)
     item = slow.candidate("t", 2) if how == "branch" else slow.new("t", 4)
@@ -609,7 +611,7 @@ def test_another_table_under_the_name_is_not_put_back(slow: Bench, how: str) -> 
     assert slow.state(("s", "t")).location == location
 
 
-def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
+def test_a_table_that_others_wrote_to_is_not_replaced(slow: Bench) -> None:
     slow.table("r", 1)
     slow.new("r", 5)
     port, move = port_of(slow, slow.side("r", slow.state(("s", "r")).metadata_location))
@@ -620,7 +622,7 @@ def test_a_table_is_not_replaced_that_somebody_wrote_to(slow: Bench) -> None:
     assert slow.read("r", schema=SIDE) == [5]
 
 
-def test_what_came_of_it_is_told() -> None:
+def test_messages_of_a_continued_rollback() -> None:
     journal = jn.PublishJournal("p", "r", BRANCH, "publish", TAG, None, None, ())  # type: ignore[arg-type]
     name = ("s", "a")
     reasons = {name: Mismatch(name, "main", "1", "2", "main")}

@@ -1,4 +1,4 @@
-"""Which batches of a microbatch model `main` lacks, by the builds that the ledger knows."""
+"""Missing batches of a microbatch model on `main`, by the builds in the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def day(number: int) -> datetime:
 
 
 def build(at: int, *, published: bool, lookback: int = 1, first: int | None = None) -> BatchBuild:
-    """A run at noon of a day, which builds that day and those that dbt looks back on."""
+    """Return a run at noon of a day, which builds this day and the lookback of dbt."""
     start = day(at) - lookback * DAY if first is None else day(first)
     return BatchBuild(((start, day(at) + DAY),), day(at) + NOON, published)
 
@@ -31,7 +31,7 @@ FIRST = build(3, published=True, first=1)
     ("later", "expected"),
     [
         ([], []),
-        # The next run looks back on what was rejected, but not on the rest of the day before.
+        # The next run's lookback includes the rejected range, but not the rest of the day before.
         ([build(4, published=False), build(5, published=True)], [(day(3) + NOON, day(4))]),
         ([build(4, published=False), build(5, published=True, lookback=2)], []),
         ([build(4, published=False)] * 2 + [build(4, published=True)], []),
@@ -48,12 +48,12 @@ FIRST = build(3, published=True, first=1)
         ([build(7, published=True)], [(day(4), day(6))]),
         ([build(7, published=True), build(8, published=True, first=4)], []),
         ([build(7, published=True), build(8, published=True, first=5)], [(day(4), day(5))]),
-        # A rejected build of everything takes nothing from what is there.
+        # A rejected full build does not change the published ranges.
         ([build(4, published=False, first=1), build(5, published=True, lookback=2)], []),
         ([build(4, published=True), build(5, published=True)], []),
     ],
 )
-def test_what_no_publish_has_is_lacking_until_one_has_it(
+def test_a_range_is_missing_until_a_publish_has_it(
     later: list[BatchBuild], expected: list[Range]
 ) -> None:
     assert list(lacking([FIRST, *later])) == expected
@@ -64,7 +64,7 @@ def row(of: BatchBuild, verdict: str = "published", **more: Any) -> tuple[dict[s
     return told, verdict == "published"
 
 
-def test_the_ledger_tells_of_the_builds_since_the_last_one_as_a_whole() -> None:
+def test_builds_before_the_last_full_build_do_not_count() -> None:
     rejected = row(build(4, published=False), "rejected")
     audit = row(build(5, published=False), "held", reason=PUBLISHING_OFF)
     whole = row(FIRST, batches=None)
@@ -80,12 +80,12 @@ def test_the_ledger_tells_of_the_builds_since_the_last_one_as_a_whole() -> None:
     assert written(()) is None
 
 
-def test_ranges_that_touch_are_one() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     days = [(day(n), day(n + 1)) for n in (3, 1, 2, 5)]
     assert merged(days) == ((day(1), day(4)), (day(5), day(6)))
 
 
-def test_the_notice_has_the_command_that_builds_them() -> None:
+def test_the_notice_has_the_command_that_builds_the_range() -> None:
     (told,) = notices("orders", [(day(4), day(6))])
     assert told.endswith(
         "dbt build --select orders --event-time-start 2026-03-04T00:00:00 "

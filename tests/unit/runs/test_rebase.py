@@ -1,4 +1,4 @@
-"""What is built again after main moved: decided by kinds, bounded, and never too little."""
+"""The decision on a rebase: by kinds of differences, bounded, and never too few nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def decided(refusals: dict[str, Any], **more: Any) -> Rebase | GiveUp:
     return decide(refusals, NODES, given.pop("buildable"), **given)
 
 
-def test_what_moved_and_all_downstream_is_built_again() -> None:
+def test_moved_nodes_and_all_downstream_nodes_are_built_again() -> None:
     assert decided({"b": ["main"]}) == Rebase(("b", "c"), ("b",))
     # The table of stored failures comes with its test.
     assert decided({"a": ["standing"], "d": ["read"]}) == Rebase(("a", "b", "c", "d"), ("a", "d"))
@@ -54,12 +54,12 @@ def test_what_moved_and_all_downstream_is_built_again() -> None:
     [
         ({}, {}, ""),
         ({"b": ["alike"], "c": ["main"]}, {}, ""),
-        ({"b": ["branch"]}, {}, "what was audited of shop.b is no longer on the audit branch"),
-        ({"b": ["main", "side"]}, {}, "what was audited of shop.b"),
-        ({"b": []}, {}, "what was audited of shop.b"),
-        ({"z": ["main"]}, {}, "the catalog refused what this run does not know"),
+        ({"b": ["branch"]}, {}, "the audited state of shop.b is no longer on the audit branch"),
+        ({"b": ["main", "side"]}, {}, "the audited state of shop.b"),
+        ({"b": []}, {}, "the audited state of shop.b"),
+        ({"z": ["main"]}, {}, "the catalog refused tables that this run does not know"),
         ({"b": ["main"]}, {"tries": 0}, "rebuilds are off (wap_rebuilds: 0)"),
-        ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and moved again"),
+        ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and main moved again"),
         ({"b": ["main"]}, {"buildable": {"a", "b"}}, "shop.c was built by an earlier run"),
     ],
 )
@@ -80,7 +80,7 @@ def graphs(draw: st.DrawFn) -> list[BuiltNode]:
 
 
 @given(st.data())
-def test_nothing_that_reads_a_rebuilt_table_is_left_as_it_was(data: st.DataObject) -> None:
+def test_all_readers_of_a_rebuilt_table_are_rebuilt(data: st.DataObject) -> None:
     nodes = data.draw(graphs())
     ids = [one.node_id for one in nodes]
     kinds = st.lists(st.sampled_from(KINDS), max_size=2)
@@ -96,12 +96,12 @@ def test_nothing_that_reads_a_rebuilt_table_is_left_as_it_was(data: st.DataObjec
     assert all(kinds and FOLLOWED.issuperset(kinds) for kinds in refusals.values())
     for one in nodes:
         assert one.node_id in again or not one.parents & again
-    # And no more than that: each one is refused itself, or reads one that is built again.
+    # And no other nodes: each one is refused itself, or reads a rebuilt node.
     by_id = {one.node_id: one for one in nodes}
     assert all(n in refusals or by_id[n].parents & again for n in again)
 
 
-def test_a_circle_comes_to_an_end() -> None:
+def test_a_cycle_of_parents_terminates() -> None:
     assert downstream(["a"], {"a": ["b"], "b": ["a"]}) == {"a", "b"}
 
 
@@ -119,7 +119,9 @@ def test_waits_double() -> None:
     ("given", "taken", "limit"),
     [(None, 5, 3600), (None, 7200, 21600), (90, 7200, 90), (0, 7200, None)],
 )
-def test_a_rebuild_may_take_as_long(given: float | None, taken: float, limit: float | None) -> None:
+def test_the_time_limit_of_a_rebuild(
+    given: float | None, taken: float, limit: float | None
+) -> None:
     assert limit_seconds(given, taken) == limit
 
 
@@ -129,7 +131,7 @@ def test_a_rebuild_may_take_as_long(given: float | None, taken: float, limit: fl
         (["other"], False, True),
         (["other", "mine"], False, False),
         (["other", "mine"], True, False),
-        # Nobody says who it was: it may be this run, if its writes do not go to the branch.
+        # The writer is unknown: it may be this run, if its writes do not go to the branch.
         ([None], False, False),
         (["other", None], False, False),
         ([None], True, True),

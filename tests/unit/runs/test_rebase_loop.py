@@ -1,4 +1,4 @@
-"""A run follows main, without Spark: the build that follows is another `Run` in this process."""
+"""The rebase of a run without Spark: the next build is another `Run` in this process."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def live(lake: Lake, table: tuple[str, str]) -> list[int]:
 
 
 def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run, RunEnd]:
-    """A run that built three tables, of which main of one moved before the publish."""
+    """Return a run that built three tables; main of one of them moves before the publish."""
     run = a_run(lake, 0, **more)
     build(run, LOG, TOTALS, NOTES)
     write(lake, moved, 9)
@@ -98,7 +98,7 @@ def refused(lake: Lake, moved: tuple[str, str] = LOG, **more: Any) -> tuple[Run,
 
 
 class Child:
-    """The builds that follow; before each one is closed, ``meanwhile`` happens."""
+    """The builds of rebases; ``meanwhile`` is called before each one is closed."""
 
     def __init__(self, lake: Lake, meanwhile: Callable[[int], None] = lambda tried: None) -> None:
         self.lake, self.meanwhile = lake, meanwhile
@@ -123,7 +123,7 @@ def followed(run: Run, closing: RunEnd, child: Any) -> tuple[RunEnd, list[float]
     return ended, waits
 
 
-def test_it_builds_what_moved_and_what_is_downstream(lake: Lake) -> None:
+def test_a_rebase_builds_moved_and_downstream_nodes(lake: Lake) -> None:
     run, closing = refused(lake)
     child = Child(lake)
     ended, waits = followed(run, closing, child)
@@ -143,7 +143,7 @@ def test_it_builds_what_moved_and_what_is_downstream(lake: Lake) -> None:
     assert by["rebuild_of"] == RUNS[0]
 
 
-def test_it_tries_again_longer_each_time_and_gives_up(lake: Lake) -> None:
+def test_a_rebase_waits_longer_each_time_and_gives_up(lake: Lake) -> None:
     run, closing = refused(lake, settings={"rebuilds": 3})
     child = Child(lake, lambda tried: write(lake, TOTALS, 10 + tried))
     ended, waits = followed(run, closing, child)
@@ -181,7 +181,7 @@ def test_a_rebuild_that_dies_leaves_the_refusal(lake: Lake) -> None:
         run, closing, lambda nodes, limit: Ended(None, "dbt ended with exit code 2: boom")
     )
     assert ended.refused == closing.refused
-    assert "did not come to its end: dbt ended with exit code 2: boom" in told(ended)[1]
+    assert "did not end properly: dbt ended with exit code 2: boom" in told(ended)[1]
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert (row["outcome"], row["tries"]) == ("rejected", 1)
@@ -214,7 +214,9 @@ def test_a_run_that_died_after_its_rebuild_has_published_is_not_retried(lake: La
     require_unpublished(lake.ledger, last)
 
 
-def test_a_rebuild_that_died_is_looked_after(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_publish_of_a_dead_rebuild_is_recovered(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, closing = refused(lake)
     told: list[str] = []
     line = "Completed the publish of run 2a2b3c4d."
@@ -238,11 +240,11 @@ def test_each_rebuild_has_a_limit(lake: Lake, given: float | None, limit: float 
     ("more", "reason"),
     [
         ({"settings": {"rebuilds": 0}}, "rebuilds are off (wap_rebuilds: 0)"),
-        # It is tried again by the run that it is of.
+        # The run that a rebase belongs to repeats it.
         ({"rebuild_of": RUNS[4]}, ""),
     ],
 )
-def test_where_nothing_is_built_again(lake: Lake, more: dict[str, Any], reason: str) -> None:
+def test_reasons_for_no_rebase(lake: Lake, more: dict[str, Any], reason: str) -> None:
     _, closing = refused(lake, **more)
     assert (closing.rebase, closing.gave_up) == (None, reason)
     assert closing.refused is not None
@@ -260,7 +262,7 @@ def test_a_branch_that_somebody_moved_is_not_built_over(lake: Lake) -> None:
     assert live(lake, NOTES) == [1]
 
 
-def test_what_an_earlier_run_has_built_is_left_to_its_owner(lake: Lake) -> None:
+def test_nodes_of_an_earlier_run_are_not_rebuilt(lake: Lake) -> None:
     first = a_run(lake, 0)
     build(first, LOG)
     assert first.close([fact(LOG)], [TEST], []).published == 0
@@ -305,17 +307,17 @@ def reading(lake: Lake, mode: str, reader: str = "model.log") -> tuple[Run, RunE
     run.read(reader, [OTHER])
     run.read(reader, [OTHER])
     build(run, LOG, TOTALS)
-    # By now it is built by this run, so that is not a read of main.
+    # This run builds it now, so it is not a read of main.
     run.read("model.totals", [LOG])
     write(lake, OTHER, 5)
     return run, close(run, LOG, TOTALS)
 
 
-def test_reads_are_ignored_or_told(lake: Lake) -> None:
+def test_changed_reads_are_ignored(lake: Lake) -> None:
     assert reading(lake, "ignore")[1].notices == {}
 
 
-def test_reads_that_moved_are_told(lake: Lake) -> None:
+def test_changed_reads_are_reported(lake: Lake) -> None:
     _, closing = reading(lake, "warn")
     assert closing.published == 2
     (notice,) = closing.notices["model.log"]
@@ -323,7 +325,7 @@ def test_reads_that_moved_are_told(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("reader", ["model.log", "test.log"])
-def test_reads_that_moved_are_refused_and_built_again(lake: Lake, reader: str) -> None:
+def test_changed_reads_are_refused_and_built_again(lake: Lake, reader: str) -> None:
     run, closing = reading(lake, "strict", reader)
     assert closing.refusals == {"model.log": ("read",)}
     child = Child(lake)
@@ -332,7 +334,7 @@ def test_reads_that_moved_are_refused_and_built_again(lake: Lake, reader: str) -
     assert ended.published == 2
 
 
-def test_a_rebuild_still_minds_what_the_rest_has_read(lake: Lake) -> None:
+def test_a_rebuild_also_checks_the_reads_of_other_nodes(lake: Lake) -> None:
     run = a_run(lake, 0, settings={"reads": "strict", "rebuilds": 1})
     run.read("model.notes", [OTHER])
     build(run, LOG, NOTES)

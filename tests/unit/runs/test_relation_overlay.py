@@ -1,7 +1,7 @@
 from sparkwap.runs import relation_overlay
 
 
-def test_names_go_to_the_side_schema_to_the_letter() -> None:
+def test_the_overlay_is_case_sensitive() -> None:
     names = relation_overlay.Overlay()
     names.add(("Shop", "Orders"), "Shop__dev")
     assert names.schema_of("Shop", "Orders") == "Shop__dev"
@@ -23,7 +23,7 @@ def test_a_pinned_name_is_read_at_its_snapshot_unless_the_run_has_built_it() -> 
     assert names.pinned(("shop", "orders")) is None
 
 
-def test_outside_a_run_every_name_stands_at_its_own_place() -> None:
+def test_outside_a_run_the_overlay_is_empty() -> None:
     names = relation_overlay.Overlay()
     names.add(("shop", "orders"), "shop__dev")
     relation_overlay.activate(names)

@@ -1,4 +1,4 @@
-"""Rolling back by hand: refused with reasons, forced, and audited again."""
+"""Rollback by hand: refusals with reasons, force, and reopening."""
 
 from __future__ import annotations
 
@@ -126,29 +126,31 @@ def live(lake: Lake, name: str = "orders") -> list[int]:
 
 
 def audit(lake: Lake, number: int, status: str, *names: str) -> int:
-    """What `dbt test` does on the branch; how many tables it published."""
+    """Do the same as `dbt test` on the branch; returns the number of published tables."""
     seen = [TestSeen(f"test.{name}", status, int(status != "pass"), None) for name in names]
     return a_run(lake, number).close([], TESTS, seen, KNOWN).published
 
 
-def test_a_refusal_tells_who_moved_the_tables_and_what_force_would_take(lake: Lake) -> None:
+def test_a_refusal_names_later_changes_and_the_effect_of_force(lake: Lake) -> None:
     first = publish(lake, 0, "orders", "totals")
     second = publish(lake, 1, "orders")
     lake.catalog.load_table(TOTALS).append(rows(9))
     with pytest.raises(RollbackRefused) as refused:
         call(lake, "wap_rollback", run=first)
     text = str(refused.value)
-    assert text.startswith("Nothing was rolled back: tables moved on since the publish of run 111")
+    assert text.startswith(
+        "Nothing was rolled back: tables have changed since the publish of run 111"
+    )
     assert "shop.orders: main: expected snapshot" in text
     assert f"then came the publish of run {second} at " in text
     assert "append, written past the gate at " in text
     assert f"wap_rollback --args '{{run: {second}}}'" in text
     assert f"wap_rollback --args '{{run: {first}, force: true}}'" in text
-    assert "none keeps newer rows" in text
+    assert "without newer rows" in text
     assert (live(lake), live(lake, "totals")) == ([0, 0, 1], [0, 0, 9])
 
 
-def test_force_puts_every_table_back_and_undoes_later_publishes_whole(lake: Lake) -> None:
+def test_force_restores_every_table_and_undoes_later_publishes(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     second = publish(lake, 1, "orders", "totals")
     third = publish(lake, 2, "totals")
@@ -186,12 +188,12 @@ def test_force_undoes_changed_schemas_and_replaced_tables(lake: Lake) -> None:
     call(lake, "wap_rollback", run=again, force=True)
     assert live(lake) == [0]
     assert lake.state(ORDERS).uuid == before.uuid  # type: ignore[union-attr]
-    # And it can be built on as before.
+    # Runs can build on it as before.
     publish(lake, 3, "orders")
     assert live(lake) == [0, 3]
 
 
-def test_force_cannot_bring_back_what_has_expired(lake: Lake) -> None:
+def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     publish(lake, 1, "orders")
     table = lake.catalog.load_table(ORDERS)
@@ -199,7 +201,7 @@ def test_force_cannot_bring_back_what_has_expired(lake: Lake) -> None:
     from sparkwap.maintenance.expiry import expire
 
     expire(lake, ORDERS, "x")
-    with pytest.raises(RollbackRefused, match="cannot bring it back") as refused:
+    with pytest.raises(RollbackRefused, match="force cannot restore it") as refused:
         call(lake, "wap_rollback", run=first, force=True)
     assert str(expired) in str(refused.value)
     assert live(lake) == [0, 0, 1]
@@ -217,7 +219,7 @@ def test_a_rolled_back_publish_is_audited_again_and_published_again(lake: Lake) 
     assert lake.branches.all() == []
 
 
-def test_an_audit_that_fails_now_stops_what_had_passed_before(lake: Lake) -> None:
+def test_a_new_audit_that_fails_stops_a_reopened_candidate(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     call(lake, "wap_rollback", run=first, reopen=True)
     assert audit(lake, 1, "fail", "orders") == 0
@@ -226,18 +228,18 @@ def test_an_audit_that_fails_now_stops_what_had_passed_before(lake: Lake) -> Non
     assert live(lake) == [0]
 
 
-def test_what_was_audited_is_published_again_without_a_new_audit(lake: Lake) -> None:
+def test_a_reopened_candidate_is_published_without_a_new_audit(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     told = call(lake, "wap_rollback", run=first, reopen=True)
     assert told[0].startswith("Rolled back the publish of run 11111111")
-    # What readers see again, in their words: no ids of snapshots.
+    # The message describes the rows that readers see, without snapshot ids.
     assert re.fullmatch(r"  shop\.orders   1 row of [-0-9]{10} [:0-9]{8} UTC", told[1])
     assert live(lake) == [0]
     call(lake, "wap_publish", branch="dev")
     assert live(lake) == [0, 0]
 
 
-def test_new_and_changed_tables_are_audited_again_beside(lake: Lake) -> None:
+def test_new_and_changed_tables_are_reopened_in_side_schemas(lake: Lake) -> None:
     publish(lake, 0, "fresh", how="new")
     done = publish(lake, 1, "orders", how="clone")
     for run in (IDS[0][:8], done):
@@ -254,7 +256,7 @@ def test_new_and_changed_tables_are_audited_again_beside(lake: Lake) -> None:
     assert lake.schemas() == {"shop", "wap_ledger"}
 
 
-def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
+def test_a_branch_is_not_reopened_after_tables_have_changed(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     call(lake, "wap_rollback", run=first)
     publish(lake, 1, "orders")
@@ -264,7 +266,7 @@ def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
     fresh = publish(lake, 2, "fresh", how="new")
     call(lake, "wap_rollback", run=fresh)
     _made_by_somebody_else(lake, "fresh")
-    with pytest.raises(RollbackRefused, match="what stands there: expected nothing"):
+    with pytest.raises(RollbackRefused, match="live object: expected nothing"):
         call(lake, "wap_rollback", run=fresh, reopen=True)
     assert lake.branches.all() == []
     held = a_run(lake, 3)
@@ -273,7 +275,7 @@ def test_a_branch_is_not_opened_again_where_tables_moved_on(lake: Lake) -> None:
         call(lake, "wap_rollback", run=first, reopen=True)
 
 
-def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> None:
+def test_a_branch_in_use_is_not_discarded(lake: Lake) -> None:
     held = a_run(lake, 0)
     held.candidates.place_table(TOTALS, KEPT)
     holding = leasing.hold(lake.leases, run_id=IDS[0], branch="dev", command="build")
@@ -287,19 +289,19 @@ def test_a_branch_is_not_discarded_under_a_run_that_is_at_work(lake: Lake) -> No
     holding.release()
 
 
-def test_a_sweep_leaves_the_files_of_today(lake: Lake) -> None:
-    with pytest.raises(ConfigError, match="a job that is at work would lose its files"):
+def test_a_sweep_refuses_to_delete_files_of_today(lake: Lake) -> None:
+    with pytest.raises(ConfigError, match="a running job would lose its files"):
         call(lake, "wap_sweep", files_older_than="0")
 
 
 @pytest.mark.parametrize("key", ["force", "reopen"])
 def test_flags_are_true_or_false(lake: Lake, key: str) -> None:
     first = publish(lake, 0, "orders")
-    with pytest.raises(ConfigError, match=f"{key} is 'maybe', and neither true nor false"):
+    with pytest.raises(ConfigError, match=f"{key} is 'maybe'; legal: true, false"):
         call(lake, "wap_rollback", run=first, **{key: "maybe"})
 
 
-def test_a_view_is_opened_again_with_references_beside() -> None:
+def test_a_reopened_view_refers_to_side_schemas() -> None:
     from sparkwap.catalog.views import requalify_sql
 
     sides = {("shop", "fresh"): "shop__dev", ("shop", "v.x"): "shop__dev"}

@@ -1,4 +1,4 @@
-"""A run's story without Spark: PyIceberg writes what the macros would write."""
+"""Runs without Spark: PyIceberg writes the rows that the macros would write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAILED = TestSeen("test.ids", "fail", 1, None)
 OTHER = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
 STANDS = {node.node_id: node.identifier for node in (NODE, OTHER)}.get
 KNOWN = frozenset({NODE.node_id, OTHER.node_id})
-"""What the project has: a command of it knows the tests of what earlier ones have built."""
+"""The nodes of the project, whose tests each command knows."""
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def operations(lake: Lake, last: LastRun | None = None) -> LakeOperations:
     )
 
 
-def test_what_a_hook_has_dropped_leaves_nothing_to_publish(lake: Lake) -> None:
+def test_a_table_that_a_hook_has_dropped_is_not_published(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
     new = ("shop", "new")
@@ -148,7 +148,7 @@ def test_names_of_the_lake_that_differ_in_case_only_are_found(lake: Lake) -> Non
 
 
 def test_two_branches_with_names_that_differ_in_case_only(lake: Lake) -> None:
-    """None of the two runs can know of the other; the second publish can."""
+    """Neither run can know of the other, but the second publish can."""
     for run_id, branch, name in ((FIRST, "dev", "twin"), (THIRD, "pr_2", "Twin")):
         run = a_run(lake, run_id, branch, publish="never")
         run.begin(NODE.node_id, ("shop", name))
@@ -166,7 +166,7 @@ def test_two_branches_with_names_that_differ_in_case_only(lake: Lake) -> None:
     assert set(lake.relations("shop")) == {"orders", "Twin"}
 
 
-def test_a_run_publishes_what_its_tests_passed(lake: Lake) -> None:
+def test_a_run_publishes_tables_that_passed_their_tests(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
     assert live(lake) == [1]
@@ -195,7 +195,7 @@ def reject(lake: Lake, run_id: str, *ids: int, failures: int = 1) -> None:
     run.close([NODE], [TEST], [TestSeen("test.ids", "fail", failures, None)])
 
 
-def test_what_is_accepted_is_published_with_the_name_of_who_did(lake: Lake) -> None:
+def test_an_accepted_test_is_published_with_the_name_of_the_person(lake: Lake) -> None:
     reject(lake, FIRST, 2)
     with pytest.raises(NotPublished):
         operations(lake).call("wap_publish", {"branch": "dev"})
@@ -208,7 +208,7 @@ def test_what_is_accepted_is_published_with_the_name_of_who_did(lake: Lake) -> N
     assert live(lake) == [1, 2]
 
 
-def test_a_build_after_it_only_warns_up_to_what_was_accepted(lake: Lake) -> None:
+def test_a_later_build_warns_up_to_the_accepted_number_of_rows(lake: Lake) -> None:
     reject(lake, FIRST, 2, failures=7)
     assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
     accept(lake)
@@ -221,7 +221,7 @@ def test_a_build_after_it_only_warns_up_to_what_was_accepted(lake: Lake) -> None
     assert (closing.published, live(lake)) == (1, [1, 3])
 
 
-def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
+def test_an_acceptance_ends_with_the_branch_or_the_day(lake: Lake) -> None:
     reject(lake, FIRST, 2)
     accept(lake)
     operations(lake).call("wap_discard", {"branch": "dev"})
@@ -235,7 +235,7 @@ def test_it_ends_with_the_branch_or_the_day(lake: Lake) -> None:
     assert "accepted by ada until 2999-12-31: two shops" in notice
 
 
-def test_it_ends_with_the_publish_of_its_table_where_others_stay_on_the_branch(lake: Lake) -> None:
+def test_an_acceptance_ends_with_the_publish_of_its_table(lake: Lake) -> None:
     run = a_run(lake, publish="lineage")
     build(run, 2)
     another_table(run, 2)
@@ -255,12 +255,12 @@ def test_it_ends_with_the_publish_of_its_table_where_others_stay_on_the_branch(l
     [
         ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
         ({"reason": " "}, "reason is missing"),
-        ({"until": "soon"}, "until is 'soon', and no YYYY-MM-DD"),
-        ({"until": "2020-01-31"}, "until is 2020-01-31, which is over"),
+        ({"until": "soon"}, "until is 'soon', but must be YYYY-MM-DD"),
+        ({"until": "2020-01-31"}, "until is 2020-01-31, which is in the past"),
         ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
     ],
 )
-def test_what_cannot_be_accepted_changes_nothing(
+def test_a_refused_acceptance_changes_nothing(
     lake: Lake, arguments: dict[str, str], told: str
 ) -> None:
     reject(lake, FIRST, 2)
@@ -290,17 +290,17 @@ def test_building_again_starts_from_main(lake: Lake) -> None:
     assert live(lake) == [1, 3]
 
 
-def test_a_test_does_not_vouch_for_what_another_run_has_built_since(lake: Lake) -> None:
+def test_a_result_does_not_count_for_a_later_candidate_of_another_run(lake: Lake) -> None:
     build(first := a_run(lake), 2)
     first.close([NODE], [TEST], [])
     tests = a_run(lake, SECOND)
-    # Its test reads these rows; meanwhile another run puts others in their place.
+    # Its test reads these rows; meanwhile another run replaces them.
     build(other := a_run(lake, THIRD), 666)
     other.close([NODE], [TEST], [])
     closing = tests.close([], [TEST], [PASSED], KNOWN)
     reason = "test ids audited an older candidate of shop.orders"
     assert closing.decision.verdicts[NODE.node_id].reasons == (reason,)
-    # Nor does the ledger say that it did.
+    # The ledger does not say so, either.
     with pytest.raises(NotPublished, match=reason):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
@@ -308,7 +308,7 @@ def test_a_test_does_not_vouch_for_what_another_run_has_built_since(lake: Lake) 
     assert live(lake) == [1, 666]
 
 
-def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began(
+def test_a_result_does_not_count_for_a_candidate_built_after_the_start_of_its_run(
     lake: Lake,
 ) -> None:
     run = a_run(lake, SECOND)
@@ -325,7 +325,7 @@ def test_a_test_does_not_vouch_for_what_was_not_on_the_branch_when_its_run_began
 
 @pytest.mark.parametrize("publish", ["run", "lineage"])
 @pytest.mark.parametrize("seen", [[], [FAILED]])
-def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
+def test_another_project_does_not_publish_unknown_nodes(
     lake: Lake, seen: list[TestSeen], publish: str
 ) -> None:
     build(first := a_run(lake), 666)
@@ -340,7 +340,7 @@ def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
     told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
     again = "build" if seen else "test"
     assert f"in the project that has it   SPARKWAP_BRANCH=dev dbt {again}" in told
-    # Its own project finds it as it has left it.
+    # Its own project finds it unchanged.
     (row,) = (r for r in lake.ledger.branch_history("dev").nodes if r["node_id"] == NODE.node_id)
     assert (row["run_id"], row["problem"]) == (FIRST, None)
     build(third := a_run(lake, THIRD), 2)
@@ -348,7 +348,7 @@ def test_another_project_on_the_branch_publishes_nothing_that_it_does_not_know(
     assert (live(lake), live(lake, OTHER.identifier)) == ([1, 2], [1, 5])
 
 
-def test_what_another_project_could_not_build_stays_what_it_is(lake: Lake) -> None:
+def test_a_failed_node_of_another_project_keeps_its_verdict(lake: Lake) -> None:
     broken = replace(OTHER, status="error", message="no such column")
     a_run(lake).close([broken], [], [])
     build(run := a_run(lake, SECOND), 2)
@@ -359,7 +359,7 @@ def test_what_another_project_could_not_build_stays_what_it_is(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("seen", [[], [FAILED]])
-def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[TestSeen]) -> None:
+def test_dbt_clone_publishes_only_its_copies(lake: Lake, seen: list[TestSeen]) -> None:
     build(first := a_run(lake), 666)
     first.close([NODE], [TEST], seen)
     copies = a_run(lake, SECOND)
@@ -373,7 +373,7 @@ def test_a_clone_publishes_no_more_than_it_has_copied(lake: Lake, seen: list[Tes
     assert live(lake) == [1]
 
 
-def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: Lake) -> None:
+def test_deleting_a_failed_test_does_not_release_its_table(lake: Lake) -> None:
     build(first := a_run(lake), 666)
     first.close([NODE], [TEST], [FAILED])
     reason = "test ids failed (1 row) in an earlier run; it is not a test of this run"
@@ -385,14 +385,14 @@ def test_a_test_that_is_deleted_does_not_let_through_what_it_has_failed(lake: La
     told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
     assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select orders+" in told
     assert live(lake) == [1]
-    # Deleted on purpose, and built again: it has said nothing of these rows.
+    # The test was deleted before this build, so it has no result for these rows.
     build(again := a_run(lake, THIRD, publish="never"), 2)
     again.close([NODE], [], [], KNOWN)
     assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
     assert live(lake) == [1, 2]
 
 
-def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
+def test_a_build_without_new_rows_is_a_new_candidate(lake: Lake) -> None:
     def build_nothing(run_id: str) -> Run:
         run = a_run(lake, run_id)
         run.begin(NODE.node_id, ORDERS)
@@ -406,7 +406,7 @@ def test_a_build_that_adds_nothing_is_a_new_one_too(lake: Lake) -> None:
     assert lake.branches.all() == []
 
 
-def test_a_test_that_is_deleted_after_it_did_not_run_is_no_reason(lake: Lake) -> None:
+def test_a_deleted_test_that_did_not_run_holds_nothing_up(lake: Lake) -> None:
     build(first := a_run(lake), 2)
     first.close([NODE], [TEST], [replace(FAILED, status="skipped")])
     assert a_run(lake, SECOND).close([], [], [], KNOWN).published == 1
@@ -429,7 +429,7 @@ def test_a_build_that_wrote_nothing_to_the_branch_is_a_problem(lake: Lake) -> No
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
-def test_a_build_that_left_nothing_beside_is_a_problem(lake: Lake) -> None:
+def test_a_build_without_a_side_object_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
     run.candidates.place_beside(("shop", "new"))
     with pytest.raises(SparkwapError, match="left nothing in the side schema"):
@@ -462,7 +462,7 @@ def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) ->
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
-def test_a_statement_of_another_run_that_writes_beside_is_a_problem(lake: Lake) -> None:
+def test_a_statement_of_another_run_that_writes_to_a_side_object_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
     run.candidates.place_beside(("shop", "new"))
     table = lake.catalog.create_table(("shop__dev", "new"), rows(1).schema)
@@ -482,7 +482,7 @@ def a_replay(lake: Lake) -> Replay:
     return Replay(Moment(datetime.now(UTC)), lake.histories, {})
 
 
-def test_a_replay_reads_as_of_then_what_it_does_not_build(lake: Lake) -> None:
+def test_a_replay_pins_the_tables_that_it_does_not_build(lake: Lake) -> None:
     replay = a_replay(lake)
     run = a_run(lake, replay=replay)
     then = lake.catalog.load_table(ORDERS).current_snapshot()
@@ -496,11 +496,11 @@ def test_a_replay_reads_as_of_then_what_it_does_not_build(lake: Lake) -> None:
     row = run_row(run.invocation, "held")
     assert row["pins"] == {"shop.orders": str(then.snapshot_id)}
     assert row["as_of"] == str(replay.moment)
-    # Whatever becomes of main, it is what was read.
+    # The pin does not change if main moves.
     assert not run.trail.reads
 
 
-def test_a_replay_reads_on_its_branch_what_it_has_built_there(lake: Lake) -> None:
+def test_a_replay_reads_its_own_builds_on_the_branch(lake: Lake) -> None:
     build(a_run(lake), 2)
     again = a_run(lake, SECOND, replay=a_replay(lake))
     again.pin([Outside(ORDERS, "orders", "totals")])
@@ -553,7 +553,7 @@ def test_a_changed_column_goes_to_a_clone(lake: Lake) -> None:
     assert [c.name for c in lake.states([ORDERS])[ORDERS].columns] == ["id"]
 
 
-def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
+def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
     for name, arguments, told in (
         ("wap_discard", {"branc": "x"}, "unknown argument: branc"),
         ("wap_discard", {"branch": "x"}, "no open branch 'x'"),
@@ -561,15 +561,15 @@ def test_operations_tell_the_legal_arguments(lake: Lake) -> None:
         ("wap_rollback", {}, "run is missing"),
         ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
         ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
-        ("wap_sweep", {"files_older_than": 0}, "a job that is at work would lose its files"),
-        ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps', and neither true nor false"),
+        ("wap_sweep", {"files_older_than": 0}, "a running job would lose its files"),
+        ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps'; legal: true, false"),
     ):
         with pytest.raises(ConfigError, match=told) as error:
             operations(lake).call(name, arguments)
         assert "Nothing has changed. Arguments (--args '{key: value}'):" in str(error.value)
 
 
-def test_what_an_earlier_run_could_not_build_holds_up_the_branch(lake: Lake) -> None:
+def test_a_failed_node_of_an_earlier_run_holds_up_the_branch(lake: Lake) -> None:
     other = replace(OTHER, status="error", message="no such column")
     first = a_run(lake)
     build(first, 2)
@@ -578,24 +578,24 @@ def test_what_an_earlier_run_could_not_build_holds_up_the_branch(lake: Lake) -> 
     assert again.decision.verdicts[other.node_id].reasons == ("build failed: no such column",)
     assert again.decision.verdicts[NODE.node_id].outcome == "held"
     assert live(lake) == [1]
-    # An operation says so by its exit code.
+    # An operation reports this by its exit code.
     with pytest.raises(NotPublished, match="build failed: no such column"):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
 
 
-def test_what_is_gone_from_a_branch_holds_it_up(lake: Lake) -> None:
+def test_a_missing_candidate_holds_up_the_branch(lake: Lake) -> None:
     first = a_run(lake, publish="never")
     build(first, 2)
     first.close([NODE], [TEST], [PASSED])
-    # As a second build does that then dies.
+    # Like a second build that then dies.
     a_run(lake, SECOND).begin(NODE.node_id, ORDERS)
     closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
     assert "no longer on the branch" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
 
-def test_operations_want_the_name_of_a_branch(lake: Lake) -> None:
+def test_operations_require_the_name_of_a_branch(lake: Lake) -> None:
     build(a_run(lake), 2)
     for name in ("wap_discard", "wap_publish"):
         with pytest.raises(ConfigError, match="branch is missing") as error:
@@ -624,7 +624,7 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     build(dead, 2)
     again.begin(NODE.node_id, ORDERS)
     again.candidates.place_table(ORDERS, KEPT)
-    # The server has gone on with what it was told by the run that was killed.
+    # The server has continued the statement of the killed run.
     for run, row in ((dead, 2), (again, 3)):
         stamp = {"wap_run": run.run_id}
         lake.catalog.load_table(ORDERS).append(rows(row), branch="dev", snapshot_properties=stamp)
@@ -634,7 +634,7 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     assert live(lake) == [1]
 
 
-def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
+def test_leftovers_of_a_dead_run_hold_up_its_branch(lake: Lake) -> None:
     # It built one table and died; the next run builds another one, and has read the first.
     other = NodeFact("model.shop.b", ("shop", "b"), "model", "success", None, frozenset())
     lake.catalog.create_table(other.identifier, rows(1).schema).append(rows(1))
@@ -649,7 +649,7 @@ def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
         assert closing.published == 0
         (reason,) = (v.reasons for k, v in closing.decision.verdicts.items() if "leftover" in k)
         assert "left on the branch by an earlier run" in reason[0]
-        # By the name of its table dbt would select nothing.
+        # dbt would select no node by the name of the table.
         told = "\n".join(lines(closing, run_id=SECOND, branch="dev"))
         assert "dbt build" in told and "--select" not in told
     # Built again, it holds up nothing.
@@ -658,7 +658,7 @@ def test_what_a_run_left_that_died_holds_up_its_branch(lake: Lake) -> None:
     assert live(lake) == [1, 2]
 
 
-def test_an_unknown_commit_leaves_the_ledger_alone(
+def test_after_an_unknown_commit_the_ledger_is_not_written(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(lake)
@@ -683,7 +683,7 @@ def test_a_run_that_has_published_is_not_retried(lake: Lake) -> None:
         require_unpublished(lake.ledger, last)
 
 
-def test_status_tells_what_became_of_the_last_run(lake: Lake) -> None:
+def test_status_shows_the_end_of_the_last_run(lake: Lake) -> None:
     last = LastRun(FIRST, "dev", "open")
     run = a_run(lake)
     build(run, 2)
@@ -695,21 +695,21 @@ def test_status_tells_what_became_of_the_last_run(lake: Lake) -> None:
     assert "last one here" not in "".join(operations(lake).call("wap_status", {}))
 
 
-def test_status_tells_of_a_candidate_that_a_dead_run_wrote_over(lake: Lake) -> None:
+def test_status_shows_a_candidate_that_a_dead_run_has_overwritten(lake: Lake) -> None:
     first = a_run(lake, publish="never")
     build(first, 2)
     first.close([NODE], [TEST], [PASSED])
     build(a_run(lake, SECOND), 3)
     told = "\n".join(operations(lake).call("wap_status", {}))
-    assert "written anew since its run, by one that did not come to its end" in told
-    # And it is not published by what the ledger says of the first.
+    assert "written again since its run, by a run that has not ended" in told
+    # The results of the first run in the ledger do not publish it.
     with pytest.raises(NotPublished):
         operations(lake).call("wap_publish", {"branch": "dev"})
     assert live(lake) == [1]
 
 
 @pytest.mark.parametrize("part", ["empty", "sample"])
-def test_what_was_built_on_fewer_rows_is_never_published(
+def test_a_build_with_empty_or_sample_is_never_published(
     lake: Lake, part: Literal["empty", "sample"]
 ) -> None:
     run = a_run(lake, part=part)
@@ -719,7 +719,7 @@ def test_what_was_built_on_fewer_rows_is_never_published(
         closing.decision.verdicts[NODE.node_id].reasons[0].startswith(f"it was built with --{part}")
     )
     assert not closing.decision.failed
-    # The ledger remembers it for whoever comes later.
+    # The ledger records this for later commands.
     assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 0
     with pytest.raises(NotPublished, match=f"it was built with --{part}"):
         operations(lake).call("wap_publish", {"branch": "dev"})
@@ -730,7 +730,7 @@ def test_what_was_built_on_fewer_rows_is_never_published(
     assert live(lake) == [1, 3]
 
 
-def test_a_test_that_ran_on_fewer_rows_is_no_audit_of_what_was_built_whole(lake: Lake) -> None:
+def test_a_test_with_empty_does_not_count_for_a_full_build(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     run.close([NODE], [TEST], [])
     closing = a_run(lake, SECOND, part="empty").close([], [TEST], [PASSED], KNOWN)
@@ -751,7 +751,7 @@ def test_properties_that_need_no_clone_are_set_with_the_branch(lake: Lake) -> No
         assert state.properties["commit.retry.num-retries"] == str(number)
 
 
-def test_the_fate_of_a_write_is_seen_in_the_catalog(lake: Lake) -> None:
+def test_the_fate_of_a_write_is_read_from_the_catalog(lake: Lake) -> None:
     run = a_run(lake)
     run.candidates.place_table(ORDERS, KEPT)
     look = run.candidates.watch(ORDERS)
@@ -782,7 +782,7 @@ def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
     assert live(lake) == [1, 2]
 
 
-def test_the_ledger_has_nothing_of_a_disabled_test_of_something_else(lake: Lake) -> None:
+def test_the_ledger_has_no_rows_of_disabled_tests_of_other_nodes(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     elsewhere = TestFact("test.far", "far", "data", frozenset({"model.far"}), "", disabled=True)
     run.close([NODE], [TEST, elsewhere], [PASSED])
@@ -798,7 +798,7 @@ def test_a_severity_that_was_lowered_holds_until_somebody_accepts_it(lake: Lake)
 
     close(FIRST, 2, "error")
     close(SECOND, 3, "warn")
-    # A run that was held is no precedent.
+    # A held run does not count as an earlier result.
     close(THIRD, 4, "warn")
     assert live(lake) == [1, 2]
     close(THIRD, 5, "warn", warnings="publish")
@@ -826,7 +826,7 @@ def test_a_var_that_a_test_uses_holds_until_somebody_accepts_it(lake: Lake) -> N
     close(FIRST, 2, {})
     close(SECOND, 3, {"var most": "1"})
     assert live(lake) == [1, 2]
-    # Nor does the var count less where somebody publishes by hand, without it.
+    # The var also counts for wap_publish without it.
     with pytest.raises(NotPublished, match="but var most was another"):
         operations(lake).call("wap_publish", {"branch": "b3"})
     close(THIRD, 4, {"var most": "1"}, warnings="publish")
@@ -835,7 +835,7 @@ def test_a_var_that_a_test_uses_holds_until_somebody_accepts_it(lake: Lake) -> N
     assert live(lake) == [1, 2, 4, 5, 6]
 
 
-def test_a_severity_that_was_lowered_counts_where_somebody_publishes_by_hand(lake: Lake) -> None:
+def test_wap_publish_accepts_a_lowered_severity(lake: Lake) -> None:
     build(run := a_run(lake, FIRST, "b2"), 2)
     run.close([NODE], [TEST], [PASSED])
     build(run := a_run(lake, SECOND, "b3"), 3)
@@ -850,16 +850,16 @@ def ungate(lake: Lake, value: str = "false") -> None:
     table.transaction().set_properties({"write.wap.enabled": value}).commit_transaction()
 
 
-def test_the_property_that_gates_a_table_is_missed_during_the_build(lake: Lake) -> None:
+def test_a_table_without_the_gate_property_after_the_build_is_a_problem(lake: Lake) -> None:
     run = a_run(lake)
     run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.load_table(ORDERS).append(rows(2), branch=run.branch)
     ungate(lake)
-    with pytest.raises(SparkwapError, match=r"took the property write.wap.enabled off"):
+    with pytest.raises(SparkwapError, match=r"the property write.wap.enabled was removed"):
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
-def test_the_property_that_gates_a_table_is_missed_at_the_publish(lake: Lake) -> None:
+def test_a_table_without_the_gate_property_is_not_published(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     ungate(lake)
     closing = run.close([NODE], [TEST], [PASSED])
@@ -867,16 +867,16 @@ def test_the_property_that_gates_a_table_is_missed_at_the_publish(lake: Lake) ->
     assert live(lake) == [1]
 
 
-def test_the_property_that_gates_a_table_is_missed_by_a_later_run(lake: Lake) -> None:
+def test_a_later_run_rejects_a_table_without_the_gate_property(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     run.close([NODE], [TEST], [])
     ungate(lake)
     closing = a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN)
-    assert "took the property write.wap.enabled off" in closing.rejected()[NODE.node_id]
+    assert "the property write.wap.enabled was removed" in closing.rejected()[NODE.node_id]
     assert live(lake) == [1]
 
 
-def test_a_table_dropped_and_made_again_is_not_what_was_audited(lake: Lake) -> None:
+def test_a_table_that_was_dropped_and_created_again_is_not_published(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     lake.catalog.drop_table(ORDERS)
     lake.catalog.create_table(ORDERS, rows(1).schema).append(rows(7))
@@ -900,7 +900,7 @@ def test_a_run_that_has_moved_main_publishes_nothing(lake: Lake, node: str | Non
 
 
 def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.orders") -> Run:
-    """OTHER reads NODE's table by a name of which dbt knows nothing; NODE's test fails."""
+    """OTHER reads NODE's table by its name, without ref(); NODE's test fails."""
     run = a_run(lake, publish="lineage")
     sql = where if where.startswith(("call", "create")) else f"select * from {where}"
     if reads_first:
@@ -929,13 +929,13 @@ def two_by_name(lake: Lake, *, reads_first: bool = False, where: str = "shop.ord
         "call lake.system.create_changelog_view(table => 'shop.orders')",
     ],
 )
-def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
+def test_a_table_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
     where = where.replace("WAREHOUSE", lake.warehouse)
     closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
     verdict = closing.decision.verdicts[OTHER.node_id]
     assert (verdict.outcome, closing.published) == ("held", 0)
     assert "upstream shop.orders" in verdict.reasons[0]
-    # A retry has to build both: the rows of the one are in the other.
+    # A retry has to build both, because one contains rows of the other.
     assert set(closing.rejected()) == {NODE.node_id, OTHER.node_id}
     (row,) = [r for r in lake.ledger.rows("nodes") if r["node_id"] == OTHER.node_id]
     assert row["parents"] == [NODE.node_id]
@@ -944,7 +944,7 @@ def test_what_is_read_by_name_is_a_parent(lake: Lake, where: str) -> None:
 @pytest.mark.parametrize(
     "where", ["other.kept", "csv.`/landing/*.csv`", 'values("/", "yyyy/MM/dd")', "a.`b/c`"]
 )
-def test_what_is_no_table_of_the_run_is_no_parent(lake: Lake, where: str) -> None:
+def test_a_table_outside_the_run_is_no_parent(lake: Lake, where: str) -> None:
     closing = two_by_name(lake, where=where).close([NODE, OTHER], [TEST], [FAILED])
     assert closing.decision.publish == (OTHER.node_id,)
 
@@ -962,7 +962,7 @@ def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
 
 
 @pytest.mark.parametrize(("schema", "view"), [("shop", "Shown"), ("shop", "SHOWN"), ("SHOP", "v")])
-def test_what_is_read_by_a_view_with_a_twin_in_another_case_is_a_parent(
+def test_a_table_read_by_a_view_in_another_case_is_a_parent(
     lake: Lake, schema: str, view: str
 ) -> None:
     for twin in ("shop.Shown", "shop.SHOWN", "SHOP.v", "shop.v"):
@@ -973,12 +973,12 @@ def test_what_is_read_by_a_view_with_a_twin_in_another_case_is_a_parent(
     assert (closing.decision.verdicts[OTHER.node_id].outcome, closing.published) == ("held", 0)
 
 
-def test_what_is_read_by_name_while_it_is_built_is_a_problem(lake: Lake) -> None:
+def test_reading_a_table_by_name_during_its_build_is_a_problem(lake: Lake) -> None:
     closing = two_by_name(lake, reads_first=True).close([NODE, OTHER], [TEST], [PASSED])
     assert "dbt does not know" in closing.rejected()[OTHER.node_id]
 
 
-def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) -> None:
+def test_a_table_read_by_name_before_its_build_was_read_from_main(lake: Lake) -> None:
     run = a_run(lake, publish="lineage")
     run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
     another_table(run, 3)
@@ -987,7 +987,7 @@ def test_what_is_read_by_name_before_it_is_built_was_read_from_main(lake: Lake) 
     assert closing.decision.publish == (OTHER.node_id,)
 
 
-def test_the_owner_of_a_table_is_what_was_published_last_and_no_stored_failures(
+def test_the_owner_of_a_table_is_the_node_published_last(
     lake: Lake,
 ) -> None:
     stored = ("shop", "stored")
@@ -1026,7 +1026,7 @@ def test_a_test_that_reads_a_table_by_name_rejects_it(lake: Lake) -> None:
         ("identifier(?)", True, 0),
     ],
 )
-def test_a_test_counts_where_it_has_read_the_candidate(
+def test_a_test_counts_only_if_it_has_read_the_candidate(
     lake: Lake, where: str, beside: bool, published: int
 ) -> None:
     run = a_run(lake)
@@ -1049,7 +1049,7 @@ def test_a_test_counts_where_it_has_read_the_candidate(
         assert "did not read shop.orders as it is on the branch" in reason
 
 
-def test_a_table_that_is_looked_at_by_its_metadata_is_read_where_it_stands(lake: Lake) -> None:
+def test_reading_metadata_counts_as_a_read_of_the_present_place(lake: Lake) -> None:
     run = a_run(lake)
     run.begin(NODE.node_id, ORDERS)
     beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
@@ -1059,7 +1059,7 @@ def test_a_table_that_is_looked_at_by_its_metadata_is_read_where_it_stands(lake:
     assert run.close([NODE], [TEST], [PASSED]).published == 1
 
 
-def test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it(
+def test_a_reader_of_a_live_table_is_no_child_of_its_side_object(
     lake: Lake,
 ) -> None:
     run = a_run(lake, publish="lineage")
@@ -1074,7 +1074,7 @@ def test_a_node_that_has_read_a_live_table_is_no_child_of_what_stands_beside_it(
 
 
 class TestCandidatesOfOthers:
-    """What was built on a candidate that is not there any more is not published."""
+    """A node that was built on a replaced candidate is not published."""
 
     CHILD = replace(OTHER, parents=frozenset({NODE.node_id}))
 
@@ -1086,7 +1086,7 @@ class TestCandidatesOfOthers:
         assert closing.published == 0
 
     @pytest.mark.parametrize("mode", ["run", "lineage"])
-    def test_a_child_of_what_was_built_anew_is_held(self, lake: Lake, mode: str) -> None:
+    def test_a_child_of_a_rebuilt_node_is_held(self, lake: Lake, mode: str) -> None:
         self.held(lake)
         run = a_run(lake, SECOND, publish=mode)
         build(run, 2)
@@ -1095,12 +1095,12 @@ class TestCandidatesOfOthers:
         assert (verdict.outcome, verdict.reasons[0]) == ("held", f"{STALE} shop.orders")
         assert live(lake, OTHER.identifier) == [1]
         assert live(lake) == ([1, 2] if mode == "lineage" else [1])
-        # The same for whoever comes later, also where its parent is published by then.
+        # The same for later commands, even if its parent is published by then.
         again = a_run(lake, THIRD).close([], [TEST], [PASSED], KNOWN | {OTHER.node_id})
         assert again.decision.verdicts[OTHER.node_id].reasons[0] == f"{STALE} shop.orders"
         assert live(lake, OTHER.identifier) == [1]
 
-    def test_built_again_it_is_published(self, lake: Lake) -> None:
+    def test_a_child_that_was_built_again_is_published(self, lake: Lake) -> None:
         self.held(lake)
         run = a_run(lake, SECOND)
         build(run, 2)
@@ -1111,14 +1111,14 @@ class TestCandidatesOfOthers:
         closing = run.close([NODE, self.CHILD], [TEST], [PASSED])
         assert (closing.published, live(lake, OTHER.identifier)) == (2, [1, 2])
 
-    def test_nothing_is_added_to_what_was_made_of_rows_that_are_gone(self, lake: Lake) -> None:
+    def test_no_batches_are_added_to_a_candidate_of_replaced_inputs(self, lake: Lake) -> None:
         self.held(lake)
         run = a_run(lake, SECOND)
         build(run, 2)
         assert not run.goes_on(OTHER.node_id, OTHER.identifier)
         assert OTHER.node_id in run.candidates.found
 
-    def test_what_several_runs_have_added_is_known(self, lake: Lake) -> None:
+    def test_batches_of_several_runs_are_recorded(self, lake: Lake) -> None:
         first = a_run(lake)
         build(first, 2)
         first.close([NODE], [TEST], [])
@@ -1134,7 +1134,7 @@ class TestCandidatesOfOthers:
         assert (published.published, live(lake)) == (1, [1, 2, 3])
 
 
-def test_a_schema_of_the_users_is_no_side_schema(lake: Lake) -> None:
+def test_a_schema_of_a_user_is_no_side_schema(lake: Lake) -> None:
     lake.ensure_schema("shop__dev")
     lake.catalog.create_table(("shop__dev", "orders"), rows(1).schema).append(rows(7))
     for refused in (a_run, lambda lake: lake.ensure_schema("shop__dev", "dev")):
@@ -1160,7 +1160,7 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
 
     warned = [TestSeen(TEST.test_id, "warn", 3, None)]
     assert close(FIRST, "shop", [TEST], [PASSED]) == 1
-    # A rule of `shop` is none of another target, where the table is new.
+    # A test of the target `shop` does not count for another target, where the table is new.
     assert close(SECOND, "dev", [replace(TEST, severity="warn")], warned) == 1
     assert close(SECOND, "other", [], []) == 1
     assert close(SECOND, "shop", [], []) == 0
@@ -1170,7 +1170,7 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
     assert close(FIRST, "dev", [TEST], [FAILED]) == 1
 
 
-def test_a_run_tells_of_the_batches_that_an_earlier_one_built_and_did_not_publish(
+def test_a_run_reports_unpublished_batches_of_an_earlier_run(
     lake: Lake,
 ) -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
@@ -1188,7 +1188,7 @@ def test_a_run_tells_of_the_batches_that_an_earlier_one_built_and_did_not_publis
     assert live(lake) == [1, 2, 4]
 
 
-def test_another_query_of_a_test_holds_where_the_caller_gave_something_else(lake: Lake) -> None:
+def test_a_changed_query_holds_if_the_caller_gave_other_variables(lake: Lake) -> None:
     def close(run_id: str, where: str, target: str) -> int:
         run = a_run(lake, run_id, branch=f"wap_{run_id[:8]}")
         build(run, int(run_id[0]) + 1)
@@ -1206,7 +1206,7 @@ def test_another_query_of_a_test_holds_where_the_caller_gave_something_else(lake
 
 
 @pytest.mark.parametrize("varied", [True, False])
-def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> None:
+def test_a_test_that_a_variable_removes_holds(lake: Lake, varied: bool) -> None:
     run = a_run(lake, branch="wap_1")
     build(run, 2)
     run.close([NODE], [TEST], [PASSED])
@@ -1217,7 +1217,7 @@ def test_a_test_that_is_gone_by_a_variable_holds(lake: Lake, varied: bool) -> No
     assert ("does not exist with the --vars" in str(closing.decision.verdicts)) == varied
 
 
-def test_a_publish_that_was_rolled_back_is_no_measure(lake: Lake) -> None:
+def test_a_publish_that_was_rolled_back_is_no_base_of_comparison(lake: Lake) -> None:
     run = a_run(lake, branch="wap_1")
     build(run, 2)
     run.close([NODE], [TEST], [PASSED])

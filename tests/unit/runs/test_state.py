@@ -38,7 +38,7 @@ def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
     assert LastRun.read(tmp_path) is None
 
 
-def test_looking_around_leaves_the_record_of_an_open_run(tmp_path: Path) -> None:
+def test_other_commands_keep_the_record_of_an_open_run(tmp_path: Path) -> None:
     LastRun("r1", "dev", "held").write(tmp_path)
     path = results(tmp_path, "r1")
     record = RetryRecord(tmp_path)
@@ -47,7 +47,7 @@ def test_looking_around_leaves_the_record_of_an_open_run(tmp_path: Path) -> None
     assert json.loads(path.read_text())["metadata"]["invocation_id"] == "r1"
 
 
-def test_the_record_of_a_closed_run_or_of_another_invocation_is_left(tmp_path: Path) -> None:
+def test_the_record_of_a_closed_run_or_another_invocation_is_not_restored(tmp_path: Path) -> None:
     LastRun("r1", "dev", "closed").write(tmp_path)
     path = results(tmp_path, "r1")
     record = RetryRecord(tmp_path)
@@ -65,18 +65,18 @@ def test_a_run_is_unfinished_until_dbt_has_recorded_its_end(tmp_path: Path) -> N
     assert unfinished_run(tmp_path) is None
     LastRun("r1", "dev", "open").write(tmp_path)
     assert unfinished_run(tmp_path) == LastRun("r1", "dev", "open")
-    # It has closed, and died before dbt wrote its record over ours.
+    # It has closed, and died before dbt replaced our record.
     LastRun("r1", "dev", "closed").write(tmp_path)
     path = results(tmp_path, "r1")
     record = json.loads(path.read_text()) | {"results": [{"message": UNFINISHED}]}
     path.write_text(json.dumps(record))
     assert unfinished_run(tmp_path) == LastRun("r1", "dev", "closed")
-    # Looking around does not take it away.
+    # Other commands do not remove it.
     kept = RetryRecord(tmp_path)
     results(tmp_path, "r2")
     kept.put_back("r2")
     assert is_unfinished(path)
-    # What dbt writes in the end does.
+    # The final record of dbt does.
     results(tmp_path, "r1")
     assert unfinished_run(tmp_path) is None
 
@@ -89,7 +89,7 @@ PROD = LastRun("r3", "wap_00000003", "held", "run", "prod", 300.0)
 def test_a_branch_waits_until_its_last_run_has_closed(tmp_path: Path) -> None:
     for run in (SEED, PROD, PR):
         run.write(tmp_path)
-    # What ran meanwhile, on another branch or for another target, takes nothing away.
+    # Runs on another branch or for another target do not change this.
     LastRun("r4", "wap_00000004", "closed", "build", "dev").write(tmp_path)
     assert LastRun.waiting(tmp_path, "dev") == [PR, SEED]
     assert LastRun.waiting(tmp_path, "prod") == [PROD]
@@ -126,7 +126,7 @@ def asked(run: LastRun, *rows: dict[str, Any], **more: Any) -> str | None:
 
 
 @pytest.mark.parametrize("command", ["seed", "run", "snapshot", "test", "build"])
-def test_a_command_goes_on_with_what_is_held(command: str) -> None:
+def test_a_command_continues_a_held_branch(command: str) -> None:
     assert asked(SEED, row("raw"), command=command) is None
 
 
@@ -158,32 +158,32 @@ EMPTY = row("orders", status="empty")
         ),
     ],
 )
-def test_a_command_does_not_build_on_what_was_made_for_something_else(
+def test_a_command_does_not_continue_an_unsuitable_branch(
     run: LastRun, rows: list[dict[str, Any]], why: str
 ) -> None:
     assert asked(run, *rows) == why
 
 
-def test_what_is_built_anew_as_a_whole_may_have_been_empty() -> None:
+def test_a_branch_built_with_empty_is_continued_if_all_of_it_is_built_again() -> None:
     assert asked(SEED, row("raw"), EMPTY) is None
 
 
-def test_a_branch_in_use_is_left_to_its_run() -> None:
+def test_a_branch_in_use_is_not_continued() -> None:
     assert asked(SEED, row("raw"), command="test", in_use="in use by run r9") == (
         "is in use by run r9"
     )
 
 
-def test_a_test_audits_what_is_there_whatever_it_is() -> None:
+def test_dbt_test_continues_any_candidates() -> None:
     assert asked(SEED, row("raw"), REJECTED, command="test") is None
     assert asked(PR, row("raw"), command="test") is None
-    # But publishing what was not to be published is for somebody to say.
+    # But a branch built with wap_publish: never needs a decision of the user.
     never = LastRun("r", "wap_1a2b3c4d", "held", publish="never")
     assert asked(never, row("raw"), command="test") is not None
     assert asked(never, row("raw"), command="test", publish="never") is None
 
 
-def test_what_is_published_waits_for_nothing() -> None:
+def test_published_nodes_are_not_pending() -> None:
     left = [row("a"), row("b", verdict="published"), row("c", resource_type="failures")]
     assert [one["node_id"] for one in pending(left)] == ["a"]
 

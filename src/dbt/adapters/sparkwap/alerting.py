@@ -1,4 +1,4 @@
-"""What alerts need of dbt: the manifest, the results, and some rows of tests that failed."""
+"""Passes dbt's manifest, results and some rows of failed tests to the alerts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _FAILED = frozenset({"fail", "error", "runtime error"})
 
 
 class RunAlerts:
-    """The alerts of one run. Nothing here lets the run fail.
+    """The alerts of one run, which never make the run fail.
 
-    :param command: the command, for queries and the manifest.
-    :param run: the run.
+    Args:
+        command: The command, for queries and the manifest.
+        run: The run.
     """
 
     def __init__(self, command: DbtCommand, run: Run) -> None:
@@ -39,7 +40,7 @@ class RunAlerts:
         self._samples: dict[str, FailedRows] = {}
 
     def keep_sample(self, test_id: str, sql: str, result: Any) -> None:
-        """Ask for some of the rows that failed a test, while the session reads its branch."""
+        """Query some of the rows that fail a test, while the session reads the run's branch."""
         count = self._settings.sample_rows
         try:
             if not count or not _should_error(result):
@@ -56,7 +57,7 @@ class RunAlerts:
     def closed(
         self, closing: RunEnd, manifest: ProjectManifest, results: Iterable[Any]
     ) -> list[str]:
-        """Tell of a run that has ended; returns the lines to print."""
+        """Send the alerts of a closed run; returns the lines to print."""
 
         def found(known: Project) -> list[Event]:
             at, run_id = datetime.now(UTC), self._run.run_id
@@ -77,10 +78,10 @@ class RunAlerts:
                 *events.of_quarantine(waiting, threshold, run_id=run_id, at=at, project=known),
             ]
 
-        return _told(self._command, found)
+        return _send(self._command, found)
 
     def broke_down(self, message: str, node_ids: Sequence[str]) -> None:
-        """Tell of a run that the gate could not bring to its end."""
+        """Send the alert of a run that the gate could not close."""
 
         def found(known: Project) -> list[Event]:
             return [
@@ -95,14 +96,14 @@ class RunAlerts:
                 )
             ]
 
-        for line in _told(self._command, found):
+        for line in _send(self._command, found):
             logger.info(line)
 
     def _quarantined(self, closing: RunEnd) -> list[Quarantined]:
-        """The quarantines of the raw tables that this run has published."""
+        """Return the quarantines of the raw tables that this run has published."""
         if closing.refused is not None:
             return []
-        # Here, as it brings PyArrow along, and most runs do not ask.
+        # Imported late, because it loads PyArrow and most runs do not need it.
         from sparkwap.alerts.look import quarantined
 
         manifest: Any = self._command.dbt_manifest()
@@ -116,7 +117,7 @@ class RunAlerts:
 
 
 def rolled_back(command: DbtCommand, publishes: Sequence[LedgerPublish]) -> list[str]:
-    """Tell of publishes that were undone; returns the lines to print."""
+    """Send the alerts of publishes that were rolled back; returns the lines to print."""
 
     def found(known: Project) -> list[Event]:
         manifest: Any = command.dbt_manifest()
@@ -133,11 +134,11 @@ def rolled_back(command: DbtCommand, publishes: Sequence[LedgerPublish]) -> list
             },
         )
 
-    return _told(command, found)
+    return _send(command, found)
 
 
 def project(command: DbtCommand) -> Project:
-    """Owners and marks, from dbt's manifest; nodes are translated as they are asked for."""
+    """Return owners and marks of dbt's manifest; nodes are converted at their first use."""
     manifest: Any = command.dbt_manifest()
 
     @cache
@@ -153,11 +154,11 @@ def project(command: DbtCommand) -> Project:
     return Project(lookup, groups)
 
 
-def _told(command: DbtCommand, find: Callable[[Project], list[Event]]) -> list[str]:
+def _send(command: DbtCommand, find: Callable[[Project], list[Event]]) -> list[str]:
     settings = command.settings.alerts
     if not settings.routes:
         return []
-    # Here, as most runs have no routes.
+    # Imported late, because most runs have no routes.
     from sparkwap.alerts.notify import failure, safely
 
     try:
@@ -178,7 +179,7 @@ def _failures(manifest: ProjectManifest, results: Iterable[Any]) -> list[Failure
 
 
 def _should_error(result: Any) -> bool:
-    """Whether a test's result row says that it fails."""
+    """Return whether the result row of a test has ``should_error``."""
     table = result["table"] if result is not None else None
     if table is None or not table.rows:
         return False

@@ -1,4 +1,4 @@
-"""What audits ask of the gate: figures of the candidate, what is known of the published ones."""
+"""The audits' calls of the gate: metrics of the candidate, and the published ones to compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Audits:
-    """What the generic audits and dbt's test ask of the gate.
+    """The methods that the generic audits and the test materialization call.
 
     Args:
         runs: The command's run.
@@ -34,13 +34,13 @@ class Audits:
     def known_metrics(
         self, name: str, test: Mapping[str, Any], metrics: Sequence[str], rule: Mapping[str, Any]
     ) -> dict[str, int]:
-        """Those of an anomaly audit's metrics that need no query; its rule is checked first.
+        """Check an anomaly audit's rule, and return the metrics that need no query.
 
         Args:
             name: The audit's name, for messages.
             test: dbt's node of the test.
-            metrics: Names of what it measures.
-            rule: Its arguments, by the names of :class:`sparkwap.audits.anomaly.AnomalyRule`.
+            metrics: Names of the metrics that the audit measures.
+            rule: The audit's arguments, named as in :class:`sparkwap.audits.anomaly.AnomalyRule`.
         """
         with as_dbt_error():
             run = self._runs.current()
@@ -61,14 +61,14 @@ class Audits:
         rule: Mapping[str, Any],
         scope: str | None = None,
     ) -> str:
-        """A query that returns those of a candidate's metrics that are anomalies.
+        """Return a query that returns the anomalies among a candidate's metrics.
 
         Args:
-            name: As in :meth:`known_metrics`.
-            test: Likewise.
-            values: What was measured, by metric.
-            rule: As in :meth:`known_metrics`.
-            scope: What else the metrics depend on, besides the test's ``where``.
+            name: See :meth:`known_metrics`.
+            test: See :meth:`known_metrics`.
+            values: The measured values by metric.
+            rule: See :meth:`known_metrics`.
+            scope: A further condition on the measured rows, besides the test's ``where``.
         """
         with as_dbt_error():
             run = self._runs.current()
@@ -94,13 +94,13 @@ class Audits:
 
     @available.parse(lambda *a, **k: {})
     def column_metrics(self, column: str, metrics: Any) -> dict[str, str]:
-        """Metric -> SQL of what is to be measured of a column."""
+        """Return the SQL of a column's metrics, by metric."""
         with as_dbt_error():
             return anomaly.column_metrics(column, quote(column), metrics)
 
     @available.parse(lambda *a, **k: "")
     def column_changes(self, test: Mapping[str, Any], allowed: Any) -> str:
-        """A query that returns how a candidate's columns differ from the published ones."""
+        """Return a query that returns the differences between candidate and published columns."""
         with as_dbt_error():
             run, lake = self._runs.current(), self._command.lake
             _, identifier = self._audited("wap_schema_changes", test)
@@ -115,13 +115,13 @@ class Audits:
             )
             if run is not None:
                 run.looked_at(str(test["unique_id"]), identifier)
-                words = "; ".join(one.words() for one in found) or None
+                words = "; ".join(change.words() for change in found) or None
                 run.told.found(str(test["unique_id"]), words)
             return _changes_sql(found)
 
     @available.parse(lambda *a, **k: None)
     def error_if(self, test_id: str) -> str | None:
-        """The `error_if` of a test of which somebody has accepted what it finds; None for its own.
+        """Return the `error_if` that replaces the test's own after an acceptance; None for its own.
 
         Args:
             test_id: dbt's unique id.
@@ -133,34 +133,35 @@ class Audits:
 
     @available.parse(lambda *a, **k: None)
     def sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
-        """Keep some of the rows that failed a test, where alerts are to show them.
+        """Keep some of the rows that fail a test, if alerts show them.
 
         Args:
             test: dbt's node of the test.
-            sql: The query of the rows that fail.
-            result: What dbt's statement of the test has loaded.
+            sql: The query that returns the failing rows.
+            result: The loaded result of dbt's test statement.
         """
         if self._runs.alerts is not None:
             self._runs.alerts.keep_sample(str(test["unique_id"]), sql, result)
 
     def _audited(self, name: str, test: Mapping[str, Any]) -> tuple[str, Identifier]:
-        """The node that a test is about, and its table."""
+        """Return the tested node and its table."""
         nodes = (test.get("depends_on") or {}).get("nodes") or [None]
         node_id = str(test.get("attached_node") or nodes[0])
         identifier = self._command.manifest.table(node_id)
         if identifier is None:
             raise ConfigError(
-                f"{name} is about {node_id}, which is no table or view of its own, so there is "
-                "nothing published to compare with. The audit did not run. Put it on a model, "
-                "seed or snapshot that is not ephemeral."
+                f"{name} cannot audit {node_id}, because it is neither a table nor a view, so no "
+                "published state exists to compare with. The audit did not run. Put the audit on a "
+                "model, seed or snapshot that is not ephemeral."
             )
         return node_id, identifier
 
 
 def _changes_sql(found: Sequence[anomaly.ColumnChange]) -> str:
     rows = [
-        f"({literal(one.column)}, {literal(one.change)}, {_text(one.before)}, {_text(one.after)})"
-        for one in found
+        f"({literal(change.column)}, {literal(change.change)}, {_text(change.before)}, "
+        f"{_text(change.after)})"
+        for change in found
     ]
     values = ",\n    ".join(rows) or "('', '', '', '')"
     query = f"select * from values\n    {values}\nas changes (column_name, change, before, after)"

@@ -1,4 +1,4 @@
-"""Columns with the types that Spark and Iceberg really print."""
+"""Columns with the type names that Spark and Iceberg return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dbt command that the adapter works for: its flags, settings, lake and manifest."""
+"""The dbt command of the adapter: its flags, settings, lake and manifest."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from sparkwap.ledger import manifests
 from sparkwap.runs import main_history, replay_moment, time_travel
 from sparkwap.runs.state import RESULTS, LastRun, run_of
 
-# What reaches the catalog (PyIceberg, PyArrow, SQLAlchemy) is imported where it is first used: it
-# takes a second, and `dbt parse`, `dbt ls` and the like have no use for it.
+# The modules of the catalog (PyIceberg, PyArrow, SQLAlchemy) are imported at their first use: the
+# import takes a second, and commands such as `dbt parse` and `dbt ls` do not need them.
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
-"""Commands that write or audit, and so open a run. All others read ``main``, or the branch that
-``wap_branch`` names."""
+"""Commands that write or audit, and so open a run. All others read ``main`` or ``wap_branch``."""
 _LOOKING = frozenset({"show", "compile"})
 """Commands that compile nodes and open no run."""
-_DBTS_CLOCK = len("12:34:56  ")
+_DBT_CLOCK = len("12:34:56  ")
 _NARROWEST = 40
 
 
@@ -66,21 +65,21 @@ class DbtCommand:
         self.connections = connections
         self.dbt_manifest = dbt_manifest
         logs = getattr(get_flags(), "LOG_PATH", None)
-        if logs:  # dbt's log has the code of models, and what Spark says of their rows
+        if logs:  # dbt's log contains code of models, and Spark's errors contain rows
             steplog.make_private(Path(str(logs)), "dbt.log*")
-        # To its adapter a retry looks like the command that it repeats.
+        # `config.args` has the repeated command, not `retry`.
         context = click.get_current_context(silent=True)
         self.is_retry = context is not None and context.info_name == "retry"
         self.calls: manifests.Calls | None = None
-        """The macros that nodes call, as far as dbt knew before it ran the first one."""
+        """The macros that nodes call, as far as dbt knows before it runs the first node."""
         self._lock = threading.RLock()
         self._lake: Lake | None = None
 
-    # -- what dbt was told -----------------------------------------------------------------------
+    # -- flags of the command --------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """``build``, ``test``, ...; empty for `dbt debug`, which has a profile only."""
+        """``build``, ``test``, ...; empty for `dbt debug`, which has only a profile."""
         args = getattr(self.config, "args", None)
         return str(getattr(args, "which", "") or getattr(args, "WHICH", ""))
 
@@ -120,7 +119,7 @@ class DbtCommand:
 
     @property
     def part(self) -> Literal["empty", "sample"] | None:
-        """Whether dbt was told to read no rows (``--empty``), or a part of them (``--sample``)."""
+        """The part of the rows that dbt reads: none (``--empty``) or some (``--sample``)."""
         args = getattr(self.config, "args", None)
         if getattr(args, "EMPTY", False):
             return "empty"
@@ -130,9 +129,9 @@ class DbtCommand:
 
     @cached_property
     def settings(self) -> GateSettings:
-        """The gate's settings: vars of the project, then those of the command line."""
+        """The gate's settings: the project's vars, overridden by those of the command line."""
         variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
-        # A mapping holds the vars of the package that its key names, but for the one of ours.
+        # A mapping contains the vars of the package of that name, except `wap_alerts`.
         scoped = {
             k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
         }
@@ -140,7 +139,7 @@ class DbtCommand:
         given = {**from_environment(self.environment), **self.given_vars}
         settings = GateSettings.from_vars({**scoped, **own, **given})
         if given.get(replay_moment.VARIABLE) and "wap_publish" not in given:
-            # An earlier state must not come to readers because nobody thought of them.
+            # A replay must not publish an earlier state by default.
             settings = replace(settings, publish="never")
         rebuilt = rebase.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
@@ -149,16 +148,17 @@ class DbtCommand:
     def environment(self) -> dict[str, str]:
         """The environment variables that are settings of this call.
 
-        dbt retries with the vars of the run that failed, and knows nothing of its environment.
+        A retry also has the settings of the retried run: dbt restores only its vars.
         """
         before = self.retried.settings if self.retried else {}
         return {**before, **of_one_call(os.environ)}
 
     @property
     def as_of(self) -> time_travel.Replay | None:
-        """The moment that this invocation reads as of; None for the present.
+        """The moment of a replay; None for the present.
 
-        Of the command line only: a project that has a var of that name means something else by it.
+        Read from the command line only, because a project may use a var of this name for something
+        else.
         """
         with self._lock:
             return self._as_of
@@ -171,19 +171,19 @@ class DbtCommand:
         args = getattr(self.config, "args", None)
         if self.name == "clone" or getattr(args, "defer", False) or getattr(args, "DEFER", 0):
             raise ConfigError(
-                f"{replay_moment.VARIABLE} cannot go with `dbt clone` or --defer, whose tables "
-                "belong to another state of the project. Nothing was run. Leave one of the two out."
+                f"{replay_moment.VARIABLE} cannot be used with `dbt clone` or --defer, whose "
+                "tables belong to another state of the project. Nothing was run. Omit one of them."
             )
         rows = self.lake.ledger.rows("publishes")
         moment = replay_moment.named(wanted, rows) if isinstance(wanted, str) else wanted
         return time_travel.Replay(moment, self.lake.histories, main_history.changes(rows))
 
     def require_no_replay(self) -> None:
-        """Refuse a replay of what only looks: it opens no run, and would read the present."""
+        """Refuse a replay by a command that opens no run, because it would read the present."""
         if self.name in _LOOKING and self.given_vars.get(replay_moment.VARIABLE):
             raise DbtRuntimeError(
-                f"`dbt {self.name}` reads the present, whatever {replay_moment.VARIABLE} says, so "
-                "nothing was run. To look at a replay: "
+                f"`dbt {self.name}` always reads the present and does not support "
+                f"{replay_moment.VARIABLE}. Nothing was run. To look at a replay: "
                 f"dbt build --vars '{replay_moment.VARIABLE}: ...', "
                 f"then {next_command.dbt(self.name, branch='<its branch>')}."
             )
@@ -192,18 +192,18 @@ class DbtCommand:
 
     @property
     def retried_results(self) -> Path:
-        """The record that `dbt retry` repeats."""
+        """The ``run_results.json`` that `dbt retry` repeats."""
         folder = Path(getattr(self.config.args, "state", None) or self.target_path)
         return Path(self.project_root) / folder / RESULTS
 
     @cached_property
     def to_retry(self) -> list[str]:
-        """The nodes that `dbt retry` repeats; first asked before the record is written over."""
+        """The nodes that `dbt retry` repeats; first read before the file is overwritten."""
         return to_retry(self.retried_results)
 
     @cached_property
     def retried(self) -> LastRun | None:
-        """The run that `dbt retry` repeats, if it is the last one here."""
+        """The run that `dbt retry` repeats, if it is the last one of this target folder."""
         last = LastRun.read(self.target_path) if self.is_retry else None
         return last if last and last.run_id == run_of(self.retried_results) else None
 
@@ -211,13 +211,13 @@ class DbtCommand:
 
     @property
     def lake(self) -> Lake:
-        """The lake's catalog, reached without Spark."""
+        """The lake's catalog, used without Spark."""
         from sparkwap.publish.lake import Lake
 
         with self._lock:
             if self._lake is None:
                 if self.credentials.embedded:
-                    # The server lays the lake out when it starts for the first time.
+                    # The server creates the lake at its first start.
                     self.connections.endpoint()
                 settings = self.credentials.catalog_settings(self.project_root)
                 self._lake = Lake(self.credentials.catalog_name, settings)
@@ -232,20 +232,20 @@ class DbtCommand:
         return self.read_manifest()
 
     def read_manifest(self) -> ProjectManifest:
-        """dbt's manifest as it is now: dbt goes on to write in it while nodes run."""
+        """Return dbt's manifest as it is now; dbt changes it while nodes run."""
         return ProjectManifest(
             self.dbt_manifest(), self.given_vars, self.settings.varying, self.config, self.calls
         )
 
     def packed_manifest(self) -> manifests.Packed:
-        """The project's code, as the ledger keeps it."""
+        """Return the project's code in the ledger's format."""
         content = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
         return manifests.pack(content, calls=self.calls)
 
 
 @contextmanager
 def as_dbt_error() -> Iterator[None]:
-    """dbt prints the message of its own errors; any other is a traceback to its reader."""
+    """Raise sparkwap's errors as dbt's: dbt prints a traceback for all others."""
     try:
         yield
     except SparkwapError as error:
@@ -253,17 +253,17 @@ def as_dbt_error() -> Iterator[None]:
 
 
 def tell(lines: list[str]) -> None:
-    """Print a summary where no macro can: without the name of an adapter before each line."""
+    """Print a summary outside of macros, without the adapter's name before each line."""
     for line in lines:
         fire_event(Note(msg=redact(line)))
 
 
 def width() -> int | None:
-    """The columns that dbt leaves to a line of the terminal; None where there is no terminal."""
+    """Return the terminal's columns that remain after dbt's clock; None without a terminal."""
     columns = shutil.get_terminal_size((0, 0)).columns
-    return max(columns - _DBTS_CLOCK, _NARROWEST) if columns else None
+    return max(columns - _DBT_CLOCK, _NARROWEST) if columns else None
 
 
 def tells_next() -> bool:
-    """Whether the summary says what comes next; else the command does so that has called dbt."""
+    """Return whether the summary shows the next steps; if not, the calling command shows them."""
     return os.environ.get(next_command.VARIABLE) != next_command.OFF

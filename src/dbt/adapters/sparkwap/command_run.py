@@ -1,4 +1,4 @@
-"""The run of a dbt command: opened at the first question for it, until the gate has closed it."""
+"""The run of a dbt command: opened at its first use, ended when the gate has closed it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class CommandRun:
-    """The run of one dbt command, and what the command reads where it opens none.
+    """The run of one dbt command, and the branch that a reading command reads.
 
     Attributes:
         command: The command.
         active: The run while it is open.
-        closed: The run that the gate has decided: hooks of other packages may come after its own.
-        refusal: Why no statement is sent any more; None while statements are sent.
-        opened_by_hook: Whether the hook has opened the run that closes it.
-        went_on: Whether the run goes on with the branch of an earlier command.
-        alerts: Who is told of the run; None where nobody wants to be.
-        log: The structured log; None where there is none.
-        on_step: Called with each step that the run reaches.
+        closed: The run after the gate's decision; hooks of other packages may follow.
+        refusal: The reason to refuse all further statements; None to send them.
+        opened_by_hook: Whether the hook on-run-start was called, so that on-run-end closes the run.
+        went_on: Whether the run continues the branch of an earlier command.
+        alerts: The alerts of the run; None if the project has no routes.
+        log: The structured log; None if it is disabled.
+        on_step: Called with each checkpoint that the run reaches.
     """
 
     def __init__(self, command: DbtCommand) -> None:
@@ -61,7 +61,7 @@ class CommandRun:
         relation_overlay.activate(None)
 
     def current(self) -> Run | None:
-        """The run of this command; None for commands that only read."""
+        """Return the run of this command, and open it if necessary; None for reading commands."""
         with self._lock:
             if self.active is None and not self._settled and self.command.opens_run:
                 with as_dbt_error():
@@ -71,31 +71,31 @@ class CommandRun:
     # -- what the command reads ------------------------------------------------------------------
 
     def session_settings(self) -> Mapping[str, str]:
-        """The settings of every Spark session of this command."""
+        """Return the settings of every Spark session of this command."""
         creds = self.command.credentials
         settings = base_settings(creds.catalog_name, creds.server_side_parameters)
-        if self.closed is not None:  # what comes now sees what readers see
+        if self.closed is not None:  # later statements read main, as readers do
             return settings
         run = self.current()
         branch = run.branch if run else self.read_branch()
         if branch:
             settings["spark.wap.branch"] = branch
         if run:
-            # Underscores only: SET cuts a key off at a hyphen.
+            # SET cuts a key off at a hyphen, so use underscores.
             settings["spark.sql.iceberg.snapshot-property.wap_run"] = run.run_id
         return settings
 
     def read_branch(self) -> str | None:
-        """The branch that a reading command looks at, with its side schemas.
+        """Return the branch of a reading command, and activate its side schemas.
 
-        A name that is no branch would show `main` in silence.
+        A branch that does not exist is an error, because Spark would silently read `main`.
         """
         branch = self.command.settings.branch
         if branch and not self._read_branch_known:
             from sparkwap.runs.candidates import overlay_of
 
             lake = self.command.lake
-            found = sorted(one.branch for one in lake.branches.all())
+            found = sorted(entry.branch for entry in lake.branches.all())
             if branch not in found:
                 raise DbtRuntimeError(
                     f"There is no open audit branch '{branch}' (wap_branch), so nothing was read. "
@@ -106,13 +106,13 @@ class CommandRun:
         return branch
 
     def overlay(self) -> relation_overlay.Overlay:
-        """Where the tables are that this command reads under their published names."""
+        """Return the overlay of the side schemas and pinned snapshots that this command reads."""
         if self.current() is None:
             self.read_branch()
         return relation_overlay.active()
 
     def state(self, identifier: Identifier) -> TableState | None:
-        """The state of the table or view that a name means in this command."""
+        """Return the state of the table or view that a name refers to in this command."""
         schema, name = identifier
         return self.command.lake.state((self.overlay().schema_of(schema, name), name))
 
@@ -128,16 +128,16 @@ class CommandRun:
         tables = dbt_nodes.tables(dbt_manifest)
         names.require_own(tables, lake.alike(tables))
         self.start_log()
-        # First of all: what follows asks the ledger what is published.
+        # Recover first, because the following steps read the published state from the ledger.
         for line in lake.publishing.recover():
             logger.info(line)
-        # Now, as no node was run yet: dbt adds to this what nodes call when they are.
+        # Read this before the first node runs: dbt adds the macros that nodes call at run time.
         command.calls = dbt_nodes.calls(dbt_manifest)
         rebuilt = rebase.rebuilt_branch()
         going_on, moment = self._going_on(), command.as_of
         branch = self._take_branch(going_on)
         if branch is None:
-            # Another command here has asked at the same moment, and was first.
+            # Another command of this project took the branch at the same moment.
             going_on = GoingOn(gone=going_on.gone)
             branch = self._own_branch()
             self._lease = self._hold(branch)
@@ -152,24 +152,24 @@ class CommandRun:
                 project=command.project_name,
                 target_name=command.target_name,
                 rebuild_of=None if rebuilt is None else rebuilt[1],
-                # A retried test has vars too, but they need not be those of the build.
+                # A retried test has vars too, but they may differ from those of the build.
                 repeats=command.is_retry and command.name != "test",
                 part=command.part,
                 replay=moment,
             ),
-            # A clone copies tables, whatever code has made them.
+            # A clone copies tables, whatever code has built them.
             manifest=None if command.name == "clone" else command.packed_manifest,
             stands=lambda node_id: command.manifest.table(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
-            # What a rebuild came to is told by the run that it belongs to.
+            # The run that is rebased sends the alerts of its rebuild.
             self.alerts = RunAlerts(command, run)
         if not names.is_run_branch(run.branch):
             lake.branches.require_own(tables | dbt_nodes.source_tables(dbt_manifest), run.branch)
         run.warm_up()
         run.candidates.load_side_schemas()
         run.candidates.find_candidates()
-        # Before the first session of the run is opened.
+        # Do this before the run opens its first session.
         run.watch_main(
             tables,
             app_id=command.connections.app_id,
@@ -184,7 +184,7 @@ class CommandRun:
         return run
 
     def _going_on(self) -> GoingOn:
-        """Which branch of an earlier command this one goes on with by itself."""
+        """Return the earlier command whose branch this command continues by itself."""
         command, settings = self.command, self.command.settings
         if settings.branch is not None or command.is_retry or command.name == "clone":
             return GoingOn()
@@ -202,7 +202,7 @@ class CommandRun:
         )
 
     def _take_branch(self, going_on: GoingOn) -> str | None:
-        """Hold the branch of the run; None if it is that of an earlier one, and was just taken."""
+        """Lease the run's branch; returns None if another command has just taken it to continue."""
         branch = going_on.run.branch if going_on.run else self._own_branch()
         self._lease = self._hold(branch)
         if going_on.run and lease.taken_before(self.command.lake.leases, self._lease.lease):
@@ -211,17 +211,17 @@ class CommandRun:
         return branch
 
     def _own_branch(self) -> str:
-        """The audit branch: the user's, that of the run that is retried, or one of its own."""
+        """Return the audit branch: the user's, the retried run's, or a new one."""
         command, named = self.command, self.command.settings.branch
         if command.is_retry:
             results = command.retried_results
             retried, last = run_of(results), command.retried
             ledger = command.lake.ledger
-            # Whoever named the branch: a publish of that run would be made twice.
+            # Check this for named branches too: the retry must not publish that run twice.
             if last is not None and (last.outcome == "open" or state.is_unfinished(results)):
                 state.require_unpublished(ledger, last)
             if named is None and retried is not None:
-                # It may have gone on with the branch of an earlier one.
+                # The retried run may have continued the branch of an earlier run.
                 closed = [] if last else ledger.of_run("runs", retried)
                 found = [last.branch] if last else [str(row["branch"]) for row in closed]
                 return found[-1] if found else names.audit_branch(retried, None)
@@ -234,14 +234,14 @@ class CommandRun:
         )
 
     def start_log(self) -> None:
-        """Write the structured log from here on, where the project wants one."""
+        """Start the structured log if the project enables it."""
         wanted = self.command.settings.log
         if self.log is None and wanted != "none":
             to_dbt = wanted == "dbt"
             write = logger.info if to_dbt else steplog.to_file(self.command.target_path)
             self.log = steplog.StepLog(write, self.command.run_id).start()
 
-    # -- on record -------------------------------------------------------------------------------
+    # -- records for later commands --------------------------------------------------------------
 
     def record(
         self,
@@ -249,7 +249,7 @@ class CommandRun:
         outcome: Literal["open", "closed", "held", "rejected"],
         gone: Collection[str] = (),
     ) -> None:
-        """Put the run on record for the commands that come next."""
+        """Record the run for later commands."""
         LastRun(
             run.run_id,
             run.branch,
@@ -270,27 +270,27 @@ class CommandRun:
         )
 
     def record_unfinished(self) -> None:
-        """Let `dbt retry` find this run, should it not come to its end."""
+        """Write results that let `dbt retry` repeat this run if it is killed."""
         command = self.command
         try:
             write_unfinished(command.target_path / RESULTS, command.dbt_manifest(), self.selected)
         except Exception as error:
-            # A convenience: the branch can be named by hand, too.
-            logger.debug(f"no record of the open run was written: {error}")
+            # Not an error, because the user can also name the branch.
+            logger.debug(f"the results of the open run were not written: {error}")
 
     # -- the end ---------------------------------------------------------------------------------
 
     def leave(self, run: Run) -> None:
-        """The gate has decided: hooks of other packages that come now read and write main.
+        """Leave the audit branch after the gate's decision.
 
-        On the audit branch, of which nothing is published any more, their rows would be lost.
+        Later hooks of other packages read and write main: rows on the branch would be lost.
         """
         self.end()
         self.closed = run
         self.command.connections.pool.renew()
 
     def end(self) -> None:
-        """Give the branch back; no other run is opened."""
+        """Release the branch's lease; this command opens no further run."""
         with self._lock:
             self._settled = True
             self.active = None
@@ -301,7 +301,7 @@ class CommandRun:
             held.release()
 
     def cleanup(self) -> None:
-        """dbt closes its connections: what comes later in this process reads main."""
+        """End the run when dbt closes its connections; later commands of the process read main."""
         self.closed = None
         self.end()
         if self.log is not None:

@@ -1,8 +1,8 @@
-"""Spark Connect sessions of Python models, each with a guard on its channel.
+"""Spark Connect sessions of Python models, with a guard on the gRPC channel.
 
-What a model asks goes by the channel, however it got at it: `session`, `spark`, the active session,
-a frame's own session, the client, its stub. A client that a model makes by itself has a channel of
-its own, and so has what it starts in other processes: the guard does not see those.
+All requests of a model pass the channel, whether through `session`, `spark`, the active session, a
+frame's session, the client or its stub. A client that a model creates itself, and other processes
+that it starts, have other channels, which the guard does not see.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Gatekeeper(
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
 ):
-    """Sees each request of a session before it is sent.
+    """Checks each request of a session before it is sent.
 
     Attributes:
-        check: called with a request, and may refuse it; None while the session is nobody's.
-        changes: what undoes the changes that requests have made.
+        check: Called with a request; raises to refuse it. None while no node uses the session.
+        changes: The changes of the session by requests, to undo them.
     """
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Gatekeeper(
         self._unanswered = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gatekeeper:
-        # PySpark copies the channel's builder for a clone of a session.
+        # PySpark copies the channel's builder when it clones a session.
         return self
 
     @contextmanager
     def trusting(self) -> Iterator[None]:
-        """Let requests of this thread pass: the adapter's own, whose SQL was checked already."""
+        """Let requests of this thread pass: those of the adapter, whose SQL is checked already."""
         self._trusted.on = True
         try:
             yield
@@ -65,11 +65,11 @@ class Gatekeeper(
         return continuation(details, request)
 
     def _release(self, continuation: Any, details: Any, request: connect_guard.Message) -> Any:
-        """Ask the server to let go of results or of the session, within a limit.
+        """Request the release of results or of the session, with a timeout.
 
-        PySpark asks in other threads, and waits for all of them when it stops a session: without a
-        limit for each request, and it asks again for ten minutes where the server is gone. What is
-        not released the server lets go of by itself, later.
+        PySpark sends these requests in other threads without a timeout, and waits for all of them
+        when it stops a session. If the server is gone, it retries for ten minutes. The server
+        itself releases the rest later.
         """
         if not self._unanswered or request.DESCRIPTOR.name == "ReleaseSessionRequest":
             call = continuation(details._replace(timeout=_RELEASE_SECONDS), request)
@@ -77,15 +77,15 @@ class Gatekeeper(
             if not isinstance(error, grpc.Call) or error.code() not in _NO_ANSWER:
                 return call
             self._unanswered = True
-        # An error of gRPC's would be asked again.
-        raise GateError(f"Spark has not answered a {request.DESCRIPTOR.name}.")
+        # PySpark would retry after a gRPC error.
+        raise GateError(f"Spark did not answer a {request.DESCRIPTOR.name}.")
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
         self._pass(request)
         return continuation(details, request)
 
     def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
-        # Read here: what fails in the thread that sends is told as a call that was cancelled.
+        # Read here, because gRPC reports an error of its sending thread as a cancelled call.
         read = list(requests)
         for request in read:
             self._pass(request)
@@ -98,8 +98,8 @@ class Gatekeeper(
             if request.DESCRIPTOR.name in connect_guard.HARMLESS_REQUESTS:
                 return
             raise GateError(
-                "The session of a Python model was used after its node had ended. Nothing was sent "
-                "to Spark. Do all work within model()."
+                "The session of a Python model was used after the end of its node. Nothing was "
+                "sent to Spark. Finish all work within model()."
             )
         try:
             self.check(request)
@@ -109,9 +109,9 @@ class Gatekeeper(
 
 
 class GuardedSession(ConnectSession):
-    """A Spark Connect session whose requests pass a :class:`Gatekeeper` first.
+    """A Spark Connect session whose requests a :class:`Gatekeeper` checks first.
 
-    Opened by its constructor, so that it is not the default session of other threads.
+    Its constructor opens it, so that it does not become the default session of other threads.
     """
 
     def __init__(self, url: str) -> None:
@@ -124,10 +124,10 @@ _QUIET = frozenset({"create_dataframe_view", "register_function", "checkpoint_co
 
 
 def statement_of(request: connect_guard.Message) -> str | None:
-    """A request of Spark Connect as a statement; None where it can change nothing but a frame.
+    """Return a Spark Connect request as a statement; None if it can change only a frame.
 
-    SQL is given as it is, a write by what it does and to which table, a change of settings as
-    ``set`` with their names.
+    SQL is returned unchanged, a write as ``insert into`` or ``create or replace`` of its table, a
+    change of settings as ``set`` with their names.
     """
     kind = request.DESCRIPTOR.name
     if kind == "ExecutePlanRequest" and request.plan.HasField("command"):

@@ -1,4 +1,4 @@
-"""dbt's connection manager over pooled Spark sessions."""
+"""dbt's connection manager with pooled Spark sessions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from dbt.adapters.sparkwap.connect import GuardedSession
 
-# Four tries of a lost Connect call, within five seconds.
+# A lost Connect call is tried four times, within five seconds.
 CONNECT_RETRIES = 4
 
 
@@ -51,7 +51,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         self.project_root = str(getattr(config, "project_root", Path.cwd()))
         self._endpoint: server.Endpoint | None = None
         self._endpoint_lock = threading.Lock()
-        # Set by the adapter: settings of every session, and the guard over statements.
+        # The adapter sets the settings of the sessions and the guard of the statements.
         self.session_settings: Callable[[], Mapping[str, str]] = dict
         self.pool = SessionPool(self.open_sql, self.open_connect, lambda: self.session_settings())
         self.check_statement: Callable[[str], None] = lambda sql: None
@@ -65,7 +65,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
     # -- dbt's protocol --------------------------------------------------------------------------
 
     def open(self, connection: Connection) -> Connection:  # type: ignore[override]
-        """Lend ``connection`` a session of the pool."""
+        """Lend a session of the pool to ``connection``."""
         if connection.state == ConnectionState.OPEN:
             return connection
         connection.handle = self.pool.borrow(
@@ -76,7 +76,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
 
     @contextmanager
     def exception_handler(self, sql: str) -> Iterator[None]:
-        """Tell an error by its message; dbt-spark wraps errors of dbt in another one."""
+        """Raise errors with their own message; dbt-spark would wrap errors of dbt once more."""
         try:
             yield
         except DbtRuntimeError:
@@ -84,22 +84,22 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except Exception as error:
             logger.debug(f"Error while running:\n{sql}\n{error}")
             reply = getattr(error.args[0], "status", None) if error.args else None
-            told = getattr(reply, "errorMessage", None) or str(error)
-            raise DbtDatabaseError(redact(told)) from error
+            message = getattr(reply, "errorMessage", None) or str(error)
+            raise DbtDatabaseError(redact(message)) from error
 
     def cleanup_all(self) -> None:
         super().cleanup_all()
         self.pool.close()
 
     def connect_session(self) -> GuardedSession:
-        """The Spark Connect session of the node that this thread works on."""
+        """Return the Spark Connect session of this thread's node."""
         handle = self.get_thread_connection().handle
         return cast(PooledHandle, handle).connect_session()
 
     # -- sessions --------------------------------------------------------------------------------
 
     def endpoint(self) -> server.Endpoint:
-        """The embedded server, started if need be."""
+        """Return the embedded server, and start it if necessary."""
         with self._endpoint_lock:
             if self._endpoint is None:
                 config = self.credentials.server_config(self.project_root)
@@ -111,7 +111,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             return self._endpoint
 
     def app_id(self) -> str | None:
-        """The Spark application that this command writes by."""
+        """Return the id of the Spark application that runs this command's statements."""
         handle = self.pool.borrow(lambda sql: None)
         try:
             handle.execute("set spark.app.id")
@@ -121,20 +121,20 @@ class SparkWapConnectionManager(SparkConnectionManager):
         return str(rows[0][1]) if rows else None
 
     def query_types(self, sql: str) -> list[tuple[str, str]]:
-        """Name and type of a query's columns."""
-        # The Thrift protocol says ARRAY_TYPE of every array; contracts compare full types.
+        """Return name and type of a query's columns."""
+        # The Thrift protocol reports ARRAY_TYPE for every array, but contracts compare full types.
         _, cursor = self.add_select_query(f"describe query {sql}")
         return [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
 
     def rows_of(self, statement: str) -> Sequence[Sequence[Any]]:
-        """The rows that a statement returns in the session of this thread."""
+        """Run a statement in the session of this thread, and return its rows."""
         with self.exception_handler(statement):
             cursor = self.get_thread_connection().handle.cursor()
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
-        """A new session for SQL, with these settings."""
+        """Open a session for SQL with these settings."""
         creds = self.credentials
         if creds.embedded:
             wrapper: SparkConnectionWrapper = self._open_embedded(settings)
@@ -158,14 +158,14 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except Exception as error:
             raise FailedToConnectError(
                 f"The Spark server of this lake (pid {endpoint.pid}, port {endpoint.thrift_port}) "
-                f"does not answer: {redact(str(error))}. See `sparkwap server status` and "
-                "`sparkwap server logs`; `sparkwap server stop` and the command again start a new "
-                "one."
+                f"does not answer: {redact(str(error))}. Nothing was run. See `sparkwap server "
+                "status` and `sparkwap server logs`. To start a new server, run `sparkwap server "
+                "stop` and repeat the command."
             ) from error
         return self._thrift(handle)
 
     def _open_remote(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
-        """Let dbt-spark open the session, with settings that the server will not drop."""
+        """Let dbt-spark open the session, with settings that the server does not ignore."""
         creds = self.credentials
         own = creds.replace(server_side_parameters={}) if hasattr(creds, "replace") else creds
         prefix = CONF_PREFIX if str(creds.method) in ("thrift", "http") else ""
@@ -193,15 +193,15 @@ class SparkWapConnectionManager(SparkConnectionManager):
         )
 
     def open_connect(self, settings: Mapping[str, str]) -> GuardedSession:
-        """A new Spark Connect session, with these settings."""
+        """Open a Spark Connect session with these settings."""
         creds = self.credentials
         url = self.endpoint().connect_url if creds.embedded else creds.connect_url
         if not url:
             raise DbtRuntimeError(
-                "Python models run through Spark Connect, and the profile names no endpoint. "
-                "Set `connect_url: sc://host:port` beside `host`."
+                "Python models need Spark Connect, but the profile has no endpoint. The model was "
+                "not run. Set `connect_url: sc://host:port` beside `host`."
             )
-        # Without this, functions of pyspark.sql want a SparkContext in this process.
+        # Without this variable, functions of pyspark.sql need a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         try:
             from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -209,11 +209,11 @@ class SparkWapConnectionManager(SparkConnectionManager):
             from dbt.adapters.sparkwap.connect import GuardedSession
         except ImportError as error:
             raise DbtRuntimeError(
-                "Python models run through Spark Connect, whose client is not installed "
-                f"({error}). The model was not run. Run: pip install 'dbt-sparkwap[connect]'"
+                f"Python models need the Spark Connect client, which is not installed ({error}). "
+                "The model was not run. Run: pip install 'dbt-sparkwap[connect]'"
             ) from error
         spark = GuardedSession(url)
-        # The client's own patience with a server that died is ten minutes, per call.
+        # By default, the client retries each call of a dead server for ten minutes.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
         with spark.gatekeeper.trusting():
             for key, value in settings.items():

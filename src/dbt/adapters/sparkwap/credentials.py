@@ -1,4 +1,4 @@
-"""What a profile says: where Spark is, and where the lake's catalog is."""
+"""The profile: where Spark and the lake's catalog are."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ class SparkWapCredentials(SparkCredentials):
     All of dbt-spark's fields keep their meaning. New ones:
 
     method
-        ``embedded`` (the default): the first connection starts a Spark server of its own in
-        ``lake``. Else one of dbt-spark's methods: ``thrift``, ``http``, ``odbc``, ``session``.
+        ``embedded`` (the default): the first connection starts a Spark server for the folder
+        ``lake``. Otherwise a method of dbt-spark: ``thrift``, ``http``, ``odbc``, ``session``.
     lake
-        The lake directory of an embedded server; relative to the project's folder.
+        The lake's folder of an embedded server; relative to the project's folder.
     connect_url
-        Spark Connect endpoint (``sc://host:port``) that Python models run on. Known by itself
-        for the embedded server.
+        Spark Connect endpoint (``sc://host:port``) for Python models. The embedded server sets it.
     catalog, catalog_name
         PyIceberg properties of the Iceberg catalog that the server uses (``type``, ``uri``,
-        ``warehouse``, ...), and its name in Spark. Known by itself for the embedded server.
+        ``warehouse``, ...), and its name in Spark. The embedded server sets them.
     thrift_port, connect_port, memory, cores, idle_minutes, spark_conf, catalog_uri
-        The embedded server's ports (0: any free one), heap, cores, idle time in minutes after
-        which it stops (0: never), further Spark settings, and another catalog than the lake's own
-        SQLite file: a database by SQLAlchemy's URI, or the address of an Iceberg REST catalog.
+        The embedded server's ports (0: any free port), heap, cores, minutes without work until it
+        stops (0: never), further Spark settings, and a catalog in place of the lake's SQLite file:
+        the SQLAlchemy URI of a database, or the address of an Iceberg REST catalog.
     """
 
     host: str | None = None
@@ -54,7 +53,7 @@ class SparkWapCredentials(SparkCredentials):
     spark_conf: dict[str, Any] = field(default_factory=dict)
     catalog_uri: str | None = None
     query_retries: int = 0
-    # dbt-spark's 5 seconds between two looks are added to each statement that takes longer than 5.
+    # dbt-spark polls every 5 seconds, so a statement could end up to 5 seconds late.
     poll_interval: float = 0.5  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -66,16 +65,16 @@ class SparkWapCredentials(SparkCredentials):
             )
         embedded = self.method == EMBEDDED
         if embedded:
-            # dbt-spark's own checks know its own methods only.
+            # dbt-spark's checks accept only its own methods.
             self.method = SparkConnectionMethod.THRIFT
             self.host = self.host or "127.0.0.1"
             self.user = self.user or "dbt"
         elif not self.catalog:
             raise DbtRuntimeError(
-                f"Profile: `method: {self.method}` needs `catalog`, the properties by which "
-                "PyIceberg reaches the catalog that the Spark server uses, for example "
+                f"Profile: `method: {self.method}` needs `catalog`: the properties with which "
+                "PyIceberg connects to the catalog of the Spark server, for example "
                 "`catalog: {type: sql, uri: postgresql+psycopg2://..., warehouse: s3://...}`. "
-                "The gate moves table pointers there."
+                "The gate publishes tables through this catalog."
             )
         remember(
             self.password, self.token, self.catalog, self.spark_conf, parameters,
@@ -86,14 +85,14 @@ class SparkWapCredentials(SparkCredentials):
             self.method = EMBEDDED
         if self.query_retries:
             raise DbtRuntimeError(
-                "Profile: `query_retries` must be 0. A statement sent again after a lost "
-                "connection may run twice; `dbt retry` goes on from there instead."
+                "Profile: `query_retries` must be 0, because a statement that is sent again after "
+                "a lost connection may run twice. Use `dbt retry` instead."
             )
-        # dbt-spark switches ANSI mode off here; Spark 4's own default stands unless asked.
+        # dbt-spark disables ANSI mode here. sparkwap keeps Spark's default, which is enabled.
         self.server_side_parameters = {str(k): str(v) for k, v in parameters.items()}
 
     def __repr__(self) -> str:
-        # The fields have passwords and keys, and whoever logs a profile would log them.
+        # The fields contain passwords and keys, which a log of the profile must not show.
         return f"SparkWapCredentials({self.method}, {self.unique_field}, {self.schema})"
 
     @property
@@ -102,7 +101,7 @@ class SparkWapCredentials(SparkCredentials):
 
     @property
     def embedded(self) -> bool:
-        """Whether sparkwap starts the server itself."""
+        """Whether sparkwap starts the Spark server."""
         return str(self.method) == EMBEDDED
 
     @property
@@ -115,9 +114,10 @@ class SparkWapCredentials(SparkCredentials):
         return "method", "host", "port", "schema", "connect_url", "catalog_name"
 
     def server_config(self, project_root: str) -> ServerConfig:
-        """The embedded server's settings.
+        """Return the embedded server's settings.
 
-        :param project_root: what a relative ``lake`` is relative to.
+        Args:
+            project_root: The project's folder, which ``lake`` is relative to.
         """
         return ServerConfig(
             lake=(Path(project_root) / self.lake).resolve(),
@@ -131,7 +131,7 @@ class SparkWapCredentials(SparkCredentials):
         )
 
     def catalog_settings(self, project_root: str) -> Mapping[str, str]:
-        """PyIceberg's properties of the lake's catalog."""
+        """Return PyIceberg's properties of the lake's catalog."""
         if self.embedded:
             return catalog_properties(self.server_config(project_root))
         return {str(k): str(v) for k, v in self.catalog.items()}

@@ -1,4 +1,4 @@
-"""What dbt says of one node, test or result, in the terms of the gate."""
+"""Translates single nodes, tests and results of dbt into the gate's terms."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ if TYPE_CHECKING:
 
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
-
-
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 
 def calls(manifest: Any) -> dict[str, list[str]]:
-    """Node id -> ids of the macros that it calls, as far as dbt knows by now; None has none."""
+    """Return the ids of the macros that each node calls, as far as dbt knows now."""
     nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
     return {key: list(getattr(node.depends_on, "macros", ())) for key, node in nodes.items()}
 
 
 def tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all that a manifest's project builds, as tables or views."""
+    """Return schema and name of all tables and views that a manifest's project builds."""
     nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
     return {
         (node.schema, node.alias)
@@ -35,29 +33,28 @@ def tables(manifest: Any) -> set[tuple[str, str]]:
 
 
 def source_tables(manifest: Any) -> set[tuple[str, str]]:
-    """Schema and name of all sources of a manifest's project."""
+    """Return schema and name of all sources of a manifest's project."""
     sources: Mapping[str, Any] = getattr(manifest, "sources", {})
     return {(source.schema, source.identifier) for source in sources.values()}
 
 
 def severity_of(test: Any) -> str:
-    """A test's severity, with the thresholds that are not dbt's own: `warn, error_if > 10`."""
-    given = {name: str(getattr(test.config, name, usual)) for name, usual in _THRESHOLDS.items()}
-    changed = [f"{name} {given[name]}" for name, usual in _THRESHOLDS.items()
-               if given[name] != usual]  # fmt: skip
+    """Return a test's severity and the thresholds that are not dbt's: `warn, error_if > 10`."""
+    given = _thresholds(test.config)
+    changed = [f"{name} {value}" for name, value in given.items() if value != _THRESHOLDS[name]]
     return ", ".join([str(test.config.severity).lower(), *changed])
 
 
 def batches_of(result: Any) -> tuple[Range, ...]:
-    """What a microbatch model was to build, whether it could or not; nothing for other nodes."""
+    """Return the batches of a microbatch model, successful or not; empty for other nodes."""
     found = getattr(result, "batch_results", None)
     batches = [*found.successful, *found.failed] if found else []
-    # dbt counts in UTC, and reads a record of its own without saying so.
+    # dbt counts in UTC, but its results are read without a time zone.
     return merged((as_utc(start), as_utc(end)) for start, end in batches)
 
 
 def query_of(test: Any) -> str | None:
-    """What a data test has asked the lake, with the limit that dbt puts behind it."""
+    """Return the query of a data test, with the limit that dbt appends."""
     compiled = getattr(test, "compiled_code", None)
     if str(test.resource_type) != "test" or compiled is None:
         return None
@@ -66,7 +63,8 @@ def query_of(test: Any) -> str | None:
 
 
 def why_cannot_fail(config: Any) -> str | None:
-    given = {name: str(getattr(config, name, usual)) for name, usual in _THRESHOLDS.items()}
+    """Return why a test of this config never fails; None if it can fail."""
+    given = _thresholds(config)
     return cannot_fail(
         severity=str(getattr(config, "severity", "error")),
         error_if=given["error_if"],
@@ -76,21 +74,25 @@ def why_cannot_fail(config: Any) -> str | None:
     )
 
 
+def _thresholds(config: Any) -> dict[str, str]:
+    return {name: str(getattr(config, name, usual)) for name, usual in _THRESHOLDS.items()}
+
+
 def short_name(node_id: str) -> str:
-    """A node as its reader calls it: ``orders``, ``source:raw.events``."""
+    """Return the name of a node for messages: ``orders``, ``source:raw.events``."""
     kind, _, name = node_id.split(".", 2)
     return f"source:{name}" if kind == "source" else name
 
 
 def why_not_replayable(node: Any) -> str | None:
-    """Why a node's rows are no function of what it reads; None if they are."""
+    """Return why a node's rows do not depend only on its inputs; None if they do."""
     kind = materialized(node)
     if kind == "snapshot":
-        return "a snapshot is the history of what it saw, run by run"
+        return "a snapshot depends on the times of its earlier runs"
     if kind == "incremental" and getattr(node.config, "full_refresh", None) is False:
-        return "with full_refresh: false it is never built as a whole"
+        return "full_refresh: false prevents a full build"
     if kind == "incremental" and getattr(node.config, "incremental_strategy", None) == "microbatch":
-        return "dbt cuts a microbatch model into batches by today's date"
+        return "dbt divides a microbatch model into batches by today's date"
     return None
 
 
@@ -99,10 +101,10 @@ def materialized(node: Any) -> str:
 
 
 def tested_by(unit_test: Any) -> str:
-    # dbt looks it up in the same way: a unit test depends on what it tests, and on nothing else.
+    # dbt does the same: a unit test depends only on the tested node.
     return str(unit_test.depends_on.nodes[0])
 
 
 def depends_on(node: Any) -> list[str]:
-    # Seeds have macros to depend on, but no nodes.
+    # A seed's dependencies have no list of nodes.
     return list(getattr(node.depends_on, "nodes", []))

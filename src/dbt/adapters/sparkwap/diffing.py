@@ -1,4 +1,4 @@
-"""What a comparison needs of dbt: keys and marks in the manifest, and a Spark session."""
+"""Passes the manifest's keys and marks and a Spark session to a comparison."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dbt.adapters.sparkwap.alerting import project
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
 from dbt.adapters.sparkwap.erasing import REACHED_TYPES
 from sparkwap.core.personal import Hidden
+from sparkwap.diff.differ import Differ
 from sparkwap.diff.operation import Diff, deliver
-from sparkwap.diff.work import Differ
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
@@ -21,7 +21,8 @@ Identifier = tuple[str, str]
 def diff(command: DbtCommand, request: Diff) -> list[str]:
     """Run ``wap_diff``; returns the lines to print.
 
-    :raises SparkwapError: tables could not be compared.
+    Raises:
+        SparkwapError: Tables could not be compared.
     """
     manifest = command.dbt_manifest()
     hidden = Hidden.of_project(project(command), tables(manifest), command.settings.diff_hide)
@@ -36,7 +37,7 @@ def diff(command: DbtCommand, request: Diff) -> list[str]:
 
 
 def tables(manifest: Any) -> dict[str, Identifier]:
-    """The tables of all nodes and sources, by unique id."""
+    """Return the tables of all nodes and sources, by unique id."""
     nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
     return {
         node.unique_id: (node.schema, getattr(node, "alias", None) or node.identifier)
@@ -46,7 +47,7 @@ def tables(manifest: Any) -> dict[str, Identifier]:
 
 
 def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:
-    """The key of each model, seed and snapshot that has one."""
+    """Return the keys of models, seeds and snapshots, by table; tables without key are absent."""
     unique = _tested(manifest)
     found = {}
     for node in manifest.nodes.values():
@@ -58,14 +59,14 @@ def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:
 
 
 def _key(node: Any, tested: Sequence[str]) -> tuple[str, ...]:
-    """What makes a row of a node unique: its ``meta.diff_key``, what its materialization promises,
-    its constraints, or its tests."""
+    """Return the key of a node: from ``meta.diff_key``, its materialization, its constraints or
+    its tests."""
     meta = node.config.meta or {}
     own = _listed(meta.get("diff_key"))
     if own:
         return own
     key = _listed(getattr(node.config, "unique_key", None))
-    # A history has a row for each version of a key.
+    # A history has one row per version of a key.
     if str(node.resource_type) == "snapshot":
         names = getattr(node.config, "snapshot_meta_column_names", None)
         return (getattr(names, "dbt_scd_id", None) or "dbt_scd_id",)
@@ -75,7 +76,7 @@ def _key(node: Any, tested: Sequence[str]) -> tuple[str, ...]:
 
 
 def _tested(manifest: Any) -> dict[str, tuple[str, ...]]:
-    """What the tests of uniqueness say of each node."""
+    """Return the columns of the uniqueness tests, by tested node."""
     found: dict[str, tuple[str, ...]] = {}
     for test in manifest.nodes.values():
         about = getattr(test, "test_metadata", None)
@@ -97,4 +98,4 @@ def _listed(value: Any) -> tuple[str, ...]:
     if not value:
         return ()
     values = value if isinstance(value, list | tuple) else [value]
-    return tuple(str(one) for one in values)
+    return tuple(str(value) for value in values)

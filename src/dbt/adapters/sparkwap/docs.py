@@ -1,4 +1,4 @@
-"""What ``dbt docs generate`` shows of tables and views, from the lake's catalog."""
+"""The entries of ``dbt docs generate`` for tables and views, from the lake's catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkwap.catalog import TableState
 if TYPE_CHECKING:
     import agate
 
-# A name such as `2024` or a comment such as `true` is text, whatever it looks like.
+# Text columns: agate must not convert a name such as `2024` or a comment such as `true`.
 _TEXTS = (
     "table_database",
     "table_schema",
@@ -39,11 +39,12 @@ _STATS = (
 def catalog_rows(
     state: TableState, published_as: tuple[str, str], summary: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """One row per column, in the shape that dbt's catalog is made of.
+    """Return the rows of dbt's catalog table for one relation, one per column.
 
-    :param state: the table or view, which may stand in a side schema.
-    :param published_as: the schema and name that it is shown under.
-    :param summary: the summary of the snapshot that is shown; empty for a view.
+    Args:
+        state: The table or view, which may be in a side schema.
+        published_as: The schema and name to show.
+        summary: The summary of the shown snapshot; empty for a view.
     """
     schema, name = published_as
     table = {
@@ -68,7 +69,7 @@ def catalog_rows(
 
 
 def catalog_table(rows: Sequence[Mapping[str, Any]]) -> agate.Table:
-    """dbt's catalog table of these rows."""
+    """Return dbt's catalog table of these rows."""
     import agate
 
     return agate.Table.from_object(list(rows), column_types=build_type_tester(_TEXTS))
@@ -90,7 +91,7 @@ def _stats(summary: Mapping[str, str]) -> dict[str, Any]:
 def single_table(
     state: TableState, published_as: tuple[str, str], summary: Mapping[str, str]
 ) -> CatalogTable:
-    """dbt's catalog entry of one table or view; parameters as in :func:`catalog_rows`."""
+    """Return dbt's catalog entry of one relation; parameters as in :func:`catalog_rows`."""
     schema, name = published_as
     figures = {key: summary.get(source) for key, _, source, _ in _STATS}
     stats = {

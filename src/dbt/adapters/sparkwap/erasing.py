@@ -1,4 +1,4 @@
-"""What an erasure needs of dbt: the marks in the manifest, a Spark session, folders."""
+"""Passes the manifest's marks, a Spark session and folders to an erasure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ REACHED_TYPES = BUILT_TYPES | {"source", "test"}
 
 
 def erasure(command: DbtCommand) -> Erasure:
-    """The erasure of a command's lake.
+    """Return the erasure of a command's lake.
 
-    :raises ConfigError: the command reads an audit branch, and so not what readers see.
+    Raises:
+        ConfigError: The command reads an audit branch, but an erasure starts from ``main``.
     """
     settings = command.settings
     if settings.branch is not None:
         raise ConfigError(
-            f"wap_branch is {settings.branch}, and an erasure begins with what readers of main "
-            "see. Nothing was changed. Call it without wap_branch."
+            f"wap_branch is {settings.branch}, but an erasure reads main first. Nothing was "
+            "changed. Call it without wap_branch."
         )
     days = settings.tag_retention_days
     credentials = command.credentials
@@ -50,7 +51,7 @@ def erasure(command: DbtCommand) -> Erasure:
 
 
 def node_columns(manifest: Any) -> list[NodeColumns]:
-    """The nodes of a manifest with the marks of their columns."""
+    """Return the nodes of a manifest with the marks of their columns."""
     nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
     return [
         NodeColumns(
@@ -66,6 +67,6 @@ def node_columns(manifest: Any) -> list[NodeColumns]:
 
 
 def column_meta(column: Any) -> Mapping[str, Any]:
-    """A column's ``meta``: of its config, or in the older place beside it."""
+    """Return a column's ``meta``, from its config and from dbt's older place beside it."""
     config = getattr(column, "config", None)
     return {**(getattr(column, "meta", None) or {}), **(getattr(config, "meta", None) or {})}

@@ -1,4 +1,4 @@
-"""What the macros of histories and of typed columns ask."""
+"""The calls of the macros for histories and typed columns."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.placement import Placement
 from sparkwap.cdc import history
 from sparkwap.cdc.widening import Widening
-from sparkwap.landing.sql import plain_cast
+from sparkwap.landing.row_sql import plain_cast
 
 Describe = Callable[[BaseRelation], Iterable[Column]]
 
 
 class Histories:
-    """Histories and typed columns, as macros ask for them.
+    """The methods for histories and typed columns.
 
     Args:
         connections: The adapter's connections.
-        placement: Keeps what a build has to tell.
-        describe: The columns of a table.
+        placement: Keeps lines for the summary.
+        describe: Returns the columns of a table.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Histories:
 
     @available.parse(lambda *a, **k: None)
     def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.HistoryBuild:
-        """What builds a model with ``materialized: scd2``.
+        """Return the statements of a model with ``materialized: scd2``.
 
         Args:
             model: dbt's node.
@@ -59,19 +59,19 @@ class Histories:
         log: Any,
         restate: Any,
     ) -> dict[str, str]:
-        """The columns of a history's events, with the wider types that values of the log need.
+        """Return the columns of a history's events, with wider types where the log needs them.
 
         Args:
             model: dbt's node.
             columns: SQL by name.
-            table: The history; None if it is built anew.
+            table: The history; None for a full build.
             log: The log.
             restate: The var `scd2_restate`.
         """
         casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
         with as_dbt_error():
-            anew = table is None or history.restated(model["name"], restate)
-        seen = None if anew else str(table)
+            full = table is None or history.restated(model["name"], restate)
+        seen = None if full else str(table)
         return self._widening(model, table).events(columns, casts, str(log), seen)
 
     @available.parse(lambda model, column, kind, *a, **k: kind)
@@ -84,13 +84,13 @@ class Histories:
         table: BaseRelation | None,
         state: Any,
     ) -> str:
-        """The type of `exact_cast`, or the wider one that values of the state need.
+        """Return the type of `exact_cast`, or a wider type if values of the state need it.
 
         Args:
             model: dbt's node.
             column: The state's column.
             kind: The type.
-            name: The column that the cast makes.
+            name: The column that the cast creates.
             table: The model's table; None if there is none.
             state: The table with the values.
         """
@@ -102,6 +102,6 @@ class Histories:
         return Widening({c.name: c.dtype for c in columns}, self._first_row, tell)
 
     def _first_row(self, sql: str) -> list[Any]:
-        """Send a statement; the first row of its result, empty where there is none."""
+        """Send a statement, and return the first row of its result; empty if there is none."""
         _, table = self._connections.execute(sql, fetch=True)
         return list(table.rows[0].values()) if table.rows else []

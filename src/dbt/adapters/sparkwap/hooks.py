@@ -1,4 +1,4 @@
-"""The hooks of every project: the run is opened, and the gate closes it."""
+"""The hooks of every project, which open and close the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkwap.runs.run import Run
     from sparkwap.runs.types import NodeFact, RunEnd
 
-_REFUSAL = "Not everything was published; the reasons stand above."
+_REFUSAL = "Not everything was published; see the reasons above."
 
 
 class RunHooks:
@@ -44,10 +44,10 @@ class RunHooks:
 
     @available.parse(lambda *a, **k: None)
     def open_run(self, selected: Sequence[str] = ()) -> str | None:
-        """Open the run of this invocation; returns its audit branch.
+        """Open the run of this invocation, and return its audit branch.
 
         Args:
-            selected: Ids of the nodes and tests that it was told to run.
+            selected: Ids of the nodes and tests that it runs.
         """
         run = self._runs.current()
         if run is None:
@@ -60,26 +60,26 @@ class RunHooks:
         return run.branch
 
     def _pin(self, run: Run, selected: Sequence[str]) -> None:
-        """Resolve what a replay reads and does not build, before anything is written."""
+        """Find the snapshots of the tables that a replay reads but does not build."""
         manifest = self._command.manifest
         try:
             with as_dbt_error():
                 time_travel.require(manifest.not_replayable(selected))
                 run.pin(manifest.outside(selected))
         except DbtRuntimeError:
-            # There is nothing on its branch that a later command could go on with.
+            # Its branch is empty, so later commands must not continue it.
             self._runs.record(run, "closed")
             raise
 
     @available.parse(lambda *a, **k: False)
     def is_replay(self) -> bool:
-        """Whether this invocation reads as of an earlier moment."""
+        """Return whether this invocation is a replay."""
         with as_dbt_error():
             return self._command.as_of is not None
 
     @available.parse(lambda *a, **k: "current_timestamp()")
     def now(self) -> str:
-        """The present as SQL, in a replay its moment."""
+        """Return the SQL of the present time; in a replay, of its moment."""
         with as_dbt_error():
             moment = self._command.as_of
         return "current_timestamp()" if moment is None else replay_moment.literal(moment.moment.at)
@@ -88,10 +88,10 @@ class RunHooks:
 
     @available.parse(lambda *a, **k: {})
     def close_run(self, results: Iterable[Any]) -> dict[str, Any]:
-        """Let the gate decide and publish.
+        """Close the run: the gate decides and publishes.
 
         Returns:
-            ``lines`` to print and ``failed``, whether dbt has to be told that the run failed.
+            ``lines`` to print, and ``failed``: whether the hook has to make dbt fail.
         """
         from sparkwap.runs import rebase_loop
 
@@ -103,13 +103,13 @@ class RunHooks:
         try:
             closing = self._closed(run, manifest, nodes, results)
         except Exception as error:
-            # dbt knows of nothing wrong with them, and a retry would pass them by.
+            # To dbt these nodes are successful, so `dbt retry` would not repeat them.
             unfinished = {node.node_id: UNFINISHED for node in nodes}
             run_results.mark_rejected(results, unfinished, manifest.tests())
-            told = _not_closed(error, run.branch)
+            message = _not_closed(error, run.branch)
             if self._runs.alerts is not None:
-                self._runs.alerts.broke_down(told, list(unfinished))
-            raise DbtRuntimeError(told) from error
+                self._runs.alerts.broke_down(message, list(unfinished))
+            raise DbtRuntimeError(message) from error
         finally:
             self._runs.leave(run)
         if closing.rebase is not None:
@@ -146,7 +146,7 @@ class RunHooks:
         )
 
     def _build_again(self, run: Run, closing: RunEnd, manifest: ProjectManifest) -> RunEnd:
-        """Follow main, which moved away under the run."""
+        """Rebase a run whose reads have moved on main."""
         from sparkwap.runs import rebase_loop
 
         def build(node_ids: tuple[str, ...], limit: float | None) -> Ended:
@@ -180,19 +180,20 @@ class RunHooks:
             )
 
     def _swept(self, run: Run) -> list[str]:
-        """Sweep after a run, where the project wants it; a run never fails by it."""
+        """Sweep after a run if the project enables it; never makes the run fail."""
         if run.settings.sweep == "never":
             return []
-        # Here, as it brings PyArrow along, which most commands do not need.
+        # Imported late, because it loads PyArrow, which most commands do not need.
         from sparkwap.maintenance.sweeper import end_of_run
 
         return end_of_run(self._command.lake, run.run_id, run.settings)
 
     def _fail(self, closing: RunEnd, results: Sequence[Any]) -> bool:
-        """Whether dbt takes for a success what the gate did not publish.
+        """Return whether dbt would end with success although the gate has refused something.
 
-        An exception in an on-run-end hook is a keyboard interrupt to dbt, but a statement of the
-        hook that fails is an error of that hook, and exit code 1: the hook sends one.
+        dbt treats an exception in an on-run-end hook as a keyboard interrupt. A failing statement
+        of the hook is an ordinary error with exit code 1, so the hook sends a statement, which
+        the guard refuses.
         """
         failed = closing.refused is not None or closing.decision.failed
         if not failed or run_results.dbt_failed(results):
@@ -200,18 +201,18 @@ class RunHooks:
         self._runs.refusal = _REFUSAL
         return True
 
-    # -- where no hook was called ----------------------------------------------------------------
+    # -- commands without hooks ------------------------------------------------------------------
 
     def before_cleanup(self) -> None:
-        """Close the run of `dbt clone`, which calls no hooks; tell of a run that is still open."""
+        """Close the run of `dbt clone`, which calls no hooks; report a run that is still open."""
         run, interrupted = self._runs.active, sys.exc_info()[0] is not None
         if run is not None and self._command.name == "clone" and not interrupted:
             self._publish_copies(run)
         if run is not None and interrupted:
-            # dbt's own record is of the nodes that have run, and knows no others.
+            # dbt's own results contain only the nodes that have run.
             self._runs.record_unfinished()
         elif run is not None and self._runs.opened_by_hook:
-            caught = [one.told for one in run.caught_on_main()]
+            caught = [change.told for change in run.caught_on_main()]
             tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
 
     def _publish_copies(self, run: Run) -> None:
@@ -225,11 +226,12 @@ class RunHooks:
 
 
 def _not_closed(error: Exception, branch: str) -> str:
-    """What is told when the gate could not come to its end; its own errors say it themselves."""
+    """Return the message of a failed close; sparkwap's own errors have a complete message."""
     if isinstance(error, SparkwapError):
         return str(error)
     return (
-        f"The gate broke down when it closed the run ({type(error).__name__}: {error}). All tables "
-        f"of the run are published or none, and what is not is on branch {branch}. `dbt "
-        "run-operation wap_status` shows which; `dbt retry` looks, and does nothing twice."
+        f"The gate failed while it closed the run ({type(error).__name__}: {error}). All tables "
+        "of the run are published, or none. On a catalog without transactions, the next command "
+        f"first completes or undoes the publish. Unpublished tables are on branch {branch}. `dbt "
+        "run-operation wap_status` shows which. `dbt retry` publishes nothing twice."
     )

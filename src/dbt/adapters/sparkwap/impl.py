@@ -1,4 +1,4 @@
-"""The adapter: dbt-spark's over the lake's catalog, with the gate that macros reach as ``wap``."""
+"""The adapter: extends dbt-spark with the lake's catalog and the gate (``adapter.wap``)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 class SparkWapConfig(SparkConfig):
     """Model configs that dbt-spark does not have.
 
-    sort_by: columns or expressions that the table's files are ordered by.
-    format_version: Iceberg's table format version.
-    hard_deletes_at: for snapshots, an aggregate over the source rows that says when a row found
-        missing was deleted; the time of the run if absent.
-    contract_types: what a contract compares: ``family``, a type without size, precision and scale,
-        as dbt documents it; or ``exact``.
-    wap_writes: tables without a gate that the node's hooks and header may write to and change.
+    Attributes:
+        sort_by: Columns or expressions that order the rows of the table's files.
+        format_version: Iceberg's table format version.
+        hard_deletes_at: For snapshots, an aggregate over the source rows that returns the deletion
+            time of missing rows; without it, the time of the run.
+        contract_types: How a contract compares types: ``family``, without size, precision and
+            scale, as dbt documents it; or ``exact``.
+        wap_writes: Ungated tables that the node's hooks and header may write to and change.
     """
 
     file_format: str = "iceberg"
@@ -62,7 +63,7 @@ class SparkWapConfig(SparkConfig):
 class SparkWapAdapter(SparkAdapter):
     Relation = SparkWapRelation
     Column = SparkWapColumn
-    # dbt-spark says which class it is, not that it may be a subclass.
+    # dbt-spark's annotation does not allow a subclass.
     ConnectionManager = SparkWapConnectionManager  # type: ignore[assignment]
     AdapterSpecificConfigs = SparkWapConfig
 
@@ -100,7 +101,7 @@ class SparkWapAdapter(SparkAdapter):
     def connection_named(
         self, name: str, query_header_context: Any = None, should_release_connection: bool = True
     ) -> Iterator[None]:
-        """dbt opens a node's connection before it compiles the node: here the node begins."""
+        """Begin a node when dbt opens its connection, which is before dbt compiles it."""
         self.gate.command.require_no_replay()
         nodes, node = self.gate.nodes, query_header_context
         with (
@@ -113,20 +114,20 @@ class SparkWapAdapter(SparkAdapter):
                 yield
 
     def _look_again(self, node: Any) -> None:
-        """Put the table of a node in the cache as it is for readers."""
+        """Put a node's table into dbt's cache in its published state."""
         relation = self.Relation.create(schema=node.schema, identifier=node.alias)
         self.cache.drop(relation)
         live = self.lake.state((node.schema, node.alias))
         if live is not None:
-            there = relation.incorporate(type=live.kind)  # type: ignore[no-untyped-call]
-            self.cache.add(there)
+            cached = relation.incorporate(type=live.kind)  # type: ignore[no-untyped-call]
+            self.cache.add(cached)
 
     def cleanup_connections(self) -> None:
         self.gate.hooks.before_cleanup()
         super().cleanup_connections()
         self.gate.runs.cleanup()
 
-    # -- what is there ---------------------------------------------------------------------------
+    # -- the catalog -----------------------------------------------------------------------------
 
     def _state(self, relation: BaseRelation) -> TableState | None:
         return self.gate.runs.state(identifier_of(relation))
@@ -181,7 +182,7 @@ class SparkWapAdapter(SparkAdapter):
         return docs.single_table(state, identifier_of(relation), self._summary(state))
 
     def _summary(self, state: TableState) -> Mapping[str, str]:
-        """The summary of the snapshot that this invocation reads; empty where there is none."""
+        """Return the summary of the snapshot that this invocation reads; empty if there is none."""
         branch = self.gate.command.settings.branch
         ref = state.refs.get(branch or "main") or state.refs.get("main")
         return self.lake.snapshot_summary(state.identifier, ref.snapshot_id) if ref else {}
@@ -203,7 +204,7 @@ class SparkWapAdapter(SparkAdapter):
         _, found = self.calculate_freshness_from_metadata_batch([source], macro_resolver)
         if source not in found:
             raise DbtRuntimeError(
-                f"The catalog does not know when the rows of {source} changed, as it is missing "
+                f"The catalog has no time of the last change of {source}, because it is missing "
                 "or a view. Give the source a `loaded_at_field`, or correct its name."
             )
         return None, found[source]
@@ -222,16 +223,16 @@ class SparkWapAdapter(SparkAdapter):
         run = self.gate.runs.current()
         if run is not None and run.settings.guard and self.lake.relations(schema):
             raise DbtRuntimeError(
-                f"The guard refused to drop schema {schema}: its tables and views are live, and "
-                "their readers would lose them at once. Nothing was dropped. Drop it by a "
-                "run-operation, while no run is open."
+                f"The guard refused to drop schema {schema}: its tables and views are live, so "
+                "readers would lose them immediately. Nothing was dropped. Drop the schema with a "
+                "run-operation while no run is open."
             )
         self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[SparkColumn]:
         self.gate.nodes.looked_at(relation)
-        # A relation without a schema is a temporary view, which only its session knows.
+        # A relation without a schema is a temporary view, which exists only in its session.
         state = self._state(relation) if relation.schema else None
         if state is None:
             return [SparkWapColumn(**vars(c)) for c in super().get_columns_in_relation(relation)]
@@ -266,6 +267,6 @@ class SparkWapAdapter(SparkAdapter):
 
     @available
     def quote(self, identifier: str) -> str:  # type: ignore[override]
-        """A name in backquotes, whatever it holds."""
-        # dbt also quotes what is not there, such as the database, and leaves it away later.
+        """Return a name in backquotes, whatever its characters are."""
+        # dbt also quotes None, such as the database, and omits it later.
         return quote(str(identifier))

@@ -1,4 +1,4 @@
-"""dbt's manifest and results, as the facts that the gate decides on."""
+"""Translates dbt's manifest and results into the facts for the gate's decision."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ if TYPE_CHECKING:
     from sparkwap.runs.types import NodeFact, TestFact, TestSeen
 
 TEST_TYPES = frozenset({"test", "unit_test"})
-# A unit test is given its rows.
+# A unit test reads no tables; its definition contains its rows.
 READING_TYPES = BUILT_TYPES | {"test"}
-# A test reads through these: their rows are those of what they select from.
+# A test of these also tests their parents, because these store no rows of their own.
 SEE_THROUGH = frozenset({"view", "ephemeral"})
 DROPPED = (
-    "dbt dropped it, as it refers to what is not in the project or is disabled; correct its ref, "
-    "or disable the test"
+    "dbt dropped it, because it refers to a node that is missing or disabled; correct its ref, or "
+    "disable the test"
 )
-"""What dbt only warns of: a test with a misspelled ref would be missed by nobody."""
+"""An error here, because dbt only warns, and a test with a misspelled ref would never run."""
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
 _NAMED = 3
 
 
 class ProjectManifest:
-    """The parts of dbt's manifest that the gate looks at.
+    """The parts of dbt's manifest that the gate uses.
 
-    :param manifest: dbt's own, with ``nodes`` and ``unit_tests`` by unique id.
-    :param given: the vars of the command line.
-    :param varying: names of vars and environment variables that may have any value.
-    :param config: dbt's configuration of the command; None takes for granted that the manifest was
-        parsed with the same vars.
-    :param calls: the macros that nodes call, as far as dbt knew before it ran the first one.
+    Args:
+        manifest: dbt's manifest, with ``nodes`` and ``unit_tests`` by unique id.
+        given: The vars of the command line.
+        varying: Names of vars and environment variables that may have any value.
+        config: dbt's configuration of the command; None if the manifest is known to be parsed with
+            the same vars.
+        calls: The macros that nodes call, as far as dbt knows before it runs the first node.
     """
 
     def __init__(
@@ -77,17 +78,17 @@ class ProjectManifest:
         self._data_test = cache(self._data_test_of)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
-        """The ``config.meta`` of a node; empty if there is no such node."""
+        """Return the ``config.meta`` of a node; empty if there is no such node."""
         node = self._nodes.get(node_id)
         return (node.config.meta or {}) if node is not None else {}
 
     def severity(self, test_id: str) -> str:
-        """A test's severity with its thresholds, as `TestFact.severity` has it."""
+        """Return a test's severity with its thresholds, as in `TestFact.severity`."""
         test = self._nodes.get(test_id)
         return severity_of(test) if test is not None else ""
 
     def read_by(self, node: Any) -> list[tuple[str, str]]:
-        """Tables and views that a node or test reads, those behind views included."""
+        """Return the tables and views that a node or test reads, including those behind views."""
         return [
             name
             for node_id in sorted(self._closure(depends_on(node)))
@@ -95,10 +96,10 @@ class ProjectManifest:
         ]
 
     def outside(self, selected: Collection[str]) -> list[Outside]:
-        """What the selected nodes and tests read and the run does not build."""
+        """Return the relations that selected nodes and tests read but the run does not build."""
         chosen = set(selected)
         found: dict[str, Outside] = {}
-        for node in (self._nodes[one] for one in sorted(chosen) if one in self._nodes):
+        for node in (self._nodes[key] for key in sorted(chosen) if key in self._nodes):
             for node_id in self._inlined(node) - chosen:
                 table = self.table(node_id)
                 if table is not None:
@@ -106,21 +107,21 @@ class ProjectManifest:
         return list(found.values())
 
     def not_replayable(self, selected: Collection[str]) -> list[str]:
-        """Those of the selected nodes that no earlier state of what they read can make anew."""
-        chosen = (self._nodes[one] for one in sorted(selected) if one in self._nodes)
-        told = ((node.name, why_not_replayable(node)) for node in chosen)
-        return [f"{name}: {why}" for name, why in told if why]
+        """Return the selected nodes that a replay cannot build from their inputs, with reasons."""
+        chosen = (self._nodes[key] for key in sorted(selected) if key in self._nodes)
+        reasons = ((node.name, why_not_replayable(node)) for node in chosen)
+        return [f"{name}: {why}" for name, why in reasons if why]
 
     def selector(self, node_id: str) -> str:
-        """What selects this node, and no other, in ``--select``."""
+        """Return the argument of ``--select`` that selects only this node."""
         node = self._nodes[node_id]
-        # By its name alone a model `a` comes with all that is in a folder `a` beside it.
+        # The name alone of a model `a` also selects the models of a folder `a`.
         file = PurePath(node.original_file_path).name
         exact = "" if set(file) & set(" ,*?[") else f",file:{file}"
         return f"fqn:{'.'.join(node.fqn)}{exact}"
 
     def table(self, node_id: str) -> tuple[str, str] | None:
-        """Schema and name of a node or source; None for what is no table, or not there."""
+        """Return schema and name of a node or source; None if it is ephemeral or missing."""
         source = self._sources.get(node_id)
         if source is not None:
             return source.schema, source.identifier
@@ -130,7 +131,7 @@ class ProjectManifest:
         return node.schema, node.alias
 
     def owner(self, table: tuple[str, str]) -> str | None:
-        """The model, seed or snapshot that has a table or view of this name, in whatever case."""
+        """Return the model, seed or snapshot with a relation of this name, case-insensitively."""
         return self._owners.get(folded(table))
 
     @cached_property
@@ -144,7 +145,7 @@ class ProjectManifest:
         return frozenset((node.schema.lower(), node.alias.lower()) for node in built)
 
     def nodes(self, results: Iterable[Any]) -> list[NodeFact]:
-        """The tables and views that this invocation was to build."""
+        """Return the tables and views that this invocation had to build."""
         from sparkwap.runs.types import NodeFact
 
         return [
@@ -164,14 +165,14 @@ class ProjectManifest:
         ]
 
     def known(self) -> frozenset[str]:
-        """Ids of the nodes and sources whose tests are all among :meth:`tests`.
+        """Return the ids of the nodes and sources whose tests are all among :meth:`tests`.
 
-        Not those of what is switched off: its tests are off with it, or read something else.
+        Disabled nodes are not included: their tests are disabled too, or read another node.
         """
         return frozenset(self._nodes) | frozenset(self._sources)
 
     def tests(self) -> list[TestFact]:
-        """All tests that are expected: those that are enabled, and those that dbt has dropped."""
+        """Return all tests: enabled ones, disabled ones, and those that dbt has dropped."""
         from sparkwap.runs.types import TestFact
 
         data = [
@@ -193,9 +194,9 @@ class ProjectManifest:
         return [*data, *unit, *self._disabled_tests()]
 
     def _disabled_tests(self) -> list[TestFact]:
-        """The tests that are switched off, with what they would have read.
+        """Return the disabled tests with the nodes that they would read.
 
-        Among them are those of disabled or missing models that dbt has parsed once more.
+        They include tests of disabled or missing models that dbt has parsed again.
         """
         from sparkwap.runs.types import TestFact
 
@@ -231,7 +232,7 @@ class ProjectManifest:
         )
 
     def _named(self, disabled: Any) -> set[str]:
-        """The nodes that a disabled test names; dbt has not looked them up."""
+        """Return the nodes that a disabled test names; dbt does not resolve them."""
         names = {ref.name for ref in getattr(disabled, "refs", ())}
         names.add(getattr(disabled, "model", None))
         attached: str = getattr(disabled, "attached_node", None) or ""
@@ -239,9 +240,11 @@ class ProjectManifest:
         return found | ({attached} if attached in self._nodes else set())
 
     def seen(self, results: Iterable[Any], deferred: Collection[str] = ()) -> list[TestSeen]:
-        """The test results of this invocation; an error for each test that dbt has dropped.
+        """Return the test results of this invocation, with an error for each dropped test.
 
-        :param deferred: ids of nodes for which dbt read the tables of another state.
+        Args:
+            results: dbt's results.
+            deferred: Ids of the nodes whose tables dbt read from another state.
         """
         from sparkwap.runs.types import TestSeen
 
@@ -276,15 +279,15 @@ class ProjectManifest:
         return str(result.status)
 
     def tested(self, node: Any) -> frozenset[str]:
-        """Ids of the nodes and sources whose rows a test sees, views looked through."""
-        # What dbt has dropped it may not have looked up as a whole.
+        """Return the ids of the nodes and sources whose rows a test reads, also through views."""
+        # dbt may not have resolved all refs of a dropped test.
         named = set() if node.config.enabled else self._named(node)
         return self._closure({*depends_on(node), *named})
 
     def dropped(self) -> str | None:
-        """A line on the tests that dbt has dropped and that count against no table.
+        """Return a line about the dropped tests that count against no table; None if none.
 
-        They belong to a model that is disabled or missing, or read nothing else.
+        They belong to a disabled or missing model, or read no other node.
         """
         off = [node for node in self._nodes.values() if not node.config.enabled]
         lost = [node for node in off if not self._is_dropped(node)]
@@ -300,9 +303,9 @@ class ProjectManifest:
         )
 
     def _is_dropped(self, node: Any) -> bool:
-        """Whether dbt has dropped a test that would have read a table of the project."""
-        # A test that is switched off on purpose is not among the nodes at all; one whose model is
-        # switched off, or not there, goes with it.
+        """Return whether dbt has dropped a test that would read a table of the project."""
+        # A test that its author disabled is not among the nodes. A test of a disabled or missing
+        # model is disabled with the model.
         if str(node.resource_type) != "test" or node.config.enabled:
             return False
         if not self._has_owner(node) or not self.tested(node):
@@ -312,20 +315,20 @@ class ProjectManifest:
         return not gone or any(name not in self._disabled for name in gone)
 
     def _has_owner(self, test: Any) -> bool:
-        """Whether what a test belongs to is in the project, as far as it belongs to one node."""
-        of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
-        return of not in _OWNERS or owner in self._known
+        """Return False if a test belongs to a node that is not in the project."""
+        section, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
+        return section not in _OWNERS or owner in self._known
 
     def _parents(self, node: Any) -> frozenset[str]:
-        """What a node reads; a view that this run does not build has the rows of what it reads."""
+        """Return the nodes and sources that a node reads, including those behind views."""
         found = self._closure(depends_on(node)) - {node.unique_id}
         above = {key: self._nodes.get(key) for key in found}
         return frozenset(
-            key for key, one in above.items() if one is None or materialized(one) != "ephemeral"
+            key for key, up in above.items() if up is None or materialized(up) != "ephemeral"
         )
 
     def _inlined(self, node: Any) -> frozenset[str]:
-        """What a node's SQL names: its parents, ephemeral ones replaced by theirs."""
+        """Return the parents that a node's SQL names, with ephemeral ones replaced by theirs."""
         found: set[str] = set()
         for parent in depends_on(node):
             above = self._nodes.get(parent)
@@ -339,9 +342,9 @@ class ProjectManifest:
         return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
 
     def _reads_of(self, node_id: str) -> frozenset[str]:
-        """The node, and what it reads if its rows are those of what it reads.
+        """Return the node and, if it is a view or ephemeral, also the nodes that it reads.
 
-        A source that names a table of the project is that table, too.
+        A source that names a table of the project also counts as that table.
         """
         seen: set[str] = set()
         todo = {node_id}

@@ -1,4 +1,4 @@
-"""Nodes, tests and hooks, as they begin and end: the run begins what they build, the net looks."""
+"""The begin and end of nodes, tests and hooks: begins their candidates and checks `main`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sparkwap.runs.run import Run
 
 _BEGUN_ANEW = (
-    "built anew from main: what it reads was built anew on the branch, so what earlier commands "
-    "have added to it there is not kept"
+    "built again from main: its parents were built again on the branch, so the rows that earlier "
+    "commands added on the branch are not kept"
 )
 
 
@@ -45,7 +45,7 @@ class Nodes:
 
     @contextmanager
     def main_checked(self, node: Any) -> Iterator[None]:
-        """Look at `main` when a node, test or hook has done what it does."""
+        """Check at the end of a node, test or hook whether `main` has moved."""
         self._at_work.node_id = getattr(node, "unique_id", None)
         try:
             yield
@@ -57,15 +57,15 @@ class Nodes:
                 try:
                     main.check()
                 except SparkwapError as error:
-                    # Closing the run looks again, and ends with this if it comes to stay.
-                    logger.debug(f"main was not looked at: {error}")
+                    # Closing the run checks again, and fails if the error persists.
+                    logger.debug(f"main was not checked: {error}")
             self._at_work.node_id = None
 
     def begin(self, node: Any) -> bool:
         """Begin a node, test or hook.
 
         Returns:
-            Whether the run has put the table of the node back to what ``main`` has.
+            Whether the run has reset the node's table to its state on ``main``.
         """
         kind = getattr(node, "resource_type", None)
         config = getattr(node, "config", None)
@@ -86,8 +86,8 @@ class Nodes:
 
     @contextmanager
     def reading(self, node: Any) -> Iterator[None]:
-        """Keep on the trail of a node or test what its statements read."""
-        # A seed reads no table, and its rows would be searched for names.
+        """Record the reads of a node's or test's statements on its trail."""
+        # A seed reads no table; its rows must not be searched for table names.
         kind, outer = getattr(node, "resource_type", None), self._at_work.reader
         if kind in READING_TYPES and kind != "seed":
             self._at_work.reader = node.unique_id
@@ -97,7 +97,7 @@ class Nodes:
             self._at_work.reader = outer
 
     def looked_at(self, relation: BaseRelation) -> None:
-        """Keep on the trail what the node reads of a table by its metadata."""
+        """Record on the trail that the node reads a table's metadata."""
         run, reader = self._runs.active, self._at_work.reader
         if run is not None and reader is not None and relation.schema and relation.identifier:
             run.looked_at(reader, identifier_of(relation))
@@ -105,12 +105,12 @@ class Nodes:
     def _begin_build(self, run: Run, node: Any) -> bool:
         command, table = self._command, (node.schema, node.alias)
         if command.is_retry and getattr(node.config, "incremental_strategy", None) == "microbatch":
-            # dbt gives it the batches that failed, to be added to those that did not.
+            # dbt repeats the failed batches only, to add them to the successful ones.
             left = getattr(node, "previous_batch_results", None)
             if left is not None and run.goes_on(node.unique_id, table):
                 return False
             if node.unique_id not in run.trail.begun:
-                # What did not fail is not on the branch any more, or was rejected with the rest.
+                # The successful batches are no longer on the branch, or were rejected too.
                 node.previous_batch_results = all_batches(command.retried_results, node.unique_id)
         if _adds(node):
             if self._runs.went_on and run.goes_on(node.unique_id, table):
@@ -120,20 +120,19 @@ class Nodes:
                     run.told.tell(node.unique_id, _BEGUN_ANEW)
             elif run.candidates.has_added(node.unique_id):
                 raise SparkwapError(
-                    f"{node.schema}.{node.alias} has rows of several commands on the branch "
-                    f"{run.branch}, which nobody has published yet. Built anew from main it would "
-                    "have those of this command alone, so it is not built. Drop the branch and "
-                    "give the commands again, one by one: "
-                    f"{next_command.operation('wap_discard', run.branch)}"
+                    f"{node.schema}.{node.alias} has unpublished rows of several commands on the "
+                    f"branch {run.branch}. A build from main would keep only the rows of this "
+                    "command, so the table was not built. Discard the branch, then repeat the "
+                    f"commands one by one: {next_command.operation('wap_discard', run.branch)}"
                 )
         return run.begin(node.unique_id, table)
 
 
 def _adds(node: Any) -> bool:
-    """Whether a build of the node adds to what is there."""
+    """Return whether a build of the node adds to its existing rows."""
     if str(node.resource_type) == "snapshot":
         return True
-    anew = node.config.full_refresh
-    if anew is None:
-        anew = get_flags().FULL_REFRESH
-    return node.config.materialized == "incremental" and not anew
+    full_refresh = node.config.full_refresh
+    if full_refresh is None:
+        full_refresh = get_flags().FULL_REFRESH
+    return node.config.materialized == "incremental" and not full_refresh

@@ -1,4 +1,4 @@
-"""The run-operations: each is given the lake, and what it needs of dbt."""
+"""The run-operations: passes the lake and the needed parts of dbt to each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Operations:
     """The run-operations of a command.
 
     Args:
-        runs: The command's run: such a command opens none.
+        runs: The state of the command, which opens no run.
         statements: The guard around its statements.
     """
 
@@ -62,7 +62,7 @@ class Operations:
         return lines
 
     def _erase(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        # Here, as it brings PyArrow along: half a second that not every command needs.
+        # Imported late, because it loads PyArrow, which takes half a second.
         from dbt.adapters.sparkwap.erasing import erasure
         from sparkwap.erasure import Erase, Rectify
 
@@ -71,7 +71,7 @@ class Operations:
             return erasure(self._command).call(request)
 
     def _diff(self, arguments: Mapping[str, Any]) -> list[str]:
-        # Here, as only this operation needs it.
+        # Imported late, because only this operation needs it.
         from dbt.adapters.sparkwap.diffing import diff
         from sparkwap.diff.operation import Diff
 

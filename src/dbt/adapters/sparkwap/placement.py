@@ -1,4 +1,4 @@
-"""Where a node is built: what the materializations ask before and after they write."""
+"""The placement of a node: the calls of the materializations before and after they write."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Placement:
         self._runs = runs
         self._command = runs.command
         self._lock = threading.Lock()
-        # What is wrong with the server or catalog: empty for nothing, None while it is not known.
+        # The problem of the server or catalog; empty for none, None before the check.
         self._unsafe: str | None = None
 
     @available.parse(lambda *a, **k: False)
     def is_building(self) -> bool:
-        """Whether this command builds tables, and does not only compile or show them."""
+        """Return whether this command builds tables, and does not only compile or show them."""
         return self._runs.current() is not None
 
     @available.parse(lambda *a, **k: None)
@@ -57,11 +57,11 @@ class Placement:
         Args:
             relation: The table.
             columns: Dicts of name, type, nullable and doc, in order; None to keep the table's.
-            layout: partition_by, sort_by, properties, format_version, comment, as far as the
-                model manages them; ``given``, all properties of the model's config.
+            layout: Those of partition_by, sort_by, properties, format_version and comment that
+                the model manages; and ``given``, all properties of the model's config.
 
         Returns:
-            ``branch``, or ``side``.
+            ``branch`` or ``side``.
         """
         layout = layout or {}
         desired = Desired(
@@ -81,18 +81,18 @@ class Placement:
 
     @available.parse(lambda *a, **k: None)
     def place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
-        """Build on a clone, as the schema will change; see :meth:`place_table`."""
+        """Build on a clone, because the schema changes; see :meth:`place_table`."""
         table = identifier_of(relation)
         return self._in_run(lambda run: run.candidates.place_clone(table, changes).how)
 
     @available.parse(lambda *a, **k: None)
     def place_beside(self, relation: BaseRelation) -> str:
-        """Build from nothing in the side schema: a view, a replacement."""
+        """Build a view or a replacement in the side schema, without the published rows."""
         return self._beside(relation)
 
     @available.parse(lambda *a, **k: None)
     def place_failures(self, relation: BaseRelation) -> str:
-        """Build stored failures in the side schema, in the place of nothing but such."""
+        """Build stored failures in the side schema; they may replace only stored failures."""
         table = identifier_of(relation)
         with as_dbt_error():
             owner = self._command.manifest.owner(table)
@@ -101,8 +101,8 @@ class Placement:
             if owner is not None:
                 raise SparkwapError(
                     f"The failures of this test would be stored as {'.'.join(table)}, which is the "
-                    f"table of {owner}: readers would find them in its place. They were not "
-                    "written. Give the test another `alias` or `schema`."
+                    f"table of {owner}, and replace it for readers. They were not written. Give "
+                    "the test another `alias` or `schema`."
                 )
         return self._beside(relation)
 
@@ -113,36 +113,36 @@ class Placement:
 
     @cached_property
     def _published(self) -> Mapping[Identifier, str]:
-        """The tables and views that hold no stored failures, and what was published there last."""
+        """The node that was last published as each table or view, without stored failures."""
         return self._command.lake.ledger.owners()
 
     @available.parse(lambda *a, **k: None)
     def place_copy(self, relation: BaseRelation, other: BaseRelation) -> str:
-        """Build ``relation`` as a zero-copy copy of the published table ``other``."""
+        """Build ``relation`` as a copy of the published table ``other``, without copying files."""
         table, source = identifier_of(relation), identifier_of(other)
         return self._in_run(lambda run: run.candidates.place_copy(table, source).how)
 
     @available.parse(lambda *a, **k: "")
     def location(self, relation: BaseRelation) -> str:
-        """A path of its own for a new table."""
+        """Return a new, unused path for a new table."""
         table = identifier_of(relation)
         return self._in_run(lambda run: run.candidates.location(table))
 
     @available.parse(lambda *a, **k: None)
     def built(self, node_id: str, relation: BaseRelation, must_write: bool = True) -> None:
-        """Record what a node's build left as its candidate."""
+        """Record the table or view that a node has built as its candidate."""
         table = identifier_of(relation)
         self._in_run(lambda run: run.built(node_id, table, must_write=must_write).how)
 
     def tell(self, node_id: str, notice: str) -> None:
-        """Keep what a node's build has to tell, one line, for the summary of the run."""
+        """Keep a line about a node's build for the summary of the run."""
         run = self._runs.current()
         if run is not None:
             run.told.tell(node_id, notice)
 
     @available.parse(lambda *a, **k: None)
     def published(self, relation: BaseRelation) -> str | None:
-        """What renders to the published state of a table, from within a run; None if none is."""
+        """Return SQL that reads a table's published state from within a run; None if none."""
         return self.published_name(identifier_of(relation))
 
     def published_name(self, identifier: Identifier) -> str | None:
@@ -160,12 +160,12 @@ class Placement:
 
     @available.parse(lambda *a, **k: None)
     def live(self, relation: BaseRelation) -> TableState | None:
-        """The state of the table or view that ``relation`` renders to now."""
+        """Return the state of the table or view that ``relation`` renders to now."""
         return self._runs.state(identifier_of(relation))
 
     @available.parse(lambda *a, **k: True)
     def widens(self, relation: BaseRelation, column: str, new_type: str) -> bool:
-        """Whether Iceberg can change the column's type in place."""
+        """Return whether Iceberg can change the column's type in place."""
         state = self.live(relation)
         old = {c.name.lower(): c.type for c in state.columns} if state else {}
         return widens(old.get(column.lower(), ""), new_type)
@@ -174,24 +174,24 @@ class Placement:
         run = self._runs.current()
         if run is None:
             raise DbtRuntimeError(
-                f"`dbt {self._command.name}` does not open a run, so it cannot build tables. Use "
-                f"one of: {', '.join(sorted(RUN_COMMANDS))}."
+                f"`dbt {self._command.name}` does not open a run, so it cannot build tables. "
+                f"Nothing was built. Use one of: {', '.join(sorted(RUN_COMMANDS))}."
             )
         with as_dbt_error():
             self._require_safe(run)
             return work(run)
 
     def _require_safe(self, run: Run) -> None:
-        """Before the first table: see that rows of an audit branch stay on it.
+        """Check before the first table that rows of an audit branch stay on the branch.
 
-        The embedded server on the lake's own database is ours, and known to keep them apart.
+        The embedded server with the lake's own database needs no check.
         """
         command = self._command
         if command.credentials.embedded and command.lake.store.backend.takes_files:
             return
         with self._lock:
             if self._unsafe is None:
-                # Here, as it brings PyArrow along: half a second that not every command needs.
+                # Imported late, because it loads PyArrow, which takes half a second.
                 from dbt.adapters.sparkwap.probing import require_safe
 
                 settings = self._runs.session_settings()
@@ -205,7 +205,7 @@ class Placement:
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
-    """A clause that the model manages, empty if it wants none; None if it does not manage it."""
+    """Return the terms of a clause, empty to remove it; None if the model does not manage it."""
     if key not in layout:
         return None
     return tuple(layout[key] or ())

@@ -1,4 +1,4 @@
-"""Looks at a server and its catalog: for `sparkwap doctor`, and before a run's first table."""
+"""Checks a server and its catalog, for `sparkwap doctor` and before a run's first table."""
 
 from __future__ import annotations
 
@@ -34,12 +34,18 @@ def require_safe(
     settings: Mapping[str, str],
     run_id: str,
 ) -> None:
-    """Refuse a server or catalog that lets rows of an audit branch land on ``main``.
+    """Refuse a server or catalog that writes rows of an audit branch to ``main``.
 
-    Looks once a day for each server; what was found safe stands in the ledger.
+    Checks each server again after ``DAYS`` days; the ledger has the result.
 
-    :param settings: the settings of the run's sessions.
-    :raises CatalogError: rows cannot be kept apart.
+    Args:
+        lake: The lake.
+        connections: The connections to the server.
+        settings: The settings of the run's sessions.
+        run_id: The run.
+
+    Raises:
+        CatalogError: Rows of a branch reach ``main``.
     """
     creds = connections.credentials
     probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
@@ -68,15 +74,15 @@ def run_probe(
     lake: Lake,
     probe: IsolationCheck,
     execute: Callable[[str], Any],
-    while_it_stands: Callable[[], None] = lambda: None,
+    before_drop: Callable[[], None] = lambda: None,
 ) -> str:
-    """Run the probe's statements and tell what is wrong; empty for nothing. Its table goes."""
+    """Run the probe, drop its table, and return the problem; empty if there is none."""
     lake.ensure_schema(LEDGER_SCHEMA)
     try:
         for statement in probe.statements:
             execute(statement)
         found = problem(probe, lake.state(probe.table)) or ""
-        while_it_stands()
+        before_drop()
         return found
     finally:
         with suppress(Exception):
@@ -84,7 +90,7 @@ def run_probe(
 
 
 def look(profile: Any, project_dir: Path) -> LakeFacts:
-    """Look at the server and the catalog that a profile (dbt's object) of sparkwap's names."""
+    """Collect the facts about the server and the catalog of a profile (dbt's object)."""
     creds: SparkWapCredentials = profile.credentials
     connections = _connections(profile, project_dir)
     facts = LakeFacts(embedded=creds.embedded, dbt=version("dbt-core"))
@@ -198,7 +204,7 @@ def _look_at_connect(
         spark = connections.open_connect(settings)
         try:
             schema, name = probe.table
-            # No node's session: what it asks is the doctor's own.
+            # No node uses this session, so its requests need no check.
             with spark.gatekeeper.trusting():
                 has = {key: str(spark.conf.get(key, "")) for key in settings}
                 sees = spark.catalog.tableExists(f"`{probe.catalog}`.`{schema}`.`{name}`")
@@ -225,8 +231,8 @@ def _atomicity(lake: Lake) -> Atomicity:
     rows = lake.store.backend
     if rows.atomic:
         return "transaction"
-    together = isinstance(rows, RestBackend) and rows.multi_table
-    return "journal, together" if together else "journal, one by one"
+    multi_table = isinstance(rows, RestBackend) and rows.multi_table
+    return "journal, together" if multi_table else "journal, one by one"
 
 
 def _iceberg(session: Any, catalog: str) -> str | None:
@@ -241,7 +247,7 @@ def _dropped(wanted: Mapping[str, str], has: Mapping[str, str]) -> dict[str, str
 
 
 def _setting(session: Any, key: str) -> str:
-    """A setting as the session has it; empty if it is not set."""
+    """Return a setting of the session; empty if it is not set."""
     value = str(_rows(session, f"set `{key}`")[0][1])
     return "" if value == "<undefined>" else value
 
@@ -254,5 +260,5 @@ def _rows(session: Any, sql: str) -> list[Any]:
 
 def _words(error: Exception) -> str:
     reply = getattr(error.args[0], "status", None) if error.args else None
-    told = short_error(str(getattr(reply, "errorMessage", None) or error)).strip()
-    return (told.splitlines() or [type(error).__name__])[0].rstrip(".")
+    message = short_error(str(getattr(reply, "errorMessage", None) or error)).strip()
+    return (message.splitlines() or [type(error).__name__])[0].rstrip(".")

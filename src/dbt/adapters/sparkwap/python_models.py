@@ -1,4 +1,4 @@
-"""Python models: run in the dbt process, on the cluster through Spark Connect."""
+"""Python models, which run in the dbt process and use the cluster through Spark Connect."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PythonModels:
 
     Args:
         runs: The command's run.
-        placement: Tells what is published.
-        statements: Checks and records what a model asks.
+        placement: Returns the published tables.
+        statements: Checks and records a model's requests.
     """
 
     def __init__(self, runs: CommandRun, placement: Placement, statements: StatementGuard) -> None:
@@ -49,7 +49,7 @@ class PythonModels:
 
     @available.parse(lambda *a, **k: "")
     def python_view(self, model: Mapping[str, Any], code: str, name: str) -> None:
-        """Run a Python model; its frame is the temporary view ``name`` for the node's SQL."""
+        """Run a Python model, and make its frame the temporary view ``name`` for the node's SQL."""
         run = self._runs.current()
         if run is not None:
             run.trail.named(str(model["unique_id"]), named_in(code))
@@ -57,14 +57,14 @@ class PythonModels:
         session.gatekeeper.check = partial(
             self._statements.check_request, reader=str(model["unique_id"])
         )
-        # PySpark's annotations are those of a classic session.
+        # PySpark annotates the classic session only.
         spark = cast("SparkSession", session)
         with building(self._node(model)):
             frame = model_frame(spark, model, code, self._command.project_root)
         frame.createOrReplaceTempView(name)
 
     def _node(self, model: Mapping[str, Any]) -> Node:
-        """What a Python model may know of itself; see :mod:`sparkwap.core.node`."""
+        """Return the context of a Python model; see :mod:`sparkwap.core.node`."""
         run, node_id = self._runs.current(), str(model["unique_id"])
         return Node(
             node_id=node_id,
@@ -84,18 +84,22 @@ class PythonModels:
 def model_frame(
     spark: SparkSession, model: Mapping[str, Any], code: str, project_root: str
 ) -> DataFrame:
-    """Run a Python model and return its result as a Spark frame (not yet computed).
+    """Run a Python model and return its result as a Spark frame that is not yet computed.
 
-    :param model: the node as dbt's context has it.
-    :param code: its compiled code: the user's module with dbt's API appended.
-    :param project_root: put on the import path while the model runs.
-    :raises DbtRuntimeError: the model's own error with its file and line, or a result that is not
-        a frame.
+    Args:
+        spark: The model's session.
+        model: The node as in dbt's context.
+        code: The compiled code: the user's module with dbt's API appended.
+        project_root: A folder to append to the import path.
+
+    Raises:
+        DbtRuntimeError: The model's own error with its file and line, or a result that is not a
+            frame.
     """
     path = str(model["original_file_path"])
-    # Python shows source lines in a traceback through this cache; the file may be gone by then.
+    # A traceback reads its source lines from this cache; the file need not exist any more.
     linecache.cache[path] = (len(code), None, code.splitlines(keepends=True), path)
-    # `spark` is a global of every Python model elsewhere.
+    # Other adapters define the global `spark` in Python models too.
     module: dict[str, Any] = {
         "__name__": f"dbt_model_{model['name']}",
         "__file__": path,
@@ -105,30 +109,33 @@ def model_frame(
         exec(compile(code, path, "exec"), module)
         dbt = module["dbtObj"](lambda name: _table(spark, name))
         if "model" not in module:
-            raise DbtRuntimeError(f"{path}: a Python model defines `def model(dbt, session)`.")
+            raise DbtRuntimeError(f"{path}: a Python model must define `model(dbt, session)`.")
         return _as_frame(spark, module["model"](dbt, spark), path)
 
 
 def named_in(code: str) -> frozenset[tuple[str, str]]:
-    """The tables that a Python model may read, as far as its texts name them.
+    """Return the tables that the string constants of a Python model name.
 
-    :param code: its compiled code, in which dbt has put the names of its refs and sources.
-    :return: see :func:`sparkwap.core.sqllex.relation_names`.
+    Args:
+        code: The compiled code, which contains the names of the model's refs and sources.
+
+    Returns:
+        See :func:`sparkwap.core.sqllex.relation_names`.
     """
-    texts = (one.value for one in ast.walk(_parsed(code)) if isinstance(one, ast.Constant))
-    return frozenset().union(*(relation_names(one) for one in texts if isinstance(one, str)))
+    values = (node.value for node in ast.walk(_parsed(code)) if isinstance(node, ast.Constant))
+    return frozenset().union(*(relation_names(text) for text in values if isinstance(text, str)))
 
 
 def _parsed(code: str) -> ast.Module:
     for _ in range(_TRIES):
-        # CPython 3.11 counts the depth of all threads that parse at once as that of one.
+        # CPython 3.11 adds up the recursion depths of all threads that parse at the same time.
         with suppress(SystemError):
             return ast.parse(code)
     return ast.parse(code)
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:
-    """What ``dbt.ref()`` and ``dbt.source()`` give; in a replay a table at a snapshot."""
+    """Return the frame of ``dbt.ref()`` or ``dbt.source()``; in a replay at a snapshot."""
     return spark.sql(f"select * from {name}") if is_as_of(name) else spark.table(name)
 
 
@@ -138,9 +145,9 @@ def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
     if isinstance(result, DataFrame):
         if result.sparkSession is not spark:
             raise DbtRuntimeError(
-                f"{path}: model() returned a frame of another Spark session than the one it was "
-                "called with, which knows nothing of this run, so nothing was written. Make the "
-                "frame with `session`."
+                f"{path}: model() returned a frame of another Spark session, which does not have "
+                "the settings of this run. Nothing was written. Create the frame with `session`, "
+                "the argument of model()."
             )
         return result
     if hasattr(result, "to_spark"):
@@ -153,7 +160,7 @@ def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
 
 @contextmanager
 def _importable(folder: str) -> Iterator[None]:
-    """Let a model import the project's own modules."""
+    """Let a model import modules of the project."""
     added = folder not in sys.path
     if added:
         sys.path.append(folder)
@@ -164,8 +171,8 @@ def _importable(folder: str) -> Iterator[None]:
 def _active(spark: SparkSession) -> Iterator[None]:
     """Make the node's session the active one of its thread.
 
-    PySpark itself asks for the active session, where a command of the server answers with a frame
-    (`localCheckpoint`), and would take that of another thread.
+    PySpark uses the active session for commands that return a frame (`localCheckpoint`), and would
+    otherwise use the session of another thread.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -190,9 +197,9 @@ def _located(path: str) -> Iterator[None]:
     except Exception as error:
         own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
         where = f"{path}, line {own[-1].lineno}" if own else path
-        # The line is shown for its place; a secret that stands in it is no less of one there.
+        # The line shows where the error is; redact it, because it may contain a secret.
         line = f"\n    {own[-1].line}" if own and own[-1].line else ""
-        # What is behind it comes to dbt's log, too.
+        # dbt's log also shows the cause, so drop a cause that contains a secret.
         clean = redact(f"{error}{line}") == f"{error}{line}"
         kind = "" if isinstance(error, SparkwapError) else f"{type(error).__name__}: "
         raise DbtRuntimeError(f"{where}: {kind}{short_error(str(error))}{redact(line)}") from (

@@ -1,6 +1,6 @@
-"""Another dbt on the same audit branch: builds again what main moved away under.
+"""The rebuild of a rebase: a second dbt builds nodes again on the same audit branch.
 
-A process of its own, as dbt keeps adapters, flags and the invocation's id for the whole process.
+It runs in another process, because adapters, flags and the invocation's id are global in dbt.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 BRANCH_VARIABLE = "SPARKWAP_REBUILD_BRANCH"
 RUN_VARIABLE = "SPARKWAP_REBUILD_OF"
-"""Environment variables, as other vars would make dbt parse the whole project anew."""
+"""Environment variables, because with other vars dbt would parse the whole project again."""
 
 FOLDER = "rebuild"
 _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 _PARSED = "partial_parse.msgpack"
 _OUTPUT = "output.txt"
-# What says which nodes, and where artifacts go; and what dbt's own retry leaves out too.
+# Flags that select nodes or place artifacts, and flags that dbt's own retry omits.
 _LEFT_OUT = frozenset(
     {
         "which", "select", "models", "exclude", "selector", "selector_name", "indirect_selection",
@@ -43,25 +43,27 @@ _LEFT_OUT = frozenset(
     }
 )  # fmt: skip
 _SCOPE_VARIABLES = frozenset({"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES"})
-# Linux takes no longer argument; then the whole selection is built, which has them in it.
+# Linux limits the length of an argument; a longer selection builds the run's whole selection.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
-# dbt cancels its statements on an interrupt, which takes a moment; a signal that is ignored is
-# followed by the next one.
+# dbt needs time to cancel its statements after an interrupt. If the process does not end, the next
+# signal follows.
 _ENDINGS = ((signal.SIGINT, 30.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
 
 
 def rebuilt_branch() -> tuple[str, str] | None:
-    """Branch and run that this invocation builds again for; None for one of its own."""
+    """Return the branch and run that this invocation rebuilds; None if it is no rebuild."""
     branch, run_id = os.environ.get(BRANCH_VARIABLE), os.environ.get(RUN_VARIABLE)
     return (branch, run_id) if branch and run_id else None
 
 
 def arguments(given: Mapping[str, Any], selected: Sequence[str], target_path: Path) -> list[str]:
-    """The command line of a `dbt build` with the flags of another command.
+    """Return the command line of a `dbt build` with the flags of another command.
 
-    :param given: the flags of that command, as dbt records them.
-    :param selected: what to build, as dbt's node selection has it.
+    Args:
+        given: The flags of that command, as dbt records them.
+        selected: The nodes to build, in dbt's selection syntax.
+        target_path: The target folder of the build.
     """
     chosen = " ".join(selected)
     flags = {key: value for key, value in given.items() if key not in _LEFT_OUT}
@@ -71,7 +73,7 @@ def arguments(given: Mapping[str, Any], selected: Sequence[str], target_path: Pa
     else:
         flags["select"] = [chosen]
     flags = {key: _text(value) for key, value in flags.items() if value not in ([], {}, "")}
-    # Colours and formats are for people; here the last lines are kept as words.
+    # The last line of the output becomes part of a message, so it must be plain text.
     flags |= {"target_path": str(target_path), "use_colors": False}
     return list(command_params(Command.BUILD, flags))
 
@@ -86,12 +88,16 @@ def build(
     limit: float | None,
     settings: Mapping[str, str],
 ) -> Ended:
-    """Run the `dbt build` and wait for its end, or end it.
+    """Run the `dbt build` and wait for its end, or stop it.
 
-    :param config: dbt's configuration of the run that it is for.
-    :param target_path: dbt's target folder of that run; the build's is in it.
-    :param limit: seconds that it may take; None for as long as it likes.
-    :param settings: environment variables that are settings of that run.
+    Args:
+        config: dbt's configuration of the run to rebuild.
+        selected: The nodes to build, in dbt's selection syntax.
+        branch: The audit branch of that run.
+        run_id: That run.
+        target_path: The target folder of that run; contains the folder of the build.
+        limit: The maximum duration in seconds; None for no limit.
+        settings: The environment variables that are settings of that run.
     """
     target_path = target_path.resolve()
     folder = target_path / FOLDER
@@ -103,12 +109,12 @@ def build(
         **settings,
         BRANCH_VARIABLE: branch,
         RUN_VARIABLE: run_id,
-        # All tests that read what is built, whatever the project's default is.
+        # Run all tests of the built nodes, whatever the project's default is.
         "DBT_INDIRECT_SELECTION": "eager",
     }
     ending = run_until(command, environment, folder / _OUTPUT, limit)
     words = f"{ending}: {_last_line(folder / _OUTPUT)} (see {folder})"
-    # Here, as the adapter's start does not need what it brings along.
+    # Imported late, because it loads modules that the adapter's start does not need.
     from sparkwap.runs.rebase_loop import Ended
 
     return Ended(run_of(folder / "run_results.json"), words)
@@ -117,11 +123,11 @@ def build(
 def run_until(
     command: Sequence[str], environment: Mapping[str, str], output: Path, limit: float | None
 ) -> str:
-    """Run a command to its end, or end it after ``limit`` seconds; says which, in words.
+    """Run a command until its end or for ``limit`` seconds; returns how it ended, in words.
 
-    Only the process itself is ended: a Spark server that it has started serves others too.
+    Stops only the process itself: other processes use a Spark server that it has started.
     """
-    # A file, as a server that it starts would keep a pipe open.
+    # Use a file, because a server that the command starts would keep a pipe open.
     with output.open("wb") as file:
         child = subprocess.Popen(
             command,
@@ -139,37 +145,37 @@ def run_until(
                 "again, wap_rebuild_timeout sets another limit"
             )
         except BaseException:
-            # Who stops the run means this one too, and waits.
+            # An interrupt of the run also stops the build, and waits for its end.
             _end(child, politely=False)
             raise
 
 
 def _end(child: subprocess.Popen[bytes], *, politely: bool) -> None:
-    # A job in the background ignores interrupts, and so does what it starts.
-    heeds = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    for sent, patience in _ENDINGS[0 if politely and heeds else 1 :]:
+    # A background job and its children ignore interrupts.
+    interruptible = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    for sent, seconds in _ENDINGS[0 if politely and interruptible else 1 :]:
         child.send_signal(sent)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(patience)
+            child.wait(seconds)
             return
 
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:_WORDS] if said else "it said nothing"
+    filled = [line.strip() for line in lines if line.strip()]
+    return filled[-1][:_WORDS] if filled else "it printed nothing"
 
 
 def _prepare(target_path: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # An old record would be taken for the new one's if that dies.
+    # If the new build is killed, the results of an older one must not be read.
     (folder / "run_results.json").unlink(missing_ok=True)
     if (target_path / _PARSED).exists():
         shutil.copyfile(target_path / _PARSED, folder / _PARSED)
 
 
 def _text(value: Any) -> Any:
-    """A flag's value as the command line takes it."""
+    """Return a flag's value in the form of the command line."""
     if isinstance(value, Mapping):
         return json.dumps(value, default=str)
     if hasattr(value, "start") and hasattr(value, "end"):  # dbt's sample window

@@ -1,12 +1,12 @@
-"""Relations that render to where their data is in this run.
+"""Relations that render to the place of their data in this run.
 
-A run builds what an Iceberg branch cannot hold (new tables, changed schemas, views) in a side
-schema. Every relation asks the overlay at the moment it is rendered, so a model's ``this``, its
-``ref()``, its tests and its hooks all mean the object that the run has built, under the name that
-it will be published as.
+A run builds new tables, changed schemas and views in a side schema, because an Iceberg branch
+cannot contain them. A relation looks up its schema in the overlay each time it is rendered. So a
+model's ``this``, its ``ref()``, its tests and its hooks use the published name and reach the
+candidate of the run.
 
 In a replay, tables that the run does not build are read at a snapshot: `shop.orders version as of
-7431`, which an alias may follow.
+7431`; an alias may follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkwap.catalog import Identifier
 from sparkwap.core.sqltext import quote
 from sparkwap.runs import relation_overlay
 
-# Any other name (`seed.with.dots`) means something else without its quotes, or nothing.
+# Any other name (`seed.with.dots`) needs quotes.
 _PLAIN = re.compile(r"\w+|`(?:[^`]|``)+`", re.ASCII)
 
 
@@ -31,17 +31,17 @@ _AS_OF = re.compile(r" version as of \d+$")
 
 
 def as_of(snapshot_id: int) -> str:
-    """What stands behind a table's name to read it at a snapshot."""
+    """Return the suffix of a table's name that reads it at a snapshot."""
     return f" version as of {snapshot_id}"
 
 
 def is_as_of(name: str) -> bool:
-    """Whether a rendered relation is read at a snapshot, so that it is no plain name."""
+    """Return whether a rendered relation has the suffix of :func:`as_of`."""
     return _AS_OF.search(name) is not None
 
 
 def identifier_of(relation: BaseRelation) -> Identifier:
-    """Schema and name that a relation is published under."""
+    """Return the published schema and name of a relation."""
     return str(relation.schema), str(relation.identifier)
 
 
@@ -58,7 +58,7 @@ class SparkWapRelation(SparkRelation):
             yield key, part
 
     def render(self) -> str:
-        # A snapshot's id, as a branch or tag may be read with the table's present columns.
+        # Use the snapshot's id: Spark may read a branch or tag with the table's present columns.
         rendered = super().render()
         shown = self.include_policy.schema and self.include_policy.identifier
         if not (shown and self.path.schema and self.path.identifier):
@@ -70,5 +70,5 @@ class SparkWapRelation(SparkRelation):
         return quote(identifier)
 
     def __hash__(self) -> int:
-        # The rendered name changes while a run goes on; the hash must not.
+        # The rendered name changes during a run; the hash must not.
         return hash((self.path.schema, self.path.identifier))

@@ -1,8 +1,8 @@
-"""dbt's results, so that `dbt retry` repeats what the gate has not published.
+"""Changes dbt's results so that `dbt retry` repeats the nodes that the gate has not published.
 
-dbt writes ``run_results.json`` when it ends. One that is killed leaves the record of the run
-before, and `dbt retry` would repeat that one. So a run puts a record down when it opens, which says
-of all its nodes that they have not run; dbt writes over it in the end.
+dbt writes ``run_results.json`` at its end. If it is killed, the file of the previous run stays, and
+`dbt retry` would repeat that run. So a run writes a file at its start in which all its nodes are
+skipped; dbt overwrites it at the end.
 """
 
 from __future__ import annotations
@@ -36,44 +36,52 @@ _CUT = " ..."
 
 
 def to_retry(path: Path) -> list[str]:
-    """Ids of the nodes of a record that `dbt retry` runs, by dbt's own rule.
+    """Return the ids of the nodes that `dbt retry` runs, by dbt's own rule.
 
-    Where others tell what they have selected (``selected_resources``), a retry tells nothing.
+    A retry does not set ``selected_resources``, as other commands do.
 
-    :param path: the ``run_results.json`` that is retried.
+    Args:
+        path: The ``run_results.json`` that is retried.
     """
-    from dbt.task.retry import RETRYABLE_STATUSES  # it imports all of dbt's commands
+    # Imported late, because it imports all of dbt's commands.
+    from dbt.task.retry import RETRYABLE_STATUSES
 
     return [
-        one["unique_id"]
-        for one in json.loads(path.read_text())["results"]
-        if one["status"] in RETRYABLE_STATUSES and not one["unique_id"].startswith("operation.")
+        result["unique_id"]
+        for result in json.loads(path.read_text())["results"]
+        if result["status"] in RETRYABLE_STATUSES
+        and not result["unique_id"].startswith("operation.")
     ]
 
 
 def all_batches(path: Path, node_id: str) -> BatchResults | None:
-    """All batches of a microbatch model in a record, as batches that have failed.
+    """Return all batches of a microbatch model in the retried results, as failed batches.
 
-    Counted from today, others might be run than those that the record is about.
+    Without them, dbt would count the batches from today, which may be other ones.
 
-    :param path: the ``run_results.json`` that is retried.
-    :return: None where the record has no batches of it.
+    Args:
+        path: The ``run_results.json`` that is retried.
+        node_id: The model.
+
+    Returns:
+        None if the results have no batches of the model.
     """
     found = [
-        BatchResults.from_dict(one["batch_results"])
-        for one in json.loads(path.read_text())["results"]
-        if one["unique_id"] == node_id and one.get("batch_results")
+        BatchResults.from_dict(result["batch_results"])
+        for result in json.loads(path.read_text())["results"]
+        if result["unique_id"] == node_id and result.get("batch_results")
     ]
-    batches = sorted({batch for one in found for batch in [*one.successful, *one.failed]})
+    batches = sorted({b for results in found for b in [*results.successful, *results.failed]})
     return BatchResults(failed=batches) if batches else None
 
 
 def write_unfinished(path: Path, manifest: Any, selected: Iterable[str]) -> None:
-    """Record of all nodes that this invocation has selected that they have not run.
+    """Write results in which all selected nodes of this invocation are skipped.
 
-    :param path: dbt's ``run_results.json``.
-    :param manifest: dbt's manifest.
-    :param selected: ids of the nodes.
+    Args:
+        path: dbt's ``run_results.json``.
+        manifest: dbt's manifest.
+        selected: Ids of the nodes.
     """
     flags = get_flags()
     if not getattr(flags, "WRITE_JSON", True):
@@ -102,16 +110,21 @@ def write_unfinished(path: Path, manifest: Any, selected: Iterable[str]) -> None
 def mark_rejected(
     results: Iterable[Any], rejected: Mapping[str, str], tests: Iterable[TestFact]
 ) -> int:
-    """Make dbt's own record say what the gate said, so that ``dbt retry`` does the right thing.
+    """Write the gate's verdicts into dbt's results, so that ``dbt retry`` builds rejected tables.
 
-    dbt retries what did not succeed. A rejected table was built without an error, so to dbt only
-    its test failed, and a retry would audit the same rows again. Here the table becomes an error,
-    and its other tests are skipped: they have to see the rows that a retry will build. They have
-    no message, as dbt counts what was skipped with one among the errors, and elsewhere not.
+    dbt retries the nodes that failed. dbt has built a rejected table without an error, so only its
+    test failed, and a retry would audit the same rows again. Here the table becomes an error, and
+    its other tests become skipped, because they must audit the rows that a retry builds. These
+    tests get no message, because dbt counts skipped results that have a message as errors in some
+    places only.
 
-    :param rejected: reason by node id.
-    :param tests: all tests of the project.
-    :return: how many tests had passed and are skipped now.
+    Args:
+        results: dbt's results, which are changed.
+        rejected: Reason by node id.
+        tests: All tests of the project.
+
+    Returns:
+        The number of passed tests that are now skipped.
     """
     again = 0
     reads = {test.test_id: test.reads for test in tests}
@@ -129,7 +142,7 @@ def mark_rejected(
 
 
 def audited_again(count: int) -> str | None:
-    """A line on the tests that :func:`mark_rejected` has skipped; None if it has skipped none."""
+    """Return a line about the tests that :func:`mark_rejected` has skipped; None if none."""
     if not count:
         return None
     tests, them = ("test", "it") if count == 1 else ("tests", "them")
@@ -140,14 +153,14 @@ def audited_again(count: int) -> str | None:
 
 
 def dbt_failed(results: Iterable[Any]) -> bool:
-    """Whether dbt itself ends with a failure, so that the exit code needs no help."""
+    """Return whether dbt itself ends with a failure, and so with a nonzero exit code."""
     return any(
         str(r.status) in ("error", "fail", "runtime error", "partial success") for r in results
     )
 
 
 def one_line(message: str | None) -> str | None:
-    """An error of dbt's, short, without the headings and macros that say where it was."""
+    """Return dbt's error in one short line, without dbt's headings and list of macros."""
     if message is None:
         return None
     text = _MACROS.split(message, maxsplit=1)[0]
@@ -156,11 +169,12 @@ def one_line(message: str | None) -> str | None:
 
 
 def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[str]:
-    """The nodes for which dbt reads the tables of another state: `--defer --favor-state`.
+    """Return the nodes whose tables dbt reads from another state: `--defer --favor-state`.
 
-    :param manifest: dbt's own.
-    :param args: those of the command line.
-    :param selected: ids of the nodes that this invocation runs.
+    Args:
+        manifest: dbt's manifest.
+        args: The flags of the command line.
+        selected: Ids of the nodes that this invocation runs.
     """
     if not (getattr(args, "defer", False) and getattr(args, "favor_state", False)):
         return frozenset()
@@ -172,5 +186,5 @@ def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[s
 
 
 def _is_elsewhere(node: Any, other: Any) -> bool:
-    # The same name is the same table: it is read on the branch.
+    # A table of the same name is the same table, and is read on the branch.
     return other is not None and (other.schema, other.alias) != (node.schema, node.alias)

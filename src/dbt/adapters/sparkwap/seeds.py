@@ -1,8 +1,8 @@
 """A seed's rows as one SQL query.
 
-dbt-spark inserts seeds with a bound value per cell, which takes time quadratic in the rows. Here
-the rows travel as a few JSON texts that Spark parses itself, and the query is built like any
-model's.
+dbt-spark inserts seeds with one bound value per cell, in a time that is quadratic in the rows. Here
+the query contains the rows as a few JSON texts, which Spark parses, and builds the seed like a
+model.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ ROWS_PER_TEXT = 5000
 def seed_sql(
     columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]], *, quote: bool = True
 ) -> str:
-    """A query that returns the rows of a seed.
+    """Return a query that returns the rows of a seed.
 
-    :param columns: name and Spark type of each column, in order.
-    :param rows: Python values; None is null.
-    :param quote: whether the names are put in backquotes.
+    Args:
+        columns: Name and Spark type of each column, in order.
+        rows: Python values; None is null.
+        quote: Whether to put the names in backquotes.
     """
     casts = ", ".join(
         f"cast(c{i} as {kind}) as {sqltext.quote(name) if quote else name}"
@@ -63,7 +64,7 @@ def _text(value: Any) -> str:
 def column_types(
     names: Sequence[str], inferred: Sequence[str], given: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Each column with the type the user gave it, else the inferred one."""
+    """Return each column with its configured type, or else with its inferred type."""
     overrides = {name.lower(): kind for name, kind in given.items()}
     return [
         (name, overrides.get(name.lower(), kind))

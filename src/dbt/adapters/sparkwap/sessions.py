@@ -1,8 +1,8 @@
-"""Spark sessions: opened once per thread, used by one node after another.
+"""A pool of Spark sessions, which the nodes of a command reuse.
 
-dbt-spark opens a Thrift session for each node, and each session of the server keeps a catalog
-client of its own for ever. Here a node borrows an idle session and gives it back as it found it.
-A node with a Python model borrows a Spark Connect session instead, as its frames live there.
+dbt-spark opens a Thrift session for each node, and the server never frees the catalog client of a
+session. Here a node borrows an idle session and returns it with its settings restored. A Python
+model borrows a Spark Connect session instead, because its frames belong to that session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Logger(AdapterLogger):
-    """dbt's log, which secrets do not reach."""
+    """dbt's logger, with secrets removed from the messages."""
 
     def debug(self, msg: str, *args: Any) -> None:
         super().debug(redact(msg), *args)
@@ -43,40 +43,41 @@ class _Logger(AdapterLogger):
 
 logger = _Logger("Sparkwap")
 
-# Server-side parameters reach a session of Spark's Thrift server only under this prefix; without
-# it they are dropped without a word.
+# Spark's Thrift server applies the settings of a session only if they have this prefix. It silently
+# ignores the others.
 CONF_PREFIX = "set:hiveconf:"
 
-# dbt-spark calls them types of anything.
+# dbt-spark annotates them as types of Any.
 _LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
 
 _FIXED = {
-    # A full overwrite that keeps old partitions would be a wrong table; the server's default, or
-    # the profile, may say so.
+    # A full overwrite must not keep old partitions, as it does in the dynamic mode that the server
+    # or the profile may have set.
     "spark.sql.sources.partitionOverwriteMode": "static",
-    # Spark puts settings, and its environment, in the place of `${...}` anywhere in a statement,
-    # also within names and texts of data, and nothing where it knows none. dbt has Jinja for that.
+    # Spark replaces `${...}` anywhere in a statement, also within names and literals, by a setting
+    # or an environment variable, or by nothing if there is none. dbt has Jinja for that.
     "spark.sql.variable.substitute": "false",
 }
 
 
 def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
-    """The settings of each session of sparkwap, beside those of a run.
+    """Return the settings that all sessions of sparkwap have, inside and outside a run.
 
-    :param catalog: the catalog's name in Spark.
-    :param own: the profile's ``server_side_parameters``.
+    Args:
+        catalog: The catalog's name in Spark.
+        own: The profile's ``server_side_parameters``.
     """
     return {
         **own,
         **_FIXED,
-        # Branches are made and moved beside Spark, and by other sessions: one that keeps a table
-        # for 30 seconds would audit it as it was before. The server's default is to keep it, for
-        # each session by itself, so each can do without.
+        # PyIceberg and other sessions create and move branches. Spark caches a table for 30 seconds
+        # by default, so a test could read an older state. The cache belongs to the session, so
+        # each session can disable it.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
     }
 
 
-# The server wraps each error, and tells its class twice.
+# The server wraps each error and repeats its class.
 _WRAPPING = re.compile(
     r"org\.apache\.hive\.service\.cli\.HiveSQLException: (?:Error running query: )?"
     r"(?:\[[\w.]+\] [\w.$]+:\s+(?=\[))?"
@@ -84,31 +85,31 @@ _WRAPPING = re.compile(
 _STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
 
 LOST = (
-    "The connection to Spark was lost in the middle of a statement, so nobody can say whether it "
-    "took effect; it is not sent again. The run writes to its audit branch; if main has moved all "
-    "the same, the summary at the end of the run says so. See `sparkwap server status` and "
-    "`sparkwap server logs`, then go on with `dbt retry`."
+    "The connection to Spark was lost in the middle of a statement. It is not known whether the "
+    "statement took effect, so it is not sent again. The run writes to its audit branch; if main "
+    "has moved nevertheless, the summary at the end of the run reports it. See `sparkwap server "
+    "status` and `sparkwap server logs`, then run `dbt retry`."
 )
 
-CANCELLED = "Cancelled, as the command was interrupted."
+CANCELLED = "Cancelled, because the command was interrupted."
 
 
 def short_error(message: str) -> str:
-    """A Spark error without what the server wraps it in, and the Java stack trace behind it."""
-    if "StatusCode.UNAVAILABLE" in message:  # what gRPC says when Spark Connect is gone
+    """Return a Spark error without the server's wrapping and the Java stack trace."""
+    if "StatusCode.UNAVAILABLE" in message:  # gRPC's error when Spark Connect is gone
         return LOST
     return redact(_WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip())
 
 
 class ConnectCursor:
-    """Runs SQL in a Spark Connect session, in the shape of a DB-API cursor."""
+    """A DB-API cursor that runs SQL in a Spark Connect session."""
 
     def __init__(self, spark: GuardedSession | None) -> None:
         self._spark: Any = spark
         self._frame: Any = None
 
     def execute(self, sql: str) -> None:
-        """Send a statement that has been checked."""
+        """Send a statement that the guard has checked."""
         with self._spark.gatekeeper.trusting():
             self._frame = self._spark.sql(sql)
 
@@ -132,22 +133,25 @@ class ConnectCursor:
 
 
 DONE: Any = ConnectCursor(None)
-"""In the place of the cursor of a statement that was done though it ended with an error."""
+"""Replaces the cursor of a statement that took effect although it returned an error."""
 
 Watch = Callable[[str], Callable[[], retry.Fate]]
 
 
 def watch_nothing(sql: str) -> Callable[[], retry.Fate]:
-    """For sessions outside of a run: nothing is sent again."""
+    """Return a function whose result forbids a second try; for sessions outside a run."""
     return lambda: "unknown"
 
 
 class PooledHandle(SparkConnectionWrapper):
-    """What dbt holds while a node runs: a borrowed session, given back by :meth:`close`.
+    """The connection of a node: a borrowed session, which :meth:`close` returns to the pool.
 
-    ``check`` is called with each statement before it is sent and may refuse it, ``check_request``
-    likewise with what a Python model asks by Spark Connect; ``watch`` is called with a statement
-    too, and returns what tells its fate after an error.
+    Args:
+        pool: The pool that lends the session.
+        check: Called with each statement before it is sent; raises to refuse it.
+        watch: Called with each statement before it is sent; returns a function that determines
+            after an error whether the statement took effect.
+        check_request: Like ``check``, for each Spark Connect request of a Python model.
     """
 
     def __init__(
@@ -162,7 +166,7 @@ class PooledHandle(SparkConnectionWrapper):
         self._check = check
         self._watch = watch
         self._check_request = check_request
-        # What undoes the changes of the session for SQL; the other one's gatekeeper keeps its own.
+        # Changes of the SQL session to undo; the gatekeeper has those of the Connect session.
         self._undo: list[str] = []
         self._connect: GuardedSession | None = None
         self._cursor: Any = None
@@ -172,7 +176,7 @@ class PooledHandle(SparkConnectionWrapper):
     # -- Spark Connect ---------------------------------------------------------------------------
 
     def connect_session(self) -> GuardedSession:
-        """The Spark Connect session of this node; from now on its SQL runs there too."""
+        """Return the Spark Connect session of this node, and from now on run its SQL there too."""
         self._renew()
         if self._connect is None:
             self._connect = self._pool.borrow_connect()
@@ -191,38 +195,38 @@ class PooledHandle(SparkConnectionWrapper):
         self._renew()
         tried = 0
         while True:
-            look = self._watch(sql)
+            fate = self._watch(sql)
             tried += 1
             try:
                 self._send(sql, bindings)
                 return
             except Exception as error:
-                if not self._passes(error, look, tried):
+                if not self._may_continue(error, fate, tried):
                     raise
             if self._cursor is DONE:
                 return
             time.sleep(retry.wait_seconds(tried, random.random()))
 
     def _renew(self) -> None:
-        """Go on in a new session, where the settings of the pool's sessions have changed."""
+        """Take a new session if the settings of the pool's sessions have changed."""
         if self._age == self._pool.age:
             return
         self.close()
         self._broken = False
         self._sql, self._age = self._pool.take()
 
-    def _passes(self, error: Exception, look: Callable[[], retry.Fate], tried: int) -> bool:
-        """Whether a statement that failed is done all the same, or may be sent again."""
-        # The message for people has lost the class, which its cause still has.
+    def _may_continue(self, error: Exception, fate: Callable[[], retry.Fate], tried: int) -> bool:
+        """Return whether a failed statement took effect nevertheless or may be sent again."""
+        # The shortened message does not have the error's class; its cause does.
         rule = retry.rule_of(error)
         if self._broken or rule in ("fail", "rebuild"):
             return False
-        step = retry.step(rule, look(), tried)
+        step = retry.step(rule, fate(), tried)
         if step == "done":
-            logger.info("sparkwap: the statement failed, but its snapshot is there; going on")
+            logger.info("sparkwap: the statement failed, but it wrote its snapshot; continuing")
             self._cursor = DONE
         elif step == "send":
-            logger.info(f"sparkwap: a conflict that passes ({rule}); sending the statement again")
+            logger.info(f"sparkwap: temporary conflict ({rule}); sending the statement again")
         return step != "raise"
 
     def _send(self, sql: str, bindings: list[Any] | None) -> None:
@@ -271,7 +275,7 @@ class PooledHandle(SparkConnectionWrapper):
         return self._cursor.description if self._cursor is not None else []
 
     def cancel(self) -> None:
-        """End the statement that another thread waits for; this node sends no other one."""
+        """Cancel the statement that another thread waits for; this node sends no further ones."""
         self._broken = self._cancelled = True
         if self._connect is not None:
             self._connect.interruptAll()
@@ -282,7 +286,7 @@ class PooledHandle(SparkConnectionWrapper):
         logger.debug("Spark has no transactions: nothing to roll back")
 
     def close(self) -> None:
-        """Give the sessions back, without what the node has set in them."""
+        """Return the sessions to the pool, with the changes of the node undone."""
         usable = not self._broken and self._age == self._pool.age
         spark, self._connect = self._connect, None
         if spark is not None:
@@ -296,7 +300,7 @@ class PooledHandle(SparkConnectionWrapper):
         self._pool.give_back(self._sql, reusable=kept)
 
     def _as_opened(self, send: Callable[[str], object], changes: list[str]) -> bool:
-        """Undo what a node has changed in a session; whether it is now as it was opened."""
+        """Undo a node's changes of a session; returns whether all of them are undone."""
         try:
             for statement in undo_statements(changes, self._pool.settings):
                 send(statement)
@@ -307,12 +311,13 @@ class PooledHandle(SparkConnectionWrapper):
 
 
 class SessionPool:
-    """Idle sessions of one dbt invocation; all of them carry the same settings.
+    """The idle sessions of one dbt invocation, which all have the same settings.
 
-    :param open_sql: opens a session for SQL with the settings that it is given.
-    :param open_connect: opens a Spark Connect session likewise.
-    :param settings: tells the settings; asked when the first session is opened, and when the first
-        one is after :meth:`renew`.
+    Args:
+        open_sql: Opens a session for SQL with the given settings.
+        open_connect: Opens a Spark Connect session with the given settings.
+        settings: Returns the settings; called for the first session, and for the first session
+            after :meth:`renew`.
     """
 
     def __init__(
@@ -323,17 +328,17 @@ class SessionPool:
     ) -> None:
         self._open_sql = open_sql
         self._open_connect = open_connect
-        self._ask_settings = settings
+        self._read_settings = settings
         self._idle: list[SparkConnectionWrapper] = []
         self._idle_connect: list[GuardedSession] = []
         self._lock = threading.Lock()
-        # How often the settings have changed; a session of another age is not used again.
+        # The number of changes of the settings; a session of another age is not used again.
         self.age = 0
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
-        """What every session of this invocation is opened with."""
-        return dict(self._ask_settings())
+        """The settings of every session of this invocation."""
+        return dict(self._read_settings())
 
     def borrow(
         self,
@@ -344,13 +349,13 @@ class SessionPool:
         return PooledHandle(self, check, watch, check_request)
 
     def take(self) -> tuple[SparkConnectionWrapper, int]:
-        """A session, idle or new, and its age."""
+        """Return a session, idle or new, and its age."""
         with self._lock:
             wrapper, age = self._idle.pop() if self._idle else None, self.age
         return wrapper or self._open_sql(self.settings), age
 
     def renew(self) -> None:
-        """Let all work from here on have new sessions, with the settings that are told then."""
+        """Close the idle sessions and read the settings again for later ones."""
         with self._lock:
             self.age += 1
         self.close()
@@ -382,7 +387,7 @@ class SessionPool:
         with self._lock:
             idle, self._idle = self._idle, []
             connect, self._idle_connect = self._idle_connect, []
-            # What is opened from here on belongs to no run, or to the next one.
+            # Later sessions belong to no run or to the next one, so read the settings again.
             self.__dict__.pop("settings", None)
         for session in idle:
             try:

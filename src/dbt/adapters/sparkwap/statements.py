@@ -1,4 +1,4 @@
-"""Each statement of a command: the guard lets it through, and the net knows what was sent."""
+"""The guard and the net around each statement: checks it, and records what was sent."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sparkwap.gate.statement_effects import dropped_objects, written_tables
 
 
 class AtWork(threading.local):
-    """What a thread works on.
+    """The work of the current thread.
 
     Attributes:
         node_id: The node, test or hook; None for none.
-        reader: The node or test whose reads are kept on its trail; None for none.
-        writes: Tables without a gate that the node may write to, as its config names them.
+        reader: The node or test whose reads are recorded on its trail; None for none.
+        writes: Ungated tables that the node's config allows it to write to.
         own: Whether sparkwap itself sends the statements.
     """
 
@@ -79,7 +79,7 @@ class StatementGuard:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """What is sent within is sparkwap's own, and not for the guard to judge."""
+        """Send sparkwap's own statements, which the guard does not check."""
         self.at_work.own = True
         try:
             yield
@@ -87,13 +87,13 @@ class StatementGuard:
             self.at_work.own = False
 
     def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
-        """Check what a Python model asks by Spark Connect, and record what it reads.
+        """Check a Spark Connect request of a Python model, and record its reads.
 
         Args:
             request: The request.
-            reader: The model's id, as it may ask in a thread of its own.
+            reader: The model's id, because the model may send requests from its own threads.
         """
-        # There is a session already.
+        # Imported late, because it needs PySpark; here a session exists already.
         from dbt.adapters.sparkwap.connect import statement_of
 
         run = self._runs.active or self._runs.closed
@@ -109,7 +109,7 @@ class StatementGuard:
             self._sent(sent)
 
     def _standing(self, identifier: Identifier) -> guard.Standing:
-        """What a name of a statement means now."""
+        """Return what a name in a statement refers to now."""
         schema, name = identifier
         run, lake = self._runs.active, self._command.lake
         branch = self._branch_of(schema)
@@ -127,18 +127,18 @@ class StatementGuard:
             return "node"
         if state is not None:
             return state.kind
-        # A reader may take the one for the other, and some catalogs do.
-        alike = (one for one in lake.relations(schema) if one.lower() == name.lower())
-        return next((self._standing((schema, one)) for one in alike), "absent")
+        # Some catalogs do not distinguish upper and lower case.
+        alike = (other for other in lake.relations(schema) if other.lower() == name.lower())
+        return next((self._standing((schema, other)) for other in alike), "absent")
 
     def _branch_of(self, schema: str) -> str | None:
-        """The audit branch whose side schema this is."""
+        """Return the audit branch that owns a side schema; None for other schemas."""
         if names.SIDE_SEPARATOR in schema and schema not in self._side_schemas:
             self._side_schemas |= self._command.lake.side_schemas()
         return self._side_schemas.get(schema)
 
     def _is_node(self, identifier: Identifier) -> bool:
-        """Whether the project builds something of this name, in whatever case."""
+        """Return whether the project builds a relation of this name, case-insensitively."""
         schema, name = identifier
         known = self._command.dbt_manifest() is not None
         return known and (schema.lower(), name.lower()) in self._command.manifest.tables
@@ -146,7 +146,10 @@ class StatementGuard:
     # -- the net ---------------------------------------------------------------------------------
 
     def watch(self, sql: str) -> Callable[[], Fate]:
-        """What tells the fate of a statement after an error, without which none is sent again."""
+        """Return a function that determines after an error whether a statement took effect.
+
+        A statement is sent again only if that is known.
+        """
         tables = written_tables(sql)
         if not tables:
             return lambda: "no table"
@@ -158,7 +161,7 @@ class StatementGuard:
             return run.candidates.watch(identifier)
 
     def on_step(self, step: checkpoints.Checkpoint, about: Mapping[str, Any]) -> None:
-        """Keep what was sent, and that it was answered, for the look at ``main``."""
+        """Record sent and answered statements for the check of ``main``."""
         if step is checkpoints.STATEMENT_SENDING:
             self._sent(about["sql"])
         elif step is checkpoints.STATEMENT_DONE:

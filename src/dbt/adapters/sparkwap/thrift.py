@@ -1,4 +1,4 @@
-"""Sessions of Spark's Thrift server, which another thread may cancel."""
+"""Sessions of Spark's Thrift server that another thread may cancel."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dbt.adapters.sparkwap.sessions import CANCELLED, logger
 
 
 class TurnTaking:
-    """A Thrift client that two threads may call: dbt cancels a statement, and on a second interrupt
-    closes the session, from another thread than the one that waits for the statement.
+    """A Thrift client that two threads may call.
 
-    Each call has the transport for itself, as two threads that read it wait for ever for what the
-    other one got. After :meth:`cancel` the thread that waits has its statement cancelled when it
-    asks for its state, and can send no other one; so there is no moment between two statements at
-    which an interrupt is lost.
+    One thread waits for a statement. dbt cancels the statement from another thread, and on a second
+    interrupt closes the session from there. A lock gives each call the transport exclusively:
+    two threads that read it at once wait forever, each for the other's reply. After :meth:`cancel`
+    the waiting thread itself cancels its statement at its next status request, and sends no
+    further statements. So an interrupt between two statements is not lost.
     """
 
     def __init__(self, client: Any) -> None:
@@ -45,15 +45,15 @@ class TurnTaking:
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._client, name)
 
-        def in_turn(*args: Any) -> Any:
+        def exclusive(*args: Any) -> Any:
             with self._turn:
                 return call(*args)
 
-        return in_turn
+        return exclusive
 
 
 class ThriftSession(PyhiveConnectionWrapper):
-    """One Thrift session. A statement is sent once, and its handle on the server is freed."""
+    """A Thrift session that sends each statement once and frees its handle on the server."""
 
     def __init__(self, handle: Any, **options: Any) -> None:
         super().__init__(handle, **options)

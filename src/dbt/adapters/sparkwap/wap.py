@@ -1,7 +1,7 @@
-"""What macros reach as ``adapter.wap``: the gate of the command, parted by what it is asked for.
+"""The methods that macros call as ``adapter.wap``, from several parts of the gate.
 
-To let macros ask for something new, mark a method of one of the parts as ``available``, as dbt has
-it for an adapter: with ``available.parse`` where it has an answer of its own while dbt parses.
+To add a method, mark it as ``available`` in one of the parts, as in a dbt adapter. Use
+``available.parse`` for a method that returns another value while dbt parses.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dbt.adapters.sparkwap.statements import StatementGuard
 
 
 class Gate:
-    """The gate of one dbt command, wired to its connections.
+    """The gate of one dbt command; its parts share the run and the connections.
 
     Args:
         config: dbt's configuration of the command.
         connections: The adapter's connections.
         dbt_manifest: Returns dbt's manifest; None before dbt has read it.
-        describe: The columns of a table.
+        describe: Returns the columns of a table.
     """
 
     PARTS = (
@@ -73,13 +73,13 @@ class Gate:
 
     @cached_property
     def macro_calls(self) -> SimpleNamespace:
-        """All that the parts let macros call."""
+        """The methods of all parts that macros may call."""
         found = {name: getattr(part, name) for part in self._parts for name in _calls(type(part))}
         return SimpleNamespace(**found)
 
 
 def while_parsing() -> SimpleNamespace:
-    """What macros reach while dbt parses: there is no lake, and nothing is built."""
+    """Return the methods of ``adapter.wap`` while dbt parses, without a lake."""
     helpers = SqlHelpers()
     return SimpleNamespace(
         **{
@@ -91,12 +91,12 @@ def while_parsing() -> SimpleNamespace:
 
 
 def _calls(part: type) -> dict[str, Any]:
-    """The methods of a part that macros may call."""
-    return {name: one for name, one in vars(part).items() if hasattr(one, "_is_available_")}
+    """Return the methods of a part that macros may call."""
+    return {name: call for name, call in vars(part).items() if hasattr(call, "_is_available_")}
 
 
 class Wap:
-    """The attribute ``wap`` of the adapter, which dbt lets macros reach as it does methods."""
+    """The adapter's attribute ``wap``, which dbt makes available to macros like a method."""
 
     _is_available_ = True
     _parse_replacement_ = while_parsing()

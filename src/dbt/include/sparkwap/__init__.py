@@ -1,5 +1,5 @@
-"""The dbt package that travels with the adapter: the gate's macros and hooks, and those of sources,
-histories and audits that any project may call.
+"""The adapter's dbt package: the gate's macros and hooks, and the macros for landing files,
+histories and audits that every project can call.
 """
 
 from pathlib import Path

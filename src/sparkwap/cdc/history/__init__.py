@@ -1,7 +1,7 @@
-"""From a change log to the history of each key: versions, each with its time of validity.
+"""Computes the history of each key from a change log: versions with their time of validity.
 
-Pure: settings and columns in, SQL text out. What has to be asked before the next statement can be
-written is asked by a function that the caller gives. See docs/history.md.
+The functions are pure: they turn settings and columns into SQL text. Queries that are needed before
+the next statement can be built go through a function of the caller. See docs/history.md.
 """
 
 from sparkwap.cdc.history.build import HistoryBuild

@@ -1,25 +1,25 @@
-"""One build of a model with ``materialized: scd2``: what its macros ask for."""
+"""SQL for one build of a model with ``materialized: scd2``, for its macros."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history import steps
 from sparkwap.cdc.history.extend import Extension
 from sparkwap.cdc.history.marks import HistoryMarks, Run, marks, met
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.history.versions import versions
-from sparkwap.cdc.sql import quote
 
 
 @dataclass(frozen=True)
 class HistoryBuild:
-    """A build. Its tables are given as whatever renders to their names.
+    """One build of a history. Table arguments are objects that render to the table's name.
 
     Attributes:
-        history: What the model says.
-        restate: SQL: keys to build again; None for none.
+        history: The model's settings.
+        restate: SQL condition for the keys to build again; None for none.
         run: Sends a statement.
     """
 
@@ -28,12 +28,12 @@ class HistoryBuild:
     run: Run
 
     def whole(self, published: object, columns: Collection[str]) -> str:
-        """SQL of the whole history from the whole log.
+        """Return SQL of the whole history from the whole log.
 
         Args:
             published: The published state of the table, whose versions keep their surrogate keys;
                 None if there is none.
-            columns: Its columns.
+            columns: The columns of the published table.
         """
         history, found = self.history, met(self.history, self.run)
         resets = history.resets(history.sql) if found.resets else None
@@ -42,24 +42,24 @@ class HistoryBuild:
         return _numbered(history, resets, str(published) if known else None)
 
     def shape(self) -> str:
-        """SQL of what has the columns of the history, and no rows."""
+        """Return SQL with the columns of the history and no rows."""
         nothing = f"select * from ({self.history.sql}) where false"
         return _numbered(replace(self.history, sql=nothing, partial=False))
 
     def marks(self, table: object) -> HistoryMarks:
-        """How far a table is."""
+        """Return the last batch and the highest surrogate key of a table."""
         return marks(str(table), self.history.surrogate_key, self.run)
 
     def extension(
         self, table: object, columns: Collection[str], seen: HistoryMarks, stage: str
     ) -> Extension:
-        """What brings a table up to the log.
+        """Return the extension of a table by the new batches of the log.
 
         Args:
-            table: The table, in its place.
+            table: The table to write.
             columns: The columns to write.
-            seen: How far the table was before.
-            stage: What the names of temporary tables begin with.
+            seen: The marks of the table before the build.
+            stage: The prefix of the names of temporary tables.
         """
         history = replace(
             self.history,
@@ -72,7 +72,7 @@ class HistoryBuild:
 def _numbered(
     history: HistorySettings, resets: str | None = None, published: str | None = None
 ) -> str:
-    """SQL of versions with the batch up to which they are built, and with surrogate keys."""
+    """Return SQL of versions with their last batch and with surrogate keys."""
     rows = versions(history, steps.events(history, history.sql), resets)
     number = history.surrogate_key
     made = {"_batch": f"(select max(_batch) from ({history.sql}))"}

@@ -1,16 +1,16 @@
-"""Bring a history up to its log, at a cost that follows the change.
+"""Extends a history by the new batches of its log, at a cost proportional to the change.
 
-Of the log's batches that are new, each key takes one of three paths:
+Each key of the new batches takes one of three paths:
 
-- follow: the events come after all that was seen of the key; its current version and they are
-  enough
-- unknown: the table has no current version of the key; if the log has nothing older of it, the
-  events are enough
-- late: anything else, such as a late event or a key that was deleted; its history is built again
+- follow: all events are later than the key's known events; the new versions need only the current
+  version and the events
+- unknown: the table has no current version of the key; if the log has no older events of the key,
+  the new versions need only the events
+- late: all other cases, such as a late event or a deleted key; the key's history is built again
   from the log
 
-Only rows that came out different are written. The log beyond the new batches is read only if there
-are keys without a current version (their keys alone) or late ones.
+Only rows that differ are written. Older batches of the log are read only for late keys, and for
+keys without a current version (only their key columns).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from sparkwap.cdc.event_sql import at_grain, quote
 from sparkwap.cdc.history import steps
 from sparkwap.cdc.history.marks import HistoryMarks, Met, Run, met
 from sparkwap.cdc.history.settings import MADE, HistorySettings
 from sparkwap.cdc.history.steps import same
 from sparkwap.cdc.history.versions import versions, with_
 from sparkwap.cdc.resets import IS_EVENT, IS_RESET
-from sparkwap.cdc.sql import at_grain, quote
 from sparkwap.core.sqltext import literal
 
 _SKIPS_FILES = ("string", "int", "bigint", "date", "decimal")
@@ -32,7 +32,7 @@ _SOURCE, _TARGET = "DBT_INTERNAL_SOURCE", "DBT_INTERNAL_DEST"
 
 
 class Keys(NamedTuple):
-    """How many keys there are, and the bounds of the first key column, to skip files by."""
+    """The number of keys, and the bounds of the first key column, which let Spark skip files."""
 
     number: int = 0
     least: str | None = None
@@ -44,13 +44,13 @@ _NO_KEYS = Keys()
 
 @dataclass(frozen=True)
 class Increment:
-    """What is new in the log.
+    """The new rows of the log.
 
     Attributes:
         events: The number of rows.
         batch: The last batch.
-        met: Whether it has resets, and events that leave columns out.
-        everything: Whether all keys have to be built again, as a reset is late.
+        met: Whether the rows have resets and partial events.
+        everything: Whether all keys must be built again, because a reset is late.
         late: The keys whose history is built again from the log.
     """
 
@@ -65,11 +65,11 @@ class Extension:
     """One run that extends a history.
 
     Args:
-        history: The settings, with the columns that the table has.
+        history: The settings, with the columns of the table.
         table: The history's table.
-        marks: How far it is.
-        stage: What the names of the run's temporary tables begin with.
-        restate: SQL: keys to build again; None for none.
+        marks: The last batch and the highest surrogate key of the table.
+        stage: The prefix of the names of the run's temporary tables.
+        restate: SQL condition for the keys to build again; None for none.
         run: Sends a statement.
     """
 
@@ -86,7 +86,7 @@ class Extension:
         self._stage, self._restate, self._run = stage, restate, run
 
     def merge_sql(self) -> str | None:
-        """The statement that writes the changes, which are staged before; None without changes."""
+        """Stage the changes, and return the statement that writes them; None without changes."""
         new = f"select * from ({self._history.sql}) where _batch > {self._marks.batch}"
         self._cache("increment", new)
         increment = self._look()
@@ -105,10 +105,10 @@ class Extension:
             self._run(f"drop view if exists {self._stage}{name}")
 
     def _cache(self, name: str, sql: str) -> None:
-        """A step's rows under a name, kept in the session: they are read more than once.
+        """Cache the rows of a step under a name, because they are read more than once.
 
-        The first query, which follows at once and counts them, makes them: an eager cache would
-        count on its own.
+        The cache is lazy: the next query counts the rows and fills it. An eager cache would run a
+        count of its own.
         """
         self._run(f"cache lazy table {self._stage}{name} as\n{sql}")
 
@@ -129,7 +129,7 @@ class Extension:
         )
 
     def _older(self, first_reset: str) -> str:
-        """SQL: whether the log has rows that a reset of the increment is late for."""
+        """Return SQL for whether a reset of the increment is older than known rows of the log."""
         late = f"_sequence >= {literal(first_reset)}"
         if self._history.loads:
             loads = f"select _load_date from {self._stage}increment where _op = 'full_load'"
@@ -142,7 +142,7 @@ class Extension:
     # -- the path of each key --------------------------------------------------------------------
 
     def _stage_late_keys(self, increment: Increment) -> Keys:
-        """Stage the keys of the increment with their path, and the late ones once more."""
+        """Stage the keys of the increment with their path, and the late keys separately."""
         self._cache("keys", self._paths(increment.met))
         late, unknown = self._ranges("keys", "late", "unknown")
         logged = unknown.number > 0 and self._marks.batch >= 0
@@ -190,10 +190,10 @@ class Extension:
         {resets}"""
 
     def _follows(self, found: Met) -> str:
-        """SQL: whether all events of a key come after what was seen of it.
+        """Return SQL for whether all events of a key are later than its known events.
 
-        One that is not later than the start of the current version may undo that version, so that
-        the one before it goes on.
+        An event that is not later than the start of the current version may undo that version, so
+        that the version before it becomes current again.
         """
         history = self._history
         sequence, time = "touched._first_sequence", "touched._first_time"
@@ -206,14 +206,14 @@ class Extension:
         ]
         is_partial = "coalesce(touched._is_partial, false)"
         if history.partial and [*history.tracked] != [*history.payload]:
-            # The current version has the other columns as they were when it began.
+            # The untracked columns of the current version may be outdated.
             rules.append(f"not {is_partial}")
         elif history.partial:
             rules.append(f"not ({is_partial} and heads.change_flag = 'D')")
         return " and ".join(rules)
 
     def _late_keys(self, unknown: Keys | None) -> str:
-        """SQL of the late keys: by their path, by older events in the log, or restated."""
+        """Return SQL of the late keys: by their path, by older events in the log, or restated."""
         history = self._history
         parts = [f"select {history.key} from {self._stage}keys where _path = 'late'"]
         if unknown is not None:
@@ -231,12 +231,12 @@ class Extension:
         return "\nunion\n".join(parts)
 
     def _ranges(self, keys: str, *paths: str) -> list[Keys]:
-        """Of each path its keys; a single path is all that there is."""
+        """Return the keys of each path; with a single path, all keys."""
         first, columns = quote(self._history.keys[0]), list[str]()
         for path in paths:
-            of = f" filter (where _path = {literal(path)})" if len(paths) > 1 else ""
-            bounds = (f"cast({end}({first}){of} as string)" for end in ("min", "max"))
-            columns += [f"count(*){of}", *bounds]
+            where = f" filter (where _path = {literal(path)})" if len(paths) > 1 else ""
+            bounds = (f"cast({end}({first}){where} as string)" for end in ("min", "max"))
+            columns += [f"count(*){where}", *bounds]
         found = self._run(f"select {', '.join(columns)} from {self._stage}{keys}")
         return [Keys(*found[at : at + 3]) for at in range(0, len(found), 3)]
 
@@ -253,7 +253,7 @@ class Extension:
     # -- the changes -----------------------------------------------------------------------------
 
     def _changes(self, increment: Increment) -> str:
-        """SQL of what has to change in the table: each row with an ``_action``."""
+        """Return SQL of the rows to change in the table, each with an ``_action``."""
         history = self._history
         match = [quote(c) for c in (*history.keys, "valid_from")]
         own = [quote(c) for c in (*history.payload, *MADE, "_sequence", "_event_time")
@@ -293,7 +293,7 @@ class Extension:
         from compared"""
 
     def _wanted(self, increment: Increment) -> str:
-        """SQL of the versions that the touched keys should have."""
+        """Return SQL of the versions that the changed keys should have."""
         history, late = self._history, increment.late.number > 0
         logged = late or increment.everything
         found = met(history, self._run) if logged else increment.met
@@ -305,13 +305,13 @@ class Extension:
                      steps.events(history, self._events(late))]  # fmt: skip
         if late:
             parts.append(steps.events(history, self._late_rows(increment.late, history.sql)))
-        # Old resets meet late keys only: what follows on a current version comes after them.
+        # Old resets apply to late keys only: events of other keys are later than these resets.
         source = history.sql if logged else f"select * from {self._stage}increment"
         resets = history.resets(source) if found.resets else None
         return versions(history, "\nunion all\n".join(parts), resets)
 
     def _present(self, increment: Increment) -> str:
-        """SQL of the rows that the table has of the touched keys."""
+        """Return SQL of the table's present rows of the changed keys."""
         everything = f"select * from {self._table}"
         if increment.everything:
             return everything
@@ -321,25 +321,25 @@ class Extension:
         return f"{self._heads(late=True)}\nunion all\n{rows}"
 
     def _heads(self, late: bool) -> str:
-        """SQL of the current versions of keys that go on from them."""
+        """Return SQL of the current versions of keys on the path ``follow``."""
         on = same("head", "known", self._history.keys)
         return (
             f"select head.* from {self._table} as head "
             f"left semi join {self._stage}keys as known on {on} and known._path = 'follow'"
-            f"{self._but_late('head') if late else ''} where head.is_current"
+            f"{self._without_late('head') if late else ''} where head.is_current"
         )
 
     def _events(self, late: bool) -> str:
-        """SQL of the new events of keys that are not late."""
-        but_late = self._but_late("event") if late else ""
-        return f"select event.* from {self._stage}increment as event{but_late}"
+        """Return SQL of the new events of keys that are not late."""
+        without_late = self._without_late("event") if late else ""
+        return f"select event.* from {self._stage}increment as event{without_late}"
 
-    def _but_late(self, table: str) -> str:
+    def _without_late(self, table: str) -> str:
         on = same(table, "late", self._history.keys)
         return f" left anti join {self._stage}late as late on {on}"
 
     def _late_rows(self, late: Keys, source: str) -> str:
-        """SQL of the rows of late keys."""
+        """Return SQL of the rows of late keys."""
         return (
             f"select known.* from ({source}) as known left semi join {self._stage}late as late "
             f"on {same('known', 'late', self._history.keys)} where {self._within('known', late)}"
@@ -349,7 +349,8 @@ class Extension:
         columns = [quote(c) for c in self._history.columns]
         on = same(_TARGET, _SOURCE, [*self._history.keys, "valid_from"])
         if not increment.everything:
-            # What follows on current versions leaves the closed ones, and their files, alone.
+            # Keys on the path `follow` change current versions only, so files with only closed
+            # versions are skipped.
             within = ""
             if increment.late.number:
                 within = f" or ({self._within(_TARGET, increment.late)})"

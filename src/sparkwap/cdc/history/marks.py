@@ -1,41 +1,41 @@
-"""What has to be known before statements can be written: how far a table is, what a log has."""
+"""Queries the facts that statements depend on: the last batch of a table, the kinds of events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from sparkwap.cdc.event_sql import quote
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_RESET
-from sparkwap.cdc.sql import quote
 
 Run: TypeAlias = Callable[[str], Sequence[Any]]
-"""Sends a statement to Spark and returns the first row of its result, empty where there is none."""
+"""Sends a statement to Spark and returns the first row of its result; empty without rows."""
 
 
 class HistoryMarks(NamedTuple):
-    """How far a table is: the batch that was read last, and the highest surrogate key."""
+    """The last batch that a table has read, and its highest surrogate key."""
 
     batch: int
     number: int
 
 
 class Met(NamedTuple):
-    """Whether a log has what few logs have: resets, and events that leave columns out."""
+    """Whether a log has resets and partial events."""
 
     resets: bool
     partial: bool
 
 
 def met(history: HistorySettings, run: Run) -> Met:
-    """What the whole log has."""
+    """Return whether the whole log has resets and partial events."""
     partial = "count(_absent)" if history.partial else "0"
     counts = run(f"select count_if({IS_RESET}), {partial} from ({history.sql})")
     return Met(*(count > 0 for count in counts))
 
 
 def marks(table: str, surrogate_key: str | None, run: Run) -> HistoryMarks:
-    """How far a table is, by the bounds that Iceberg keeps of its files, without reading rows."""
+    """Return the marks of a table from Iceberg's column bounds; read rows only without bounds."""
     columns = [quote(c) for c in ("_batch", surrogate_key) if c]
     bounds = [f"max(readable_metrics.{c}.upper_bound)" for c in columns]
     unknown = "count_if(readable_metrics._batch.upper_bound is null)"

@@ -1,4 +1,4 @@
-"""What a model with ``materialized: scd2`` says of its history, checked."""
+"""The checked settings of a model with ``materialized: scd2``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import cached_property
 from typing import Any
 
 from sparkwap.cdc import resets
-from sparkwap.cdc.sql import quoted
+from sparkwap.cdc.event_sql import quoted
 from sparkwap.core.errors import ConfigError
 
 LOG_COLUMNS = ("_op", "_sequence", "_event_time", "_file_path", "_row", "_part", "_batch")
-"""Columns that the model's query has to select from the log."""
+"""Columns that the model's query must select from the log."""
 
 MADE = ("valid_from", "valid_to", "is_current", "version", "change_flag", "row_hash")
-"""Columns that are made, as readers see them."""
+"""Columns that the history adds for readers."""
 
 KEPT = ("_sequence", "_event_time", "_batch")
-"""Columns that the next run needs: the last that was seen of a key, on its current row only, and
-the log's batch up to which the row was built."""
+"""Columns that the next run needs: the last event of a key, on its current row only, and the last
+batch of the log when the row was built."""
 
 _LEGAL = {
     "grain": ("timestamp", "date"),
@@ -36,17 +36,17 @@ class HistorySettings:
     Attributes:
         sql: The model's query: one row per event.
         keys: Key columns of the query.
-        payload: Its other columns, but for the log's own.
-        tracked: Those of the payload whose change makes a version.
+        payload: The other columns of the query, without the log's columns.
+        tracked: Payload columns whose change makes a version.
         types: Type of each column.
         grain: ``timestamp`` or ``date``.
         expire: ``next_start`` or ``day_before``.
         deletes: ``close`` or ``record``.
         open_end: Whether the end of a current version is 9999-12-31, and not NULL.
-        delete_when: SQL: whether an event's row counts as deleted; None for never.
-        surrogate_key: Name of its column; None for none.
-        partial: Whether events may leave columns out (``_absent``).
-        loads: Whether full loads can tell what is gone (``_load``, ``_load_date``).
+        delete_when: SQL condition for events that count as deletes; None for none.
+        surrogate_key: Name of the surrogate key's column; None for none.
+        partial: Whether events may be partial (``_absent``).
+        loads: Whether full loads can delete keys (``_load``, ``_load_date``).
     """
 
     sql: str
@@ -64,17 +64,17 @@ class HistorySettings:
     loads: bool = False
 
     def resets(self, source: str) -> str:
-        """SQL of the resets among rows as the model selects them, see `resets.in_order`."""
+        """Return SQL of the resets among the rows of the model's query, see `resets.in_order`."""
         return resets.in_order(source, self.grain, self.loads)
 
     @cached_property
     def key(self) -> str:
-        """The key columns, quoted."""
+        """The quoted key columns."""
         return quoted(self.keys)
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the history, in order."""
+        """The columns of the history, in order."""
         number = [self.surrogate_key] if self.surrogate_key else []
         return [*number, *self.keys, *self.payload, *MADE, *KEPT]
 
@@ -82,16 +82,16 @@ class HistorySettings:
 def read_settings(
     name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
 ) -> HistorySettings:
-    """The settings of a model's history.
+    """Return the settings of a model's history.
 
     Args:
         name: The model's name.
-        config: Its config.
-        sql: Its query.
+        config: The model's config.
+        sql: The model's query.
         types: The type of each column of the query.
 
     Raises:
-        ConfigError: Some are wrong; it names all faults.
+        ConfigError: Settings are invalid; the message lists all faults.
     """
     keys = _listed(config.get("unique_key"))
     payload = [c for c in types if c not in keys and not c.startswith("_")]
@@ -113,7 +113,7 @@ def read_settings(
     if faults:
         raise ConfigError(
             f"The history {name} cannot be built; nothing was written. Correct: "
-            f"{'; '.join(faults)}. The columns are those that change_events() selects; "
+            f"{'; '.join(faults)}. The query must select the columns of change_events(); "
             "docs/history.md lists the settings."
         )
     return history
@@ -126,7 +126,7 @@ def _faults(history: HistorySettings, open_end: object) -> list[str]:
         if getattr(history, setting) not in legal
     ]
     if history.expire == "day_before" and history.grain != "date":
-        faults.append("expire 'day_before' needs grain 'date': days have a day before")
+        faults.append("expire 'day_before' needs grain 'date'")
     if open_end is not None and str(open_end) != _LAST_DAY:
         faults.append(f"open_end is '{open_end}'; legal values: null, '{_LAST_DAY}'")
     if not history.keys:
@@ -134,36 +134,36 @@ def _faults(history: HistorySettings, open_end: object) -> list[str]:
     needed = [*history.keys, *history.tracked, *LOG_COLUMNS]
     faults += [f"the query has no column {c}" for c in needed if c not in history.types]
     faults += [
-        f"the query's column {c} has the name of one that is made"
+        f"the query's column {c} has the name of a column that the history adds"
         for c in history.payload
         if c in (*MADE, history.surrogate_key)
     ]
     return faults
 
 
-def restated(name: str, asked: Any) -> str | None:
-    """SQL: the keys of a model that the var ``scd2_restate`` names; None for none.
+def restated(name: str, given: Any) -> str | None:
+    """Return the SQL condition for a model's keys in the var ``scd2_restate``; None for none.
 
     Args:
         name: The model's name.
-        asked: The value of the var.
+        given: The value of the var.
 
     Raises:
-        ConfigError: The var names no model, or no rows.
+        ConfigError: An item of the var has no model or no condition.
     """
     found = []
-    for one in asked if isinstance(asked, list | tuple) else [asked] if asked else []:
-        if not isinstance(one, Mapping) or not one.get("model") or not one.get("where"):
+    for item in given if isinstance(given, list | tuple) else [given] if given else []:
+        if not isinstance(item, Mapping) or not item.get("model") or not item.get("where"):
             raise ConfigError(
-                f"scd2_restate is '{one}'; it takes model and where, such as {{model: "
-                'dim_customers, where: "customer_id between 1 and 100"}. Nothing was built.'
+                f"scd2_restate is '{item}'. Nothing was built. It needs model and where, such as "
+                '{model: dim_customers, where: "customer_id between 1 and 100"}.'
             )
-        if one["model"] == name:
-            found.append(f"({one['where']})")
+        if item["model"] == name:
+            found.append(f"({item['where']})")
     return " or ".join(found) or None
 
 
 def _listed(value: Any) -> list[str]:
-    """A config that may be one text or a list of texts, as a list."""
+    """Return a config value, which may be a text or a list of texts, as a list."""
     values = value if isinstance(value, list | tuple) else [value]
-    return [str(one) for one in values if one is not None and str(one).strip()]
+    return [str(item) for item in values if item is not None and str(item).strip()]

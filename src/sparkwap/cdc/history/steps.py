@@ -1,20 +1,20 @@
-"""The steps of keys, in their order: change events, and versions that are known."""
+"""SQL of the steps of keys: change events, and known versions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparkwap.cdc.event_sql import at_grain, event_content, place, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_EVENT
-from sparkwap.cdc.sql import at_grain, place, quote, quoted, said
 
 
 def events(history: HistorySettings, source: str) -> str:
-    """SQL: change events as steps.
+    """Return SQL of change events as steps.
 
     Args:
         history: The settings.
-        source: SQL of rows as the model selects them.
+        source: SQL with the columns of the model's query.
     """
     message = [quote(c) for c in sorted(history.payload)]
     message += ["sort_array(_absent) as _absent"] if history.partial else []
@@ -25,7 +25,7 @@ def events(history: HistorySettings, source: str) -> str:
             {quoted([*history.keys, *history.payload])},
             {"_absent," if history.partial else ""}
             _op,
-            {said(digest)} as _said,
+            {event_content(digest)} as _content,
             _op = 'delete' as _clears,
             {place()} as _at,
             {at_grain("_event_time", history.grain)} as _time,
@@ -38,9 +38,9 @@ def events(history: HistorySettings, source: str) -> str:
 
 
 def heads(history: HistorySettings, source: str) -> str:
-    """SQL: current versions as the first steps of their keys.
+    """Return SQL of current versions as the first steps of their keys.
 
-    The events that follow have a greater sequence and take effect later.
+    The events after them have a greater sequence and a later time.
 
     Args:
         history: The settings.
@@ -51,7 +51,7 @@ def heads(history: HistorySettings, source: str) -> str:
             {quoted([*history.keys, *history.payload])},
             {"cast(null as array<string>) as _absent," if history.partial else ""}
             'head' as _op,
-            '' as _said,
+            '' as _content,
             change_flag = 'D' as _clears,
             {place(file="''", row="0", part="0")} as _at,
             _event_time as _time,
@@ -62,6 +62,6 @@ def heads(history: HistorySettings, source: str) -> str:
         from ({source})"""
 
 
-def same(one: str, other: str, columns: Iterable[str]) -> str:
-    """SQL: whether rows of two tables are equal in some columns."""
-    return " and ".join(f"{one}.{quote(c)} = {other}.{quote(c)}" for c in columns)
+def same(left: str, right: str, columns: Iterable[str]) -> str:
+    """Return SQL for whether rows of two tables have equal values in some columns."""
+    return " and ".join(f"{left}.{quote(c)} = {right}.{quote(c)}" for c in columns)

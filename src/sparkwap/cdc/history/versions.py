@@ -1,13 +1,13 @@
-"""Versions from the steps of keys, each key's steps in their order.
+"""Computes versions from the ordered steps of each key.
 
-A step is an event, or a version that is already known (``_head_from`` is set) and that events
-follow. Rules, in this order:
+A step is an event, or a known version (``_head_from`` is set) before new events. The rules, in this
+order:
 
-- copies of one message count once, where they stand in the first file that brought them
-- a truncate, or a full load that does not hold the key, deletes it
-- columns that a partial event leaves out keep their value
-- a step that is later in the order and earlier in time happened at its predecessor's time
-- of several steps at one time the last counts
+- copies of one message count once, at the place in their first file
+- a truncate, or a full load without the key, deletes the key
+- columns that a partial event does not have keep their value
+- a step that is later in the order but earlier in time gets its predecessor's time
+- the last of several steps with the same time counts
 - a step that changes no tracked column makes no version
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkwap.cdc.event_sql import copy_number, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
-from sparkwap.cdc.sql import copy_number, quote, quoted
 from sparkwap.core.sqltext import literal
 
 _HEAD = ("_head_from", "_head_version", "_head_flag")
@@ -24,14 +24,14 @@ _SO_FAR = "order by _at rows between unbounded preceding and current row"
 
 
 def versions(history: HistorySettings, steps: str, resets: str | None = None) -> str:
-    """SQL of keys, payload, the columns made, ``_sequence`` and ``_event_time``.
+    """Return SQL of keys, payload, the added columns, ``_sequence`` and ``_event_time``.
 
     Args:
         history: The settings.
         steps: SQL of steps, see `steps.events` and `steps.heads`.
-        resets: SQL of resets, see `steps.resets`; None for none.
+        resets: SQL of resets, see `resets.in_order`; None for none.
     """
-    parts = {"told": steps, "told_once": _first_copies(history)}
+    parts = {"key_steps": steps, "distinct_steps": _first_copies(history)}
     if resets is not None:
         parts |= _cleared(history, [*parts][-1], resets)
     if history.partial:
@@ -42,32 +42,32 @@ def versions(history: HistorySettings, steps: str, resets: str | None = None) ->
 
 
 def with_(parts: dict[str, str]) -> str:
-    """Named queries, as the head of the query that uses them."""
+    """Return the ``with`` clause of named queries."""
     return "with " + ",\n".join(f"{name} as ({sql}\n)" for name, sql in parts.items())
 
 
 def version_hash(columns: Sequence[str]) -> str:
-    """SQL: the tracked columns as one value.
+    """Return SQL for a hash of the tracked columns.
 
-    It is null-safe, free of collisions, as each value keeps its name, and the same after a column
-    that is NULL was added.
+    The hash is null-safe. Each value is hashed with its name, so there are no collisions. A new
+    column that is NULL does not change the hash.
     """
     values = quoted(sorted(columns)) or "1 as one"
     return f"sha2(to_json(struct({values}), map('ignoreNullFields', 'true')), 256)"
 
 
 def _first_copies(history: HistorySettings) -> str:
-    # By key, so that all windows that follow find the rows where they are.
+    # Distributed by key, so that the following windows need no further shuffle.
     return f"""
         select * from (
-            select *, {copy_number(f"{history.key}, _at._sequence, _op, _said", "_at.")} as _copy
-            from (select * from told distribute by {history.key})
+            select *, {copy_number(f"{history.key}, _at._sequence, _op, _content", "_at.")} as _copy
+            from (select * from key_steps distribute by {history.key})
         )
         where _copy = 1"""
 
 
 def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, str]:
-    """Steps with a deletion after each step that was the last before a reset."""
+    """Return SQL of the steps, with a deletion after each last step before a reset."""
     by_key = f"partition by {history.key}"
     carried = [quoted([*history.keys, *history.payload]), *(["_absent"] * history.partial)]
     heads = [f"if(_is_reset, null, {c}) as {c}" for c in _HEAD]
@@ -79,7 +79,7 @@ def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, st
             lead(_time) over ({by_key} order by _at) as _next_time,
             collect_set(_held_on) over ({by_key}) as _held
         from {source}""",
-        # The first reset between a step and the next; behind it there is nothing to delete.
+        # The first reset between a step and the next; after it, the key is already deleted.
         "met": f"""
         select
             followed.*,
@@ -90,7 +90,7 @@ def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, st
             ), 0) as _reset
         from followed
         cross join ({resets}) as found""",
-        # A load that holds the key replaces its row, at the time of the new one.
+        # A load with the key replaces its row, at the time of the new row.
         "cleared": f"""
         select
             {", ".join([*carried, *heads])},
@@ -110,7 +110,7 @@ def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, st
 
 
 def _filled(history: HistorySettings, source: str) -> dict[str, str]:
-    """Steps with each column as last stated since the key was deleted."""
+    """Return SQL of the steps with the last known value of each column since the last delete."""
     columns = [f"{_last_stated(history, c)} as {quote(c)}" for c in history.payload]
     return {
         "lived": f"""
@@ -124,14 +124,14 @@ def _filled(history: HistorySettings, source: str) -> dict[str, str]:
 
 def _last_stated(history: HistorySettings, column: str) -> str:
     absent = f"coalesce(array_contains(_absent, {literal(column)}), false)"
-    # A version that is known states all, a recorded deletion too.
+    # A known version has all columns, also if it is a recorded delete.
     unstated = f"_head_from is null and (_clears or {absent})"
     value = f"if({unstated}, null, struct({quote(column)} as stated))"
     return f"(last_value({value}, true) over (partition by {history.key}, _life {_SO_FAR})).stated"
 
 
 def _changed(history: HistorySettings, source: str) -> dict[str, str]:
-    """Steps that change a tracked column, each with the time from which on it counts."""
+    """Return SQL of the steps that change a tracked column, each with its start of validity."""
     by_key = f"partition by {history.key}"
     gone = "_clears"
     if history.delete_when:
@@ -162,14 +162,14 @@ def _changed(history: HistorySettings, source: str) -> dict[str, str]:
 
 
 def _spans(history: HistorySettings) -> str:
-    """Steps with the number of their version, and where the next one begins."""
+    """Return SQL of the steps with their version number and the start of the next version."""
     by_key = f"partition by {history.key}"
     counted, image = "not _gone", ""
     if history.deletes == "record":
         values = f"struct({quoted([*history.payload, 'row_hash'])})"
-        said = f"if(_clears and _head_from is null, null, {values})"
+        row = f"if(_clears and _head_from is null, null, {values})"
         counted = "true"
-        image = f"last_value({said}, true) over ({by_key} {_SO_FAR}) as _image,"
+        image = f"last_value({row}, true) over ({by_key} {_SO_FAR}) as _image,"
     return f"""
         select
             *,

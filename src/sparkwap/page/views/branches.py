@@ -1,4 +1,4 @@
-"""Views of branches: the open ones with their buttons, and a comparison of two."""
+"""Views of branches: open branches with their buttons, and a comparison of two branches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def draw_branches(page: Page) -> None:
-    """Open audit branches: reasons, differences from main, and the buttons."""
+    """Draw the open audit branches: reasons, differences from main, and buttons."""
     st.title("Open audit branches")
     _last_action()
     if not page.branches:
@@ -36,22 +36,22 @@ def draw_branches(page: Page) -> None:
         st.code("SPARKWAP_PUBLISH=never dbt build", language="shell")
         return
     st.caption(
-        "Readers of main do not see what is on a branch. A branch is open because its run was held "
-        "or rejected, did not end, or is still at work."
+        "Readers of main do not see the tables on a branch. A branch is open because its run was "
+        "held or rejected, did not end, or is still running."
     )
-    for one in sorted(page.branches, key=lambda one: one.since or _NEVER, reverse=True):
+    for branch in sorted(page.branches, key=lambda b: b.since or _NEVER, reverse=True):
         with st.container(border=True):
-            _draw_branch(page, one)
+            _draw_branch(page, branch)
 
 
-def _draw_branch(page: Page, one: queries.BranchOverview) -> None:
-    nodes = one.history.nodes
+def _draw_branch(page: Page, branch: queries.BranchOverview) -> None:
+    nodes = branch.history.nodes
     verdicts = [row["verdict"] for row in nodes]
-    st.subheader(one.name, anchor=f"branch-{one.name}")
+    st.subheader(branch.name, anchor=f"branch-{branch.name}")
     counts = "  ".join(f"{format_status(v)} {verdicts.count(v)}" for v in VERDICTS if v in verdicts)
-    size = format_count(len(one.open.tables) + len(one.open.side), "table")
-    state = "building" if one.lease else counts or "no verdict"
-    st.markdown(f"{size}, {format_age(one.since, page.now)} &nbsp; **{state}**")
+    size = format_count(len(branch.open.tables) + len(branch.open.side), "table")
+    state = "building" if branch.lease else counts or "no verdict"
+    st.markdown(f"{size}, {format_age(branch.since, page.now)} &nbsp; **{state}**")
     for reason, tables in open_branches.unpublished_reasons(nodes, page.reasons(nodes))[
         :_REASONS_SHOWN
     ]:
@@ -60,13 +60,13 @@ def _draw_branch(page: Page, one: queries.BranchOverview) -> None:
         st.markdown(
             f"- {escape_markdown(shorten(reason, 240))}  \n  :gray[{escape_markdown(names)}{more}]"
         )
-    if one.lease:
-        st.info(escape_markdown(f"{one.name} is {one.lease}."), icon=":material/lock:")
+    if branch.lease:
+        st.info(escape_markdown(f"{branch.name} is {branch.lease}."), icon=":material/lock:")
     draw_table(
-        open_branches.branch_rows(nodes, queries.compare(page.lake, one.name, "main")),
+        open_branches.branch_rows(nodes, queries.compare(page.lake, branch.name, "main")),
         "verdict",
     )
-    failed = [row for row in one.history.tests if row["status"] in ("fail", "error", "warn")]
+    failed = [row for row in branch.history.tests if row["status"] in ("fail", "error", "warn")]
     if failed:
         st.markdown("**Tests that did not pass**")
         draw_table(
@@ -86,31 +86,31 @@ def _draw_branch(page: Page, one: queries.BranchOverview) -> None:
             ],
             "status",
         )
-    _draw_diff(page, one)
+    _draw_diff(page, branch)
     loaded = any(node["node_id"].startswith(LOADED) for node in nodes)
     with st.expander("Commands that continue from here"):
-        for what, command in open_branches.next_commands(
-            one.name, set(filter(None, verdicts)), loaded
+        for purpose, command in open_branches.next_commands(
+            branch.name, set(filter(None, verdicts)), loaded
         ):
-            st.markdown(what)
+            st.markdown(purpose)
             st.code(command, language="shell")
-    _draw_buttons(page, one)
+    _draw_buttons(page, branch)
 
 
-def _draw_diff(page: Page, one: queries.BranchOverview) -> None:
+def _draw_diff(page: Page, branch: queries.BranchOverview) -> None:
     folder = folder_of(page.call)
-    document = queries.artifact(actions.diff_file(folder, one.name))
+    document = queries.artifact(actions.diff_file(folder, branch.name))
     with st.expander("Rows that differ from main"):
         if document is None:
             st.caption(
                 "The counts above come from Iceberg's metadata. This command lists the rows that "
                 "were added, removed and changed:"
             )
-            st.code(actions.typed("wap_diff", {"branch": one.name}), language="shell")
+            st.code(actions.typed("wap_diff", {"branch": branch.name}), language="shell")
         else:
             at = format_time(datetime.fromisoformat(document["at"]))
             st.caption(escape_markdown(f"Compared with {document['against']} at {at} UTC."))
-            if comparison.is_stale(document, one.history.nodes):
+            if comparison.is_stale(document, branch.history.nodes):
                 st.warning("The branch was built after this comparison. Compare again.")
             draw_table(comparison.diff_rows(document))
             for table in document["tables"] if page.unlocked else ():
@@ -122,23 +122,23 @@ def _draw_diff(page: Page, one: queries.BranchOverview) -> None:
                 draw_locked("sample rows")
         if st.button(
             "Compare row by row",
-            key=f"diff-{one.name}",
+            key=f"diff-{branch.name}",
             icon=":material/difference:",
             disabled=not page.unlocked,
             help="Starts the server if it is not running.",
         ):
-            _act(page, "wap_diff", actions.diff_arguments(folder, one.name))
+            _act(page, "wap_diff", actions.diff_arguments(folder, branch.name))
 
 
-def _draw_buttons(page: Page, one: queries.BranchOverview) -> None:
+def _draw_buttons(page: Page, branch: queries.BranchOverview) -> None:
     left, right, _ = st.columns([1, 1, 2])
-    asked = f"asked-{one.name}"
+    confirming = f"asked-{branch.name}"
     reason = open_branches.publish_blocker(
-        [row["verdict"] for row in one.history.nodes], one.lease is not None
+        [row["verdict"] for row in branch.history.nodes], branch.lease is not None
     )
     pressed = left.button(
         "Approve and publish",
-        key=f"publish-{one.name}",
+        key=f"publish-{branch.name}",
         type="secondary" if reason else "primary",
         icon=":material/publish:",
         disabled=bool(reason) or not page.unlocked,
@@ -148,28 +148,28 @@ def _draw_buttons(page: Page, one: queries.BranchOverview) -> None:
     )
     # Checked again: a browser may send the click of a disabled button.
     if pressed and not reason:
-        _act(page, "wap_publish", {"branch": one.name})
+        _act(page, "wap_publish", {"branch": branch.name})
     if right.button(
         "Discard …",
-        key=f"discard-{one.name}",
+        key=f"discard-{branch.name}",
         icon=":material/delete:",
         disabled=not page.unlocked,
         width="stretch",
-        help="Runs dbt run-operation wap_discard: drops the branch and all that exists only on it.",
+        help="Runs dbt run-operation wap_discard: drops the branch and everything on it.",
     ):
-        st.session_state[asked] = True
+        st.session_state[confirming] = True
     if reason:
         st.caption(f":material/block: This branch cannot be published. {reason}")
     if not page.unlocked:
         draw_locked("these buttons")
-    elif st.session_state.get(asked):
-        st.warning(f"Drop {one.name} and all that exists only on it? This cannot be undone.")
+    elif st.session_state.get(confirming):
+        st.warning(f"Drop {branch.name} and everything on it? This cannot be undone.")
         yes, no, _ = st.columns([1, 1, 2])
-        if yes.button(f"Yes, discard {one.name}", key=f"yes-{one.name}", width="stretch"):
-            st.session_state.pop(asked)
-            _act(page, "wap_discard", {"branch": one.name})
-        if no.button("Keep it", key=f"no-{one.name}", width="stretch"):
-            st.session_state.pop(asked)
+        if yes.button(f"Yes, discard {branch.name}", key=f"yes-{branch.name}", width="stretch"):
+            st.session_state.pop(confirming)
+            _act(page, "wap_discard", {"branch": branch.name})
+        if no.button("Keep it", key=f"no-{branch.name}", width="stretch"):
+            st.session_state.pop(confirming)
             st.rerun()
 
 
@@ -179,7 +179,7 @@ def _act(page: Page, operation: str, arguments: Mapping[str, Any]) -> None:
     if not page.unlocked:
         return
     with st.spinner(f"{actions.typed(operation, arguments)} …"):
-        names = [one.branch for one in page.lake.branches.all()]
+        names = [branch.branch for branch in page.lake.branches.all()]
         st.session_state["done"] = actions.perform(
             page.call, operation, arguments, open_branches=names
         )
@@ -202,19 +202,19 @@ def _last_action() -> None:
 
 
 def draw_compare(page: Page) -> None:
-    """Two branches, receipts or main, side by side."""
+    """Draw a comparison of two branches, receipts or main."""
     st.title("Compare two branches")
-    known = ["main", *(one.name for one in page.branches), *queries.tags(page.lake)]
+    known = ["main", *(branch.name for branch in page.branches), *queries.tags(page.lake)]
     if len(known) == 1:
         draw_empty(
-            "There is only main, so there is nothing to compare.", "First build:", "dbt build"
+            "There is only main, so there is nothing to compare.", "Build first:", "dbt build"
         )
         return
     left, right = st.columns(2)
     old = left.selectbox("left", known, key="old")
     new = right.selectbox("right", known, index=1, key="new")
     if old == new:
-        st.info("Both sides are the same. Choose two different ones.")
+        st.info("Both sides are the same. Choose two different branches.")
         return
     found = queries.compare(page.lake, new, old)
     st.caption(
@@ -224,7 +224,7 @@ def draw_compare(page: Page) -> None:
     arguments = {"branch": new, "against": old} if new != "main" else {"branch": old}
     st.code(actions.typed("wap_diff", arguments), language="shell")
     draw_table(comparison.comparison_rows(found))
-    chosen = st.selectbox("table", found, format_func=lambda one: one.name, key="compared")
+    chosen = st.selectbox("table", found, format_func=lambda table: table.name, key="compared")
     left, right = st.columns(2)
     with left:
         st.subheader("Columns")

@@ -1,4 +1,4 @@
-"""What all views share: the lake and the project's files, and how tables and plots are drawn."""
+"""The lake and the project's files for all views, and functions that draw tables and plots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Page:
 
     @cached_property
     def history(self) -> queries.RecentHistory:
-        """The ledger's last days."""
+        """The ledger's rows of the last days."""
         return queries.recent_history(self.lake, self.days, self.now)
 
     @cached_property
@@ -50,12 +50,12 @@ class Page:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any] | None:
-        """dbt's manifest; None if no command has left one."""
+        """dbt's manifest; None if no command has written one."""
         return queries.artifact(self.call.project_dir / self.call.target_path / "manifest.json")
 
     @cached_property
     def built(self) -> set[tuple[str, ...]]:
-        """Schema and name of what the project builds."""
+        """Schema and name of the tables and views that the project builds."""
         nodes = (self.manifest or {}).get("nodes", {}).values()
         return {(node["schema"], node["alias"]) for node in nodes if node.get("alias")}
 
@@ -70,7 +70,7 @@ class Page:
         return raw_models(self.manifest, self.call.project_dir) if self.manifest else []
 
     def reasons(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """The reasons of nodes by node id, without quotations that may be personal."""
+        """Return the reasons of nodes by node id, without quoted values that may be personal."""
         return {
             row["node_id"]: self.project.harmless(row["reason"], row["node_id"])
             for row in nodes
@@ -78,7 +78,7 @@ class Page:
         }
 
     def hidden(self, name: str, columns: Sequence[str]) -> set[str]:
-        """The personal columns of a table, in lower case: their values are never shown."""
+        """Return the personal columns of a table, in lower case; their values are never shown."""
         schema, table = name.split(".", 1)
         return {column.lower() for column in self._hidden.of((schema, table), columns)}
 
@@ -120,11 +120,11 @@ def _styled(text: str) -> str:
     return f"color: {badge_of(word).colour}; font-weight: 600"
 
 
-def draw_empty(what: str, way_on: str, command: str) -> None:
-    st.info(what)
-    st.caption(way_on)
+def draw_empty(message: str, next_step: str, command: str) -> None:
+    st.info(message)
+    st.caption(next_step)
     st.code(command, language="shell")
 
 
-def draw_locked(what: str) -> None:
-    st.caption(f":material/lock: Type the token into the side bar to unlock {what}.")
+def draw_locked(content: str) -> None:
+    st.caption(f":material/lock: Type the token into the side bar to unlock {content}.")

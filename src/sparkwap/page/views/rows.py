@@ -14,22 +14,24 @@ _ROWS_SHOWN = 200
 
 
 def draw_quarantine(page: Page) -> None:
-    """Rows in quarantine by reason, with samples."""
+    """Draw the rows in quarantine by reason, with samples."""
     st.title("Quarantine")
     found = quarantine.quarantines(page.lake, page.raw_models)
-    waiting = [one for one in found if one.rows]
+    waiting = [quarantined for quarantined in found if quarantined.rows]
     if not waiting:
-        st.success("No row is in quarantine: every delivered row could be used.")
+        st.success("No row is in quarantine.")
         count = format_count(len(found), "table")
         st.caption(f"Checked: {count} of landing files. To read new files:")
         st.code("sparkwap build", language="shell")
         return
-    for one in waiting:
+    for table in waiting:
         with st.container(border=True):
-            st.subheader(escape_markdown(one.table))
-            share = len(one.rows) / (len(one.rows) + one.good)
-            st.markdown(f"{format_count(len(one.rows), 'row')}, {share:.2%} of all delivered rows")
-            grouped = quarantine.group_reasons(one.rows)
+            st.subheader(escape_markdown(table.table))
+            share = len(table.rows) / (len(table.rows) + table.good)
+            st.markdown(
+                f"{format_count(len(table.rows), 'row')}, {share:.2%} of all delivered rows"
+            )
+            grouped = quarantine.group_reasons(table.rows)
             draw_plot(charts.reasons(grouped))
             draw_table(grouped)
             with st.expander("The rows"):
@@ -37,20 +39,20 @@ def draw_quarantine(page: Page) -> None:
                     draw_table(
                         [
                             {"file": r.file, "line": r.line, "reason": r.reason, "text": r.text}
-                            for r in one.rows[:_ROWS_SHOWN]
+                            for r in table.rows[:_ROWS_SHOWN]
                         ]
                     )
                 else:
                     draw_locked("the rows as they were delivered")
             st.caption("After you have fixed the landing entry, read the rows again:")
-            st.code(f"sparkwap quarantine replay {one.model}", language="shell")
+            st.code(f"sparkwap quarantine replay {table.model}", language="shell")
 
 
 def draw_key(page: Page) -> None:
-    """The versions of a key as bars over time."""
+    """Draw the versions of a key as bars over time."""
     st.title("History of a key")
     # A lake also has tables of other projects; the tables of this project come first.
-    tables = sorted(queries.versioned(page.lake), key=lambda one: one.identifier not in page.built)
+    tables = sorted(queries.versioned(page.lake), key=lambda t: t.identifier not in page.built)
     if not tables:
         draw_empty(
             "No table has versions (valid_from and valid_to, or dbt_valid_from and dbt_valid_to).",
@@ -62,7 +64,7 @@ def draw_key(page: Page) -> None:
         draw_locked("rows")
         return
     left, middle, right = st.columns(3)
-    table = left.selectbox("table", tables, format_func=lambda one: one.name, key="history")
+    table = left.selectbox("table", tables, format_func=lambda t: t.name, key="history")
     hidden = page.hidden(table.name, table.columns)
     names = [
         c for c in table.columns if c not in (table.start, table.end) and not c.startswith("_")
@@ -99,19 +101,19 @@ def draw_key(page: Page) -> None:
     draw_table(
         [
             {
-                "version": one.number,
-                "valid from": format_time(one.start) or "unknown",
-                "valid to": format_time(one.end) or "current",
-                "what": one.what,
-                **one.values,
+                "version": version.number,
+                "valid from": format_time(version.start) or "unknown",
+                "valid to": format_time(version.end) or "current",
+                "what": version.what,
+                **version.values,
             }
-            for one in found
+            for version in found
         ]
     )
 
 
 def _key_index(page: Page, table: queries.Versioned, names: Sequence[str]) -> int:
-    """The position of the model's unique_key among the columns; 0 if dbt does not know it."""
+    """Return the position of the model's unique_key among the columns; 0 if it has none."""
     for node in (page.manifest or {}).get("nodes", {}).values():
         if f"{node.get('schema')}.{node.get('alias')}" == table.name:
             given = (node.get("config") or {}).get("unique_key")

@@ -1,4 +1,4 @@
-"""Views of runs: what needs attention, verdicts and durations, results of tests, metrics."""
+"""Views of runs: items that need attention, verdicts, durations, results of tests, metrics."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _RUNS_PLOTTED = 60
 
 
 def draw_home(page: Page) -> None:
-    """What needs attention, newest first."""
+    """Draw the items that need attention, newest first."""
     st.title("What needs attention")
     branches = [
-        (one.name, one.since, [row["verdict"] for row in one.history.nodes], one.lease is not None)
-        for one in page.branches
+        (b.name, b.since, [row["verdict"] for row in b.history.nodes], b.lease is not None)
+        for b in page.branches
     ]
     waiting = [(q.table, len(q.rows)) for q in quarantine.quarantines(page.lake, page.raw_models)]
     items = open_branches.attention_items(branches, page.runs, waiting)
@@ -33,8 +33,8 @@ def draw_home(page: Page) -> None:
     else:
         draw_table(
             [
-                {"since (UTC)": format_time(one.at), "what": one.what, "view": one.view}
-                for one in items
+                {"since (UTC)": format_time(item.at), "what": item.what, "view": item.view}
+                for item in items
             ]
         )
     if page.runs:
@@ -43,7 +43,7 @@ def draw_home(page: Page) -> None:
 
 
 def draw_runs(page: Page) -> None:
-    """All runs with totals, verdicts and durations; the tables of one run."""
+    """Draw all runs with totals, verdicts and durations, and the tables of one run."""
     st.title("Runs")
     found = page.runs
     if not found:
@@ -93,7 +93,7 @@ def draw_runs(page: Page) -> None:
 
 
 def draw_tests(page: Page) -> None:
-    """The results of tests over runs, pass rates, and the metrics of anomaly audits."""
+    """Draw the results of tests over runs, pass rates, and the metrics of anomaly audits."""
     st.title("Tests")
     if not page.history.tests:
         draw_empty(

@@ -1,7 +1,7 @@
-"""What people do with audit branches by hand: look, publish, discard, roll back.
+"""Operations on audit branches by hand: show, publish, accept, discard, sweep, roll back.
 
-dbt's run-operations call them by their names, ``wap_status`` and so on. To add one, write its
-dataclass in a file of its own, add it to ``OPERATIONS``, and run ``scripts/operations``.
+dbt's run-operations call them by their names, such as ``wap_status``. To add an operation, write
+its dataclass in a new file, add it to ``OPERATIONS``, and run ``scripts/operations.py``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class LakeOperations(Context):
         """Check the arguments and run an operation; returns the lines to print.
 
         Raises:
-            ConfigError: An argument is unknown, lacks or has an illegal value; the message names
-                the legal ones.
+            ConfigError: An argument is unknown, missing or illegal; the message has the legal
+                values.
         """
         (kind,) = (one for one in OPERATIONS if one.name == name)
         operation = kind.of(arguments)
-        # What a process that died has left half-way: a look must not change anything.
+        # Complete or undo interrupted publishes first; but `wap_status` must not change anything.
         found = [] if kind is Status else self.lake.publishing.recover()
         return [*found, *operation.operate(self)]
 
 
-__all__ = ["OPERATIONS", "NotPublished", "NotSwept", "Operation", "Operations"]
+__all__ = ["OPERATIONS", "LakeOperations", "NotPublished", "NotSwept", "Operation"]

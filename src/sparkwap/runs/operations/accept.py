@@ -20,18 +20,18 @@ _OF_TEST = ("branch", "test_id", "test_name", "severity", "failures", "audited")
 
 @dataclass(frozen=True, kw_only=True)
 class Accept(Operation):
-    """Put on record that what a test rejected is right as it is, so that it can be published."""
+    """Accept the failing rows of a test as correct, so that the tables can be published."""
 
     name: ClassVar = "wap_accept"
     branch: str | None = argument("the audit branch whose test failed", default=None)
     test: str | None = argument(
-        "the failing test's name, as the summary tells it, or its id", default=None
+        "the name of the failing test, as in the summary, or its id", default=None
     )
-    reason: str = argument("why its rows are right as they are", default="")
-    by: str = argument("who says so; the user of this machine if left out", default="")
+    reason: str = argument("why the rows are correct", default="")
+    by: str = argument("who accepts them; by default, the user of this machine", default="")
     until: str | None = argument(
-        "the last day (YYYY-MM-DD, UTC) on which as many rows are accepted on any branch; this "
-        "branch only, until it is published or dropped, if left out",
+        "the last day (YYYY-MM-DD, UTC) on which as many failing rows are accepted on any branch; "
+        "by default, they are accepted on this branch only, until it is published or dropped",
         default=None,
     )
 
@@ -68,12 +68,16 @@ class Accept(Operation):
             publish = next_command.operation("wap_publish", one.branch)
             yield f"  Next: publish it as audited   {publish}"
         else:
-            yield "  Next: build what was skipped, where the run was made   dbt retry"
+            yield "  Next: build the skipped nodes, in the folder of the run   dbt retry"
             again = next_command.dbt("build", branch=one.branch)
-            yield f"        or anywhere else                                 {again}"
+            yield f"        or in another folder                               {again}"
 
     def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """The one test of a branch that failed and is meant, by its name or id."""
+        """Return the failed test of the branch with the given name or id.
+
+        Raises:
+            ConfigError: There is no such test, or several have this name.
+        """
         failing = [
             row
             for row in tests
@@ -86,7 +90,7 @@ class Accept(Operation):
         if self.test is None:
             problem = "test is missing"
         elif found:
-            problem = f"{self.test!r} means {len(found)} tests; give the whole id"
+            problem = f"{len(found)} tests have the name {self.test!r}; give the whole id"
         else:
             problem = f"no test {self.test!r} has failed on this branch by a number of rows"
         known = [f"  {row['test_id']}" for row in found or failing] or ["  none"]
@@ -94,13 +98,17 @@ class Accept(Operation):
         raise ConfigError("\n".join([*head, *known]))
 
     def _end(self, now: datetime) -> datetime | None:
-        """The end of the last day, which is not over yet."""
+        """Return the end of the last day.
+
+        Raises:
+            ConfigError: The day is over, or is not a date.
+        """
         if self.until is None:
             return None
         try:
             end = datetime.strptime(self.until, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)
         except ValueError:
-            raise self.refused(f"until is {self.until!r}, and no YYYY-MM-DD") from None
+            raise self.refused(f"until is {self.until!r}, but must be YYYY-MM-DD") from None
         if end <= now:
-            raise self.refused(f"until is {self.until}, which is over")
+            raise self.refused(f"until is {self.until}, which is in the past")
         return end

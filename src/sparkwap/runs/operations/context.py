@@ -1,4 +1,4 @@
-"""What an operation is given: the lake, and what it knows of the project."""
+"""The base class of operations, and the context in which they run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The lake and the project that operations are called for.
+    """The lake and the project of an operation.
 
     Attributes:
         lake: The lake.
@@ -30,14 +30,14 @@ class Context:
         settings: The gate's settings.
         project: The project's name.
         target_name: dbt's target.
-        tests: Tells all tests of the project, which a publish needs to know what was expected.
-        known: Tells ids of what is in the project: the tests of all else are not among ``tests``.
-        unfinished: The last run of this working copy, if it has not come to its end.
-        manifest: Tells the project's code, which a publish puts on record.
-        stands: Tells schema and name of the table that a node is; None for none.
-        width: Columns that a line of a summary may have; None for no limit.
-        next_steps: Whether a summary tells the commands that go on.
-        rolled_back: The publishes that were undone, for those who want to know.
+        tests: Returns all tests of the project, which a publish expects to have passed.
+        known: Returns the ids of the project's nodes. ``tests`` has no tests of other nodes.
+        unfinished: The last run of this working copy, if it has not ended.
+        manifest: Returns the project's code, which a publish stores in the ledger.
+        stands: Returns schema and name of the table of a node; None if there is no such node.
+        width: The maximum width of a line of a summary; None for no limit.
+        next_steps: Whether a summary lists the next commands.
+        rolled_back: The publishes that a rollback has undone; filled by the rollback.
     """
 
     lake: Lake
@@ -61,13 +61,13 @@ class Operation(Arguments):
 
     @abstractmethod
     def operate(self, gate: Context) -> Iterable[str]:
-        """Do it; returns the lines to print."""
+        """Run the operation; returns the lines to print."""
 
     def open_branch(self, found: Sequence[OpenBranch], branch: str | None) -> OpenBranch:
-        """The open branch of a name.
+        """Return the open branch with this name.
 
         Raises:
-            ConfigError: There is none; the message names those that are open.
+            ConfigError: There is no such branch; the message lists the open branches.
         """
         for one in found:
             if one.branch == branch:

@@ -14,11 +14,11 @@ from sparkwap.runs.operations.context import Context, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Discard(Operation):
-    """Drop an audit branch and all that exists only on it."""
+    """Drop an audit branch and all tables and rows that exist only on it."""
 
     name: ClassVar = "wap_discard"
     branch: str | None = argument("the audit branch to drop", default=None)
-    force: bool = argument("true to drop it under a run that is at work on it", default=False)
+    force: bool = argument("true to drop it even if a run is using it", default=False)
 
     def operate(self, gate: Context) -> Iterable[str]:
         lake = gate.lake
@@ -28,8 +28,8 @@ class Discard(Operation):
             if lease.branch == one.branch and not self.force and leasing.alive(lease, now):
                 raise SparkwapError(
                     f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
-                    "Wait for that run, or end it; if it is dead and this machine cannot know, its "
-                    "lease expires within 15 minutes. To drop the branch under it: dbt "
+                    "Wait for that run, or end it. If it died on another machine, its lease "
+                    "expires within 15 minutes. To drop the branch nevertheless: dbt "
                     f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
                     "The run then publishes nothing."
                 )
@@ -40,4 +40,4 @@ class Discard(Operation):
             "of main see no change."
         )
         for schema in gone.kept:
-            yield f"Left alone: the schema {schema}, which is named like a side schema but is none."
+            yield f"Not dropped: the schema {schema}, which only has the name of a side schema."

@@ -16,12 +16,12 @@ from sparkwap.runs.operations.context import Context, Operation
 
 
 class NotPublished(SparkwapError):
-    """Not all of a branch was published; the message is the summary."""
+    """A branch was not published, or only in part; the message is the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishBranch(Operation):
-    """Publish what a held branch has, by the tests that it has passed."""
+    """Publish the tables of a held branch, by the test results that it already has."""
 
     name: ClassVar = "wap_publish"
     branch: str | None = argument("the audit branch to publish", default=None)
@@ -53,8 +53,8 @@ class PublishBranch(Operation):
             closing = run.close([], gate.tests(), [], gate.known())
         if all(node.kind == facts.LEFTOVER for node in closing.nodes):
             raise ConfigError(
-                f"The ledger knows of nothing on {one.branch} that could be published: its run "
-                "did not come to an end. Nothing has changed. Build it again: "
+                f"The ledger has no tables of {one.branch} that could be published, because its "
+                "run did not end. Nothing has changed. Build it again: "
                 f"{next_command.dbt('build', branch=one.branch)}, or drop it: "
                 f"{next_command.operation('wap_discard', one.branch)}"
             )
@@ -71,7 +71,7 @@ class PublishBranch(Operation):
 
     @contextmanager
     def _held(self, gate: Context, branch: str) -> Iterator[None]:
-        """Hold the branch while it is published."""
+        """Hold the lease of the branch during the publish."""
         holding = leasing.hold(
             gate.lake.leases, run_id=gate.run_id, branch=branch, command=self.name
         )

@@ -36,15 +36,15 @@ class Rollback(Operation):
 
     name: ClassVar = "wap_rollback"
     run: str | None = argument(
-        "the run, or publish, to undo: its id, or the first eight digits", default=None
+        "the run or publish to undo: its id, or the first eight digits", default=None
     )
     force: bool = argument(
-        "true to undo what came to its tables since, too; without it, that stops it",
+        "true to also undo later changes of its tables; by default, such changes stop it",
         default=False,
     )
     reopen: bool = argument(
-        "true to put its candidates on the audit branch again, to be audited anew; also after the "
-        "rollback",
+        "true to put its candidates on the audit branch again, to audit them again; also possible "
+        "after the rollback",
         default=False,
     )
 
@@ -66,7 +66,7 @@ class Rollback(Operation):
         later = rollback_plan.later_on_the_same(done, gate.lake.ledger.publishes())
         publishes = [done, *later] if self.force else [done]
         entries = rollback_plan.entries_before(publishes)
-        passed = _written_past(gate.lake, publishes) if self.force else []
+        bypasses = _written_past(gate.lake, publishes) if self.force else []
         try:
             gate.lake.publishing.rollback(
                 entries,
@@ -90,11 +90,11 @@ class Rollback(Operation):
         )
         longest = max((len(".".join(entry.identifier)) for entry in entries), default=0)
         for entry in entries:
-            stands = _stands(gate.lake, entry.identifier)
-            yield f"  {'.'.join(entry.identifier):<{longest}}   {stands}"
+            rows = _format_rows(gate.lake, entry.identifier)
+            yield f"  {'.'.join(entry.identifier):<{longest}}   {rows}"
         if self.force:
             yield from (f"  undone with it: {_format_publish(one)}" for one in later)
-            yield from (f"  lost to readers: {text}" for text in passed)
+            yield from (f"  lost to readers: {text}" for text in bypasses)
 
     def _why_not(
         self,
@@ -103,49 +103,53 @@ class Rollback(Operation):
         later: Sequence[LedgerPublish],
         refused: RollbackRefused,
     ) -> str:
-        """Which tables moved on, by whose hand, and the ways on."""
+        """Return the refusal with the later changes of each table, and the next commands."""
         by_candidate = {
             (entry.identifier, entry.candidate): one for one in later for entry in one.entries
         }
-        told = [f"Nothing was rolled back: tables moved on since {_format_publish(done)}."]
+        lines = [f"Nothing was rolled back: tables have changed since {_format_publish(done)}."]
         for mismatch in refused.mismatches:
-            told.append(f"  {mismatch}")
+            lines.append(f"  {mismatch}")
             steps = _snapshots_since(lake, done, mismatch.identifier)
             publishes = [one for one in later if _touches(one, mismatch.identifier)]
-            told += [f"      then came {_format_publish(one)}" for one in publishes]
-            told += [
+            lines += [f"      then came {_format_publish(one)}" for one in publishes]
+            lines += [
                 f"      then came {_format_snapshot(step)}"
                 for step in reversed(steps)
                 if (mismatch.identifier, step.snapshot_id) not in by_candidate
                 and step.run_id is None
             ]
             if not publishes and not steps:
-                told.append("      the ledger does not know by whose hand")
-        told.append("All tables stand as they were.")
+                lines.append("      the ledger does not have the writer")
+        lines.append("All tables are as they were.")
         if self.force:
-            told.append("What they were before is there no more, so force cannot bring it back.")
-            return "\n".join(told)
+            lines.append("Their former state no longer exists, so force cannot restore it.")
+            return "\n".join(lines)
         short = names.short_run_id(done.run_id)
         if later:
             newest = names.short_run_id(later[-1].run_id)
-            told.append(
-                "  Next: roll back the later ones first, the newest one before all   dbt "
+            lines.append(
+                "  Next: roll back the later publishes first, starting with the newest   dbt "
                 f"run-operation wap_rollback --args '{{run: {newest}}}'"
             )
-        told.append(
-            "        or undo all that came since in one transaction   dbt run-operation "
+        lines.append(
+            "        or undo all later changes in one transaction   dbt run-operation "
             f"wap_rollback --args '{{run: {short}, force: true}}'"
         )
-        told.append(
-            "        force puts every table back as it was before this publish, none keeps newer "
-            "rows, and it undoes with it:"
+        lines.append(
+            "        force restores every table as it was before this publish, without newer rows. "
+            "It also undoes:"
         )
-        told += [f"          {_format_publish(one)}: {_tables_of(one)}" for one in later]
-        told += [f"          {text}" for text in _written_past(lake, [done, *later])]
-        return "\n".join(told)
+        lines += [f"          {_format_publish(one)}: {_tables_of(one)}" for one in later]
+        lines += [f"          {text}" for text in _written_past(lake, [done, *later])]
+        return "\n".join(lines)
 
     def _publish(self, gate: Context) -> LedgerPublish:
-        """The publish that is meant; one that was rolled back will do to be opened again."""
+        """Return the publish with the given id; to reopen, it may be rolled back already.
+
+        Raises:
+            ConfigError: There is no such publish, or several; the message lists publishes.
+        """
         ledger, run = gate.lake.ledger, self.run
         named = ledger.publish(run or "")
         found = [p for p in named if not p.rolled_back]
@@ -156,9 +160,9 @@ class Rollback(Operation):
         if run is None:
             problem = "run is missing"
         elif not found:
-            problem = f"there is no publish of {run!r} that is not rolled back already"
+            problem = f"{run!r} has no publish, or its publish is already rolled back"
         else:
-            problem = f"{run!r} means {len(found)} publishes; give the whole publish id"
+            problem = f"{len(found)} publishes have the id {run!r}; give the whole publish id"
         recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
         known = [
             f"  {names.short_run_id(p.run_id)}   publish {p.publish_id}   "
@@ -168,11 +172,11 @@ class Rollback(Operation):
         raise ConfigError("\n".join([str(self.refused(problem)), "Publishes:", *known]))
 
 
-def _stands(lake: Lake, identifier: Identifier) -> str:
-    """What readers of main see of a table now: how many rows, of when."""
+def _format_rows(lake: Lake, identifier: Identifier) -> str:
+    """Return the number and the time of the rows that readers of main see now, in words."""
     state = lake.state(identifier)
     if state is None:
-        return "not there, as before"
+        return "no table, as before"
     if state.kind == "view":
         return "the view as before"
     if state.main is None:
@@ -184,25 +188,25 @@ def _stands(lake: Lake, identifier: Identifier) -> str:
 
 
 def _format_partial(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
-    """What a rollback by a series has moved back and what not, and the ways on."""
-    told = [
-        f"Rolled back in part: others moved tables on while {_format_publish(done)} was being "
-        "undone. Readers of main see as before it:",
+    """Return which tables a sequential rollback has undone and which not, and the next commands."""
+    lines = [
+        f"Rolled back in part: others changed tables while {_format_publish(done)} was being "
+        "undone. Readers of main see these tables as before it:",
         *(f"  {'.'.join(name)}" for name in torn.back),
-        "Not rolled back, so that readers see what was published, and what came since:",
+        "These are not rolled back, so that readers see the publish and later changes:",
     ]
     for mismatch in torn.mismatches:
-        told.append(f"  {mismatch}")
-        told += [
+        lines.append(f"  {mismatch}")
+        lines += [
             f"      then came {_format_snapshot(step)}"
             for step in reversed(_snapshots_since(lake, done, mismatch.identifier))
         ]
     run = f"dbt run-operation wap_rollback --args '{{run: {done.publish_id}"
-    told += [
-        f"  Next: see the ways on for what is left   {run}}}'",
-        f"        or undo what came since, too       {run}, force: true}}'",
+    lines += [
+        f"  Next: see the choices for these tables   {run}}}'",
+        f"        or also undo the later changes     {run}, force: true}}'",
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def _snapshots_since(
@@ -213,7 +217,7 @@ def _snapshots_since(
 
 
 def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
-    """What was written past the gate to the tables of some publishes, since the first one."""
+    """Return the writes that bypassed the gate, to tables of the publishes since the first one."""
     return [
         f"{'.'.join(entry.identifier)}: {_format_snapshot(step)}"
         for entry in rollback_plan.entries_before(publishes)

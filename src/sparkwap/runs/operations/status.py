@@ -17,18 +17,18 @@ from sparkwap.runs.state import age, published_and_died
 if TYPE_CHECKING:
     from sparkwap.catalog.leases import Lease
 
-_REWRITTEN = "rejected: written anew since its run, by one that did not come to its end"
+_REWRITTEN = "rejected: written again since its run, by a run that has not ended"
 _SHOWN = 10
 _SELECTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status(Operation):
-    """Open audit branches: base, candidate, age, and why each table is held."""
+    """Show the open audit branches: base, candidate, age, and why each table is held."""
 
     name: ClassVar = "wap_status"
     branch: str | None = argument(
-        "an audit branch, to see its tables; all branches if left out", default=None
+        "an audit branch, to show all its tables; by default, all branches", default=None
     )
 
     def operate(self, gate: Context) -> Iterable[str]:
@@ -40,7 +40,7 @@ class Status(Operation):
                 "wap_publish, wap_discard or wap_rollback completes or undoes it."
             )
         for table, fault in gate.lake.unreadable().items():
-            yield f"{'.'.join(table)} cannot be read, and is left out here: {fault}"
+            yield f"{'.'.join(table)} cannot be read, and is not shown here: {fault}"
         found = gate.lake.branches.all()
         if self.branch is not None:
             found = [self.open_branch(found, self.branch)]
@@ -52,13 +52,13 @@ class Status(Operation):
             for lease in sorted(all_leases, key=lambda lease: leasing.alive(lease, now))
         }
         if not found:
-            yield "No audit branch is open: all that was built is published or discarded."
+            yield "No audit branch is open: all builds are published or discarded."
             return
         yield f"{len(found)} audit branch{'es are' if len(found) > 1 else ' is'} open:"
         for one in found:
             yield from self._tell_branch(gate, one, *leases.get(one.branch, (None, False)))
         if self.branch is None:
-            yield "See one whole:  dbt run-operation wap_status --args '{branch: <name>}'"
+            yield "Show one branch:  dbt run-operation wap_status --args '{branch: <name>}'"
 
     def _tell_branch(
         self, gate: Context, one: OpenBranch, lease: Lease | None, lives: bool
@@ -74,23 +74,23 @@ class Status(Operation):
         if lease is not None:
             yield f"    {leasing.told(lease, lives=lives)}"
         if not history.nodes and not lives:
-            yield "    its run did not come to an end, so nothing of it can be published as it is"
-        told = [*_tables_told(one, reasons), *_side_told(one, reasons)]
-        told.sort(key=lambda lines: "   rejected" not in lines[0])
-        shown = told if self.branch is not None else told[:_SHOWN]
+            yield "    its run did not end, so nothing on the branch can be published as it is"
+        blocks = [*_table_lines(one, reasons), *_side_lines(one, reasons)]
+        blocks.sort(key=lambda lines: "   rejected" not in lines[0])
+        shown = blocks if self.branch is not None else blocks[:_SHOWN]
         for lines in shown:
             yield from lines
-        if len(told) > len(shown):
-            yield f"    and {len(told) - len(shown)} more tables"
-        yield from _ways_on(one.branch, history.nodes)
+        if len(blocks) > len(shown):
+            yield f"    and {len(blocks) - len(shown)} more tables"
+        yield from _next_commands(one.branch, history.nodes)
 
 
 def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
-    """What became of the last run, if it has not said so itself.
+    """Yield lines about the last run of this working copy, if it has not ended.
 
     Args:
-        gate: Where it is asked.
-        half_way: The runs whose publish may have moved some tables and others not.
+        gate: The context.
+        half_way: The runs with an interrupted sequential publish.
     """
     last = gate.unfinished
     if last is None:
@@ -101,20 +101,19 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
     elif last.run_id in half_way:
         yield (
             f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
-            "not come to its end: it is still on, or it died in the middle of its publish. If "
-            "it died, `dbt retry` completes or undoes the publish, and builds again only what "
-            "was undone."
+            "not come to its end: it still runs, or it died during its publish. If it died, `dbt "
+            "retry` completes or undoes the publish, and builds only undone tables again."
         )
     else:
         yield (
             f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
-            "not come to its end: it is still on, or it died. Nothing of it is published. "
+            "not come to its end: it still runs, or it died. It has published nothing. "
             "If it died:  dbt retry"
         )
     yield ""
 
 
-def _tables_told(
+def _table_lines(
     one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Iterable[tuple[str, str]]:
     for table in one.tables:
@@ -127,7 +126,7 @@ def _tables_told(
         )
 
 
-def _side_told(
+def _side_lines(
     one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Iterable[tuple[str, str]]:
     for side in one.side:
@@ -141,12 +140,12 @@ def _side_told(
 
 def _verdict(row: Mapping[str, Any] | None) -> str:
     if row is None:
-        return "unknown to the ledger"
+        return "not in the ledger"
     return f"{row['verdict']}: {row['reason']}" if row["reason"] else str(row["verdict"])
 
 
-def _ways_on(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """The commands that go on from a branch; ``nodes`` are its rows in the ledger."""
+def _next_commands(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield the next commands for a branch; ``nodes`` are its rows in the ledger."""
     rejected = [
         next_command.selected(node["node_id"]) for node in nodes if node["verdict"] == "rejected"
     ]

@@ -13,32 +13,32 @@ from sparkwap.runs.operations.context import Context, Operation
 
 
 class NotSwept(SparkwapError):
-    """Not all that was to go could be taken away; the message is the report."""
+    """The sweep could not remove everything that it had to; the message is the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Operation):
-    """Take away what runs have left behind: old audit branches, tags, files without a use."""
+    """Remove leftovers of runs: old audit branches, old tags, and files that nothing refers to."""
 
     name: ClassVar = "wap_sweep"
     older_than: int | None = argument(
-        "days since anything happened on a run's own audit branch; 7 if left out", default=None
+        "days since the last activity on a run's own audit branch; by default, 7", default=None
     )
     named_older_than: int | None = argument(
-        "days, for branches that users have named, such as pr_123; 30 if left out, and no less "
-        "than older_than",
+        "the same for branches that users have named, such as pr_123; by default, 30, but not "
+        "less than older_than",
         default=None,
     )
     files_older_than: int | None = argument(
-        "days since a file was written that nothing refers to, 1 or more; 3 if left out",
+        "days since the write of a file that nothing refers to, at least 1; by default, 3",
         default=None,
     )
     dry_run: bool = argument(
-        "true to be told, without any change; false, the default, to do it", default=False
+        "true to only list what would be removed; by default, false", default=False
     )
 
     def operate(self, gate: Context) -> Iterable[str]:
-        # Here, as it brings PyArrow along: half a second that not every command needs.
+        # Imported here, because it imports PyArrow: half a second that not every command needs.
         from sparkwap.maintenance import sweeper
 
         work = sweeper.Sweeper(
@@ -52,10 +52,10 @@ class Sweep(Operation):
         arguments = ", ".join(f"{key}: {value}" for key, value in given.items())
         again = "dbt run-operation wap_sweep" + (f" --args '{{{arguments}}}'" if given else "")
         report = work.look() if self.dry_run else work.sweep()
-        told = sweeper.lines(report, again)
+        lines = sweeper.lines(report, again)
         if report.problems:
-            raise NotSwept("\n".join(told))
-        return told
+            raise NotSwept("\n".join(lines))
+        return lines
 
     def _limits(self, default: Limits) -> Limits:
         run_days = default.run_days if self.older_than is None else self.older_than
@@ -67,6 +67,6 @@ class Sweep(Operation):
             default.manifest_days,
         )
         if limits.file_days < 1:
-            problem = "files_older_than is 0: a job that is at work would lose its files"
+            problem = "files_older_than is 0: a running job would lose its files"
             raise self.refused(problem)
         return limits

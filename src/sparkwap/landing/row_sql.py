@@ -1,8 +1,8 @@
 """SQL expressions of the log: order, time, operation and faults of a row.
 
-All are made from texts: the frame that a format gives has the columns ``_own`` (struct of the
-log's own columns, text), ``_code`` (operation code), ``_order`` (array of the sequence columns'
-texts) and ``_time`` (text of the event time).
+Their inputs are the text columns of a format's frame: ``_own`` (struct of the entity's own
+columns), ``_code`` (operation code), ``_order`` (array of the sequence columns) and ``_time``
+(event time).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ text = sqltext.literal
 
 
 def has_controls(value: str) -> bool:
-    """Whether a name has characters that no line of text has: line ends, NUL, halves of others."""
+    """Return whether a name has line ends, control characters or surrogates."""
     return any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in value)
 
 
 def own(column: str) -> str:
-    """The text of one of the log's own columns."""
+    """Return SQL for the text of one of the entity's own columns."""
     return f"_own.{quote(column)}"
 
 
@@ -39,9 +39,9 @@ def own(column: str) -> str:
 
 
 def rounds(value: str, kind: str) -> str | None:
-    """SQL: whether a cast of a text to a type would round it; None for types that never round.
+    """Return SQL for whether a cast of a text to a type rounds it; None for types without rounding.
 
-    Spark's ``cast`` and ``try_cast`` to a decimal round what has more places than the type.
+    Spark's ``cast`` and ``try_cast`` to a decimal round values with more places than the type.
 
     Args:
         value: SQL of the text.
@@ -50,7 +50,7 @@ def rounds(value: str, kind: str) -> str | None:
     digits = decimal_digits(normal(kind) or "")
     if digits is None:
         return None
-    # Spark reads digits of all scripts; of others than ASCII's none is known to be zero.
+    # Spark reads digits of all scripts. Only the ASCII zero is recognised as zero here.
     more = rf"[.]\p{{Nd}}{{{digits[1]}}}\p{{Nd}}*[\p{{Nd}}&&[^0]]"
     written = f"{value} rlike {text(more)}"
     powers = f"try_cast({value} as {kind}) <> try_cast({value} as double)"
@@ -58,26 +58,26 @@ def rounds(value: str, kind: str) -> str | None:
 
 
 def exact(value: str, kind: str) -> str:
-    """SQL: a text as a type; NULL if it is none, or would have to be rounded."""
+    """Return SQL for a text as a type; NULL if the text is invalid or would be rounded."""
     lossy = rounds(value, kind)
     cast = f"try_cast({value} as {kind})"
     return f"if({lossy}, null, {cast})" if lossy else cast
 
 
 def plain_cast(expression: str) -> tuple[str, str] | None:
-    """Column and type of SQL that is ``cast(<column> as <type>)``; None for any other."""
+    """Return column and type of ``cast(<column> as <type>)``; None for other SQL."""
     found = _CAST.fullmatch(expression.strip())
     return (found[1], found[2]) if found else None
 
 
 def checked(value: str, kind: str, column: str) -> str:
-    """SQL: a text as a type; the query fails if it is none, or would have to be rounded."""
+    """Return SQL for a text as a type; the query fails for invalid text and instead of rounding."""
     lossy = rounds(value, kind)
     if lossy is None:
         return f"cast({value} as {kind})"
     error = text(
         f"Values of column {column} have more decimal places than {kind} keeps, and are not "
-        "rounded. Give the column a type that takes them, such as double, or string"
+        "rounded. Give the column a type with enough places, or double, or string"
     )
     return f"cast(if({lossy}, raise_error({error}), {value}) as {kind})"
 
@@ -86,7 +86,7 @@ def checked(value: str, kind: str, column: str) -> str:
 
 
 def sequence(entry: Entry) -> str:
-    """The source's order as a text that sorts like it; '' is the lowest."""
+    """Return SQL for the source's order as sortable text; '' is the lowest value."""
     if not entry.sequence:
         return "concat(cast(_load_date as string), if(_load = 'full', '|0', '|1'))"
     parts = [f"_order[{i}]" for i in range(len(entry.sequence))]
@@ -99,7 +99,7 @@ def sequence(entry: Entry) -> str:
 
 
 def sortable_text(value: str, kind: str) -> str:
-    """SQL: a text of type ``kind`` as one that sorts as the type does; NULL if it is none."""
+    """Return SQL for a text of type ``kind`` as sortable text; NULL if the text is invalid."""
     if kind == "timestamp":
         return f"date_format(try_cast({value} as timestamp), {text(_MICROSECONDS)})"
     if kind == "date":
@@ -109,7 +109,7 @@ def sortable_text(value: str, kind: str) -> str:
     digits = decimal_digits(kind)
     kind, width = (kind, _width(*digits)) if digits else ("bigint", _LONG_DIGITS)
     number = exact(value, kind)
-    # A minus sign would sort after digits; no source counts its changes downward.
+    # Negative numbers are not supported: a minus sign would break the text order.
     return f"if({number} >= 0, lpad(cast({number} as string), {width}, '0'), null)"
 
 
@@ -118,7 +118,7 @@ def _width(precision: int, scale: int) -> int:
 
 
 def lowest(kind: str) -> str:
-    """SQL: the text that stands for a sequence column that is missing beside others."""
+    """Return SQL for the lowest sortable text of a type, used for a missing sequence column."""
     if kind == "timestamp":
         return "'0001-01-01T00:00:00.000000'"
     if kind == "date":
@@ -130,7 +130,7 @@ def lowest(kind: str) -> str:
 
 
 def event_time(entry: Entry) -> str:
-    """When it happened at the source; NULL where the source does not say."""
+    """Return SQL for the time of a change at the source; NULL if the source has no time."""
     if entry.event_time is None:
         return "cast(null as timestamp)"
     if entry.event_time[1] == "bigint":
@@ -142,7 +142,7 @@ def event_time(entry: Entry) -> str:
 
 
 def operation(layout: FileLayout, has_code: bool) -> str:
-    """The operation of a row, or NULL where its code is unknown; a full load only loads."""
+    """Return SQL for the operation of a row; NULL for an unknown code, ``load`` in full loads."""
     if layout.load == "inserts":
         return "'insert'"
     if not has_code or layout.load == "full":
@@ -152,20 +152,20 @@ def operation(layout: FileLayout, has_code: bool) -> str:
 
 
 def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[str]) -> str:
-    """The first reason why a row cannot be used, or NULL.
+    """Return SQL for the first reason why a row is bad, or NULL.
 
     Args:
-        entry: the entry.
-        layout: how the file looks.
+        entry: the landing entry.
+        layout: the layout of the file.
         has_code: whether the file has operation codes.
-        columns: the log's own columns.
+        columns: the entity's own columns.
     """
     cases = ["when _broken is not null then _broken"]
     if has_code and layout.load == "changes":
         legal = ", ".join(code for code, _ in layout.codes)
         cases.append(
             "when _op is null then concat('operation ', "
-            f"coalesce(concat('\"', _code, '\"'), 'missing'), {text(f' is none of {legal}')})"
+            f"coalesce(concat('\"', _code, '\"'), 'missing'), {text(f' is not one of {legal}')})"
         )
     cases += [
         f"when _op <> 'truncate' and {own(k)} is null then {text(f'key {k} is missing')}"
@@ -194,7 +194,7 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
     value = f"_order[{index}]"
     what = kind if kind in ("timestamp", "date", "string") else f"{kind} of 0 or more"
     return [
-        # A full load may lack what only changes have: it is what they start from.
+        # A full load may have no sequence: it is the start of the changes.
         f"when _op <> 'load' and {value} is null then {text(f'{name} is missing')}",
         f"when {value} is not null and {sortable_text(value, kind)} is null "
         f"then concat({text(f'{name} is not a {what}: ')}, {value})",
@@ -202,20 +202,20 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
 
 
 def _hint(entry: Entry, column: str) -> str:
-    """What to add to the reason of a value that another type of numbers would take."""
+    """Return SQL for a hint to append to the reason, if another number type fits the value."""
     kind = entry.columns[column]
     wide, lossy = wider(kind), rounds(own(column), kind)
     hints = []
     if wide is not None and entry.on_wider_types != "widen":
-        takes = f"{exact(own(column), wide)} is not null"
-        hints.append(f"when {takes} then {text(f' (a {wide} takes it)')}")
+        fits = f"{exact(own(column), wide)} is not null"
+        hints.append(f"when {fits} then {text(f' (fits {wide})')}")
     if lossy is not None:
         hints.append(f"when {lossy} then ' (more decimal places)'")
     return f", case {' '.join(hints)} else '' end" if hints else ""
 
 
 def typed(entry: Entry, column: str) -> str:
-    """A column's text as its type, or the widest one that it may have; NULL if it is none."""
+    """Return SQL for a column as its type, or its widest allowed type; NULL if it is invalid."""
     kind = entry.columns.get(column, "string")
     if kind == "string":
         return own(column)

@@ -1,4 +1,4 @@
-"""The rules of change data that states and histories share, as SQL text."""
+"""SQL text for the rules of change data that states and histories share."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sparkwap.core.sqltext import quote as quote
 PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
 
 EVENT = ("_op", "_sequence", "_event_time", "_load_date", "_file_path", "_row", "_part", "_batch")
-"""The log's columns that a state keeps, of the last event of a key."""
+"""The log's columns that a state keeps for the last event of a key."""
 
 
 def place(
     sequence: str = "_sequence", file: str = "_file_path", row: str = "_row", part: str = "_part"
 ) -> str:
-    """SQL: where an event stands in the order of all events of its table."""
+    """Return SQL for an event's place in the order of all events of its table."""
     return (
         f"struct({sequence} as _sequence, {file} as _file_path, "
         f"cast({row} as bigint) as _row, cast({part} as int) as _part)"
@@ -23,7 +23,7 @@ def place(
 
 
 def copy_number(message: str, at: str = "") -> str:
-    """SQL: 1 for the copy of a message that counts: where it stands in the first of its files.
+    """Return SQL that is 1 for the copy of a message that counts: the copy in the first file.
 
     Args:
         message: SQL of the columns that are equal for copies.
@@ -33,35 +33,35 @@ def copy_number(message: str, at: str = "") -> str:
     return f"row_number() over (partition by {message} order by {order})"
 
 
-def said(message: str) -> str:
-    """SQL: what an event says; all deletes of one sequence say the same, whatever row they show."""
+def event_content(message: str) -> str:
+    """Return SQL for the content of an event; deletes have no content, so their rows may differ."""
     return f"if(_op = 'delete', '', {message})"
 
 
 def at_grain(time: str, grain: str) -> str:
-    """SQL: a time at a grain, timestamp or date; days are those of UTC in any session."""
+    """Return SQL for a time at a grain, timestamp or date; days are UTC in any session."""
     if grain == "date":
         return f"cast(to_utc_timestamp({time}, current_timezone()) as date)"
     return time
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Column names between backticks, by comma."""
+    """Return column names in backticks, separated by commas."""
     return ", ".join(quote(name) for name in names)
 
 
 def text(value: str) -> str:
-    """A text literal; raw, so that a backslash is one, and a quote cannot end it."""
+    """Return a text literal of raw strings, without escapes; quotes are concatenated."""
     return ' || "\'" || '.join(f"r'{part}'" for part in value.split("'"))
 
 
 def own_columns(columns: Iterable[str]) -> list[str]:
-    """The entity's own columns, of a log or of a state."""
+    """Return the entity's own columns of a log or a state."""
     return [c for c in columns if not c.startswith("_") and c != "row_hash"]
 
 
 def row_hash(columns: Sequence[str]) -> str:
-    r"""SQL: SHA-256 (hex) of text columns, in order, that differs for rows that differ.
+    r"""Return SQL for the SHA-256 (hex) of text columns, in order, which differs for other rows.
 
     The columns are joined by U+001F and a NULL is ``\N``; a backslash or U+001F inside a value is
     escaped, so that no two rows can give the same text.

@@ -1,4 +1,4 @@
-"""What is in the landing folder."""
+"""Lists the files of the landing folder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.index import Index, Stamp
-from sparkwap.landing.sql import has_controls
+from sparkwap.landing.row_sql import has_controls
 
 DROP_PREFIX = "load_date="
-"""What the names of the folders of drops begin with."""
+"""The prefix of the folder names of drops."""
 _FOLDER = re.compile(rf"{DROP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -25,8 +25,13 @@ _GLOB = re.compile(r"[*?\[]")
 class LandingFile:
     """A file in the landing folder.
 
-    ``name`` is its path below the folder, with ``/``. ``load_date`` is None where only its
-    events tell it.
+    Attributes:
+        path: the absolute or relative path.
+        name: the path below the landing folder, with ``/``.
+        load_date: None if it must be derived from the file's events.
+        layout: the layout of the entry that matches the file.
+        sha256: the digest of the file's bytes.
+        bytes: the size.
     """
 
     path: Path
@@ -40,20 +45,20 @@ class LandingFile:
 def list_files(
     root: Path, entry: Entry, index: Index | None = None, listing_id: str = ""
 ) -> list[LandingFile]:
-    """All files of an entity, ordered by load date and name; those without a date come first.
+    """Return all files of an entity, ordered by load date and name; files without a date are first.
 
-    Names that begin with ``.`` or ``_`` or end with ``._COPYING_`` are files on their way (Spark
-    skips them too). A file is read, for its digest, only if the index does not have it as it is.
+    Names that begin with ``.`` or ``_`` or end with ``._COPYING_`` are incomplete files (Spark
+    skips them too). A file is hashed only if the index has no valid digest of it.
 
     Args:
         root: the landing folder.
-        entry: the entry.
-        index: the digests of earlier listings; takes note of this one, and is saved.
-        listing_id: which command lists.
+        entry: the landing entry.
+        index: the digests of earlier listings; this listing is added and saved.
+        listing_id: the id of the command that lists.
 
     Raises:
-        LandingError: no such folder, a folder that is not ``load_date=YYYY-MM-DD``, a file that
-            no layout of the entry matches, or one whose load date nothing tells.
+        LandingError: the folder does not exist, a folder is not ``load_date=YYYY-MM-DD``, no layout
+            of the entry matches a file, or a file has no load date.
     """
     if not root.is_dir():
         raise LandingError(
@@ -74,7 +79,7 @@ def list_files(
 
 
 def listed_files(root: Path, entry: Entry, index: Index) -> list[LandingFile] | None:
-    """The files of the index's last listing, without a look at them; None if it does not fit."""
+    """Return the files of the index's last listing, unchecked; None if the entry does not fit."""
     found = []
     for name, load_date in index.listing.items():
         row, layout = index.rows.get(name), layout_of(name.rpartition("/")[2], entry)
@@ -90,7 +95,7 @@ def _in_order(files: Iterable[LandingFile]) -> list[LandingFile]:
 
 
 def unchanged(files: Iterable[LandingFile], index: Index) -> bool:
-    """Whether files that were listed are there as they were; what is not on record is hashed."""
+    """Return whether listed files still have the same content, by the index or a new digest."""
     try:
         return all(
             index.look(file.name, file.path, Stamp.of(file.path.stat())).sha256 == file.sha256
@@ -108,14 +113,14 @@ def _folders(root: Path, entry: Entry) -> list[Path]:
     if not found or not found[0].is_dir():
         raise LandingError(
             f"The landing folder {root} has no folder '{entry.path}'. Nothing was read. "
-            "Name a landing folder that has it, or leave its raw model out: "
+            "Set LANDING to a folder that has it, or exclude its raw model: "
             "--exclude <raw model>+"
         )
     return found
 
 
 def _members(folder: Path, entry: Entry) -> Iterable[tuple[Path, date | None]]:
-    """The files of an entity's folder, with their load dates."""
+    """Yield the files of an entity's folder, with their load dates."""
     loose = _dateless(entry) or entry.load_date is not None
     for item in _visible(folder):
         if loose and item.is_file():
@@ -131,7 +136,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _dateless(entry: Entry) -> bool:
-    """Whether the events of a file may tell its load date."""
+    """Return whether the load date of a file may come from its events."""
     return entry.kind == "changes" and entry.event_time is not None
 
 
@@ -145,14 +150,14 @@ def _date_in_name(path: Path, entry: Entry) -> date | None:
     if _dateless(entry):
         return None
     raise LandingError(
-        f"{path} has no date in its name that 'load_date' of the landing entry of "
-        f"'{entry.entity}' finds ({entry.load_date}). Nothing was read. Correct the entry, or put "
-        "the file into a folder named load_date=YYYY-MM-DD."
+        f"The name of {path} has no date that matches 'load_date' of the landing entry of "
+        f"'{entry.entity}' ({entry.load_date}). Nothing was read. Correct the entry, or put the "
+        "file into a folder named load_date=YYYY-MM-DD."
     )
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is on its way, and not to be read yet."""
+    """Return whether the name marks a file or folder as incomplete, so that it is not read yet."""
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 
@@ -164,8 +169,8 @@ def _load_date(folder: Path) -> date:
     except ValueError:
         pass
     raise LandingError(
-        f"{folder} is not a folder named load_date=YYYY-MM-DD, so it cannot be placed in time. "
-        "Nothing was read. Move it there or away."
+        f"{folder} is not a folder named load_date=YYYY-MM-DD, so its load date is unknown. "
+        "Nothing was read. Move it into such a folder, or out of the landing folder."
     )
 
 
@@ -181,8 +186,8 @@ def _landing_file(
     if layout is None or not path.is_file():
         patterns = any_of(la.match for la in entry.layouts)
         raise LandingError(
-            f"{path} is not a file that the landing entry of '{entry.entity}' knows ({patterns}). "
-            "Nothing was read. Add it to 'files' of the entry, or move it away."
+            f"{path} matches no layout of the landing entry of '{entry.entity}' ({patterns}). "
+            "Nothing was read. Add a layout to 'files' of the entry, or move the file away."
         )
     name = _require_inside(root, path, resolved)
     try:
@@ -195,16 +200,16 @@ def _landing_file(
 
 
 def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
-    """The name of a file: its path below the landing folder.
+    """Return the name of a file: its path below the landing folder.
 
     Args:
         root: the landing folder.
         path: the file.
-        resolved: folders without links, by their paths; those of this file are added, as to follow
-            the links of each file's path would be most of a listing's cost.
+        resolved: a cache of resolved folders, by path; to resolve the path of each file would be
+            most of a listing's cost.
 
     Raises:
-        LandingError: a link leads out of the landing folder, or the name is no text.
+        LandingError: a link leads out of the landing folder, or the name has illegal characters.
     """
     for folder in (root, path.parent):
         if folder not in resolved:
@@ -213,18 +218,18 @@ def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     if not real.is_relative_to(resolved[root]):
         raise LandingError(
             f"{path} is a link that leads out of the landing folder, to {real}. Nothing was read. "
-            "Put a copy of the file there, or set LANDING to the folder that it is in."
+            "Replace the link with a copy of the file, or set LANDING to the folder of the file."
         )
     name = path.relative_to(root).as_posix()
     if has_controls(name) or ":" in name:
         raise LandingError(
-            f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or "
-            "line ends and the like, which no name should have. Nothing was read. Give the file "
-            "another name, then: dbt retry"
+            f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or a "
+            "line end or another control character. Nothing was read. Rename the file, "
+            "then: dbt retry"
         )
     return name
 
 
 def layout_of(name: str, entry: Entry) -> FileLayout | None:
-    """The layout of a file by its base name; None if no layout matches."""
+    """Return the layout of a file by its base name; None if no layout matches."""
     return next((la for la in entry.layouts if fnmatchcase(name, la.match)), None)

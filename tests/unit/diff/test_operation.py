@@ -1,4 +1,4 @@
-"""The arguments of ``wap_diff``, and where its result goes."""
+"""The arguments of ``wap_diff`` and its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkwap.gate.settings import GateSettings
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_missing_arguments_have_defaults() -> None:
     found = Diff.of({"branch": "pr_1", "tables": None})
     assert (found.against, found.tables, found.format, found.sample) == ("main", (), "text", 10)
     assert Diff.of({"branch": "b", "tables": "t"}).tables == ("t",)
@@ -42,7 +42,7 @@ def test_an_error_names_all_legal_arguments(given: dict[str, Any]) -> None:
     assert "Nothing was compared" in str(raised.value)
 
 
-def test_a_result_goes_to_its_file_with_the_folders_above_it(tmp_path: Path) -> None:
+def test_a_result_is_written_to_a_file_in_new_folders(tmp_path: Path) -> None:
     output = tmp_path / "a/b.json"
     diff = RunDiff("pr_1", "main", AT, (TableDiff(("s", "t"), "table", "unchanged"),))
     (line,) = deliver(diff, Diff(branch="pr_1", format="json", output=output))
@@ -50,7 +50,7 @@ def test_a_result_goes_to_its_file_with_the_folders_above_it(tmp_path: Path) -> 
     assert '"branch": "pr_1"' in output.read_text()
 
 
-def test_a_table_that_failed_fails_the_operation_after_the_result_is_written(
+def test_a_failed_table_fails_the_operation_after_the_result_is_written(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "diff.md"
@@ -60,7 +60,7 @@ def test_a_table_that_failed_fails_the_operation_after_the_result_is_written(
     assert "not compared" in output.read_text()
 
 
-def test_columns_are_hidden_by_a_setting() -> None:
+def test_a_setting_hides_columns() -> None:
     assert GateSettings.from_vars({"wap_diff_hide": ["email", "t.*"]}).diff_hide == ("email", "t.*")
     assert GateSettings.from_vars({"wap_diff_hide": "email, t.x"}).diff_hide == ("email", "t.x")
     assert GateSettings.from_vars({}).diff_hide == ()

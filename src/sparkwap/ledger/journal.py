@@ -1,0 +1,71 @@
+"""The ledger's journal of sequential publishes and rollbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pyiceberg import expressions
+from pyiceberg.table import Table
+
+from sparkwap.catalog import publish_journal
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.ledger.records import time_of
+from sparkwap.ledger.tables import LedgerTables, append_change, ex
+
+_JOURNAL_KEY_AND_STATE = ("publish_id", "run_id", "action", "intended_at", "state")
+
+
+class JournalTable(LedgerTables):
+    """The table ``journal``; safe for use by several threads."""
+
+    def open_journals(self) -> list[dict[str, Any]]:
+        """Return the journal rows of publishes and rollbacks that have not ended."""
+        rows = self.rows("journal")
+        ended = {_journal_key(row) for row in rows if publish_journal.is_closed({row["state"]})}
+        found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
+        return sorted(found, key=lambda row: time_of(row["intended_at"]))
+
+    def journal_states(self, row: Mapping[str, Any]) -> list[str]:
+        """Return all states of a journal; ``row`` is any of its rows."""
+        found = self.read("journal", _of_journal(row))
+        return [other["state"] for other in found if _journal_key(other) == _journal_key(row)]
+
+    def settle(self, row: Mapping[str, Any]) -> list[str]:
+        """Append a state to a journal, unless it is closed or the other direction is decided.
+
+        This is a compare and swap: no other process can append to the journal after the check.
+
+        Returns:
+            All states that the journal has now.
+
+        Raises:
+            CatalogError: The catalog or the disk failed; nothing was written.
+        """
+        states: list[str] = []
+
+        def may(table: Table) -> bool:
+            rows = table.scan(_of_journal(row), selected_fields=_JOURNAL_KEY_AND_STATE).to_arrow()
+            found = [
+                other for other in rows.to_pylist() if _journal_key(other) == _journal_key(row)
+            ]
+            states[:] = [other["state"] for other in found]
+            return publish_journal.may_follow(states, row["state"])
+
+        change = replace(append_change(LedgerRows("journal", [row])), only_if=may)
+        self.lake.store.commit(lambda: self.stage_changes([change]), "ledger")
+        return (
+            [*states, row["state"]] if publish_journal.may_follow(states, row["state"]) else states
+        )
+
+
+def _journal_key(row: Mapping[str, Any]) -> tuple[str, str, str, datetime]:
+    # With the time, as a second rollback of a publish may undo the tables that the first left.
+    return row["publish_id"], row["run_id"], row["action"], row["intended_at"]
+
+
+def _of_journal(row: Mapping[str, Any]) -> expressions.BooleanExpression:
+    found: expressions.BooleanExpression = ex.EqualTo("publish_id", row["publish_id"])
+    return found

@@ -1,0 +1,320 @@
+"""Pull requests on a lake, with a function in the place of dbt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.documents import commands
+
+from sparkwap import diff
+from sparkwap.cli import main
+from sparkwap.core import dbt_cli
+from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.gate.placement import Desired
+from sparkwap.gate.settings import GateSettings, from_environment
+from sparkwap.ledger import manifests
+from sparkwap.pr import base, life
+from sparkwap.publish.lake import Lake
+from sparkwap.runs.run import Run
+from sparkwap.runs.types import Invocation, NodeFact
+
+from .conftest import KEY, ORDERS
+
+
+def test_the_selection_adds_all_downstream_nodes() -> None:
+    assert life.selection([]) == ["state:modified+"]
+    chosen = life.selection(["orders+ tag:daily", "notes"])
+    assert chosen == [f"{one},state:modified+" for one in ("orders+", "tag:daily", "notes")]
+
+
+BEFORE = {
+    "metadata": {"project_name": "shop"},
+    "nodes": {
+        KEY: {
+            "resource_type": "model",
+            "schema": "shop",
+            "alias": "orders",
+            "name": "orders",
+            "raw_code": "select 1",
+            "depends_on": {"macros": []},
+        }
+    },
+    "macros": {},
+    "unit_tests": {},
+}
+
+
+def with_code(text: str) -> dict[str, Any]:
+    changed = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
+    return {**BEFORE, "nodes": {KEY: changed}}
+
+
+class World:
+    """A lake, with a function in the place of dbt that builds, publishes or discards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.code = "select 1"
+        self.ok = True
+        self.commands: list[list[str]] = []
+        self.numbers = iter(range(1, 99))
+        properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
+        self.found = dbt_cli.LakePlace("lake", properties)
+        self.lake = Lake("lake", properties)
+        self.lake.ensure_schema("shop")
+        self.lake.catalog.create_table(ORDERS, pa.schema({"id": pa.int64()})).append(self.rows(0))
+        self.then: Callable[[], None] = lambda: None
+
+    def rows(self, *ids: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64())})
+
+    def live(self) -> list[int]:
+        table = self.lake.catalog.load_table(ORDERS)
+        return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+    def a_run(self, variables: dict[str, Any], command: str = "build") -> Run:
+        settings = GateSettings.from_vars(variables)
+        run_id = f"{next(self.numbers):08}-0000-4000-8000-000000000000"
+        packed = manifests.pack(with_code(self.code))
+        run = Run(
+            self.lake,
+            Invocation(
+                run_id=run_id,
+                branch=settings.branch or f"wap_{run_id[:8]}",
+                settings=settings,
+                command=command,
+                project="shop",
+                target_name="test",
+            ),
+            manifest=lambda: packed,
+        )
+        run.candidates.load_side_schemas()
+        return run
+
+    def build(self, **variables: Any) -> int:
+        run = self.a_run(variables)
+        run.begin(KEY, ORDERS)
+        run.candidates.place_table(ORDERS, Desired())
+        number = int(run.run_id[:8])
+        self.lake.catalog.load_table(ORDERS).append(self.rows(number), branch=run.branch)
+        run.built(KEY, ORDERS, must_write=True)
+        status = "success" if self.ok else "error"
+        run.close([NodeFact(KEY, ORDERS, "model", status, None, frozenset())], [], [])
+        return 0 if self.ok else 1
+
+    def dbt(self, call: dbt_cli.DbtCall, *command: str, **more: Any) -> int:
+        variables = {**call.variables, **from_environment({**call.environment, **more})}
+        self.commands.append(list(command[:2] if command[0] == "run-operation" else command))
+        if command[0] == "build":
+            state = Path(command[command.index("--state") + 1]) if "--state" in command else None
+            kept = json.loads((state / "manifest.json").read_text()) if state else None
+            if kept is not None and kept["nodes"][KEY]["raw_code"] == self.code:
+                return 0  # nothing is modified
+            return self.build(**variables)
+        if command[1] == "wap_discard":
+            self.lake.branches.discard(variables["wap_branch"])
+            return 0
+        self.then()
+        run = self.a_run({**variables, "wap_publish": "run"}, "wap_publish")
+        return 1 if run.close([], [], [], [KEY]).refused else 0
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        dbt_cli.DbtCall, "run", lambda call, *c, **more: world.dbt(call, *c, **more)
+    )
+    monkeypatch.setattr(dbt_cli.DbtCall, "lake", lambda call: world.found)
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", lambda call, again: with_code(world.code))
+    return world
+
+
+def pr(action: str, *more: str) -> int:
+    return main(["pr", action, "--branch", "pr_1", *more])
+
+
+def by_hand(*beginning: str, state: str) -> list[str]:
+    """Return the words of a command in `docs/pull-requests.md`, up to `--vars`."""
+    (found,) = (
+        list(one.words[1:])
+        for one in commands("dbt")
+        if one.page.endswith("pull-requests.md") and one.words[:2] == beginning and not one.inline
+    )
+    at = found.index("--state") + 1
+    found[at] = str(Path.cwd() / state)
+    return found[: found.index("--vars")]
+
+
+def test_a_pull_request_is_audited_published_and_closed(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pr("audit") == 0, "the whole build of the first time"
+    assert world.commands.pop() == ["build"]
+    assert pr("publish") == 0
+    assert world.live() == [0, 1]
+    world.code = "select 2"
+    assert pr("audit") == 0
+    assert world.commands[-1] == by_hand("dbt", "build", state="target/pr/pr_1")
+    assert world.live() == [0, 1]
+    assert pr("audit") == 0
+    assert world.commands[-2] == ["run-operation", "wap_discard"], "each audit begins anew"
+    capsys.readouterr()
+    assert pr("comment", "--no-diff") == 0
+    assert "passed its audit" in capsys.readouterr().out
+    assert pr("publish") == 0
+    assert [command[0] for command in world.commands].count("build") == 2, "no rebuild"
+    live = world.live()
+    assert len(live) == 3
+    assert world.lake.branches.all() == []
+    assert pr("publish") == 0, "a second publish has nothing to do"
+    assert pr("close") == 0
+    assert world.live() == live
+
+
+def test_each_code_is_stored_once_and_publishes_refer_to_it(world: World) -> None:
+    for _ in range(3):
+        world.build()
+    kept = world.lake.ledger.rows("manifests")
+    assert [row["hash"] for row in kept] == [manifests.pack(with_code("select 1")).hash]
+    assert {row["manifest_hash"] for row in world.lake.ledger.rows("publishes")} == {
+        kept[0]["hash"]
+    }
+    world.code = "select 2"
+    world.build()
+    assert len(world.lake.ledger.rows("manifests")) == 2
+
+
+def test_a_run_that_can_never_publish_stores_no_code(world: World) -> None:
+    world.build(wap_publish="never")
+    assert world.lake.ledger.rows("manifests") == []
+    world.build(wap_publish="never", wap_branch="pr_1")
+    assert len(world.lake.ledger.rows("manifests")) == 1
+
+
+def test_without_a_difference_there_is_nothing_to_audit(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    assert pr("audit") == 0
+    assert "no model, seed or snapshot differs" in capsys.readouterr().err
+    assert pr("publish") == 0
+
+
+def test_a_rejected_branch_is_not_published(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code, world.ok = "select 2", False
+    assert pr("audit") == 1
+    assert pr("publish") == 1
+    assert "was rejected, so nothing was published" in capsys.readouterr().err
+    assert world.live() == [0, 1]
+
+
+def test_code_that_was_not_audited_is_not_published(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.code = "select 3"
+    assert pr("publish") == 1
+    assert "audited with other code: orders" in capsys.readouterr().err
+    assert world.live() == [0, 1]
+    assert pr("close") == 0
+    assert pr("publish") == 1
+    assert "changed, but not audited: orders" in capsys.readouterr().err
+
+
+def test_after_main_moved_a_publish_builds_again(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.then = lambda: world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+    assert pr("publish") == 0
+    steps = [command[1] if command[0] == "run-operation" else "build" for command in world.commands]
+    assert steps == ["build", "wap_publish", "wap_discard", "build"]
+    live = world.live()
+    assert len(live) == 4
+    assert {0, 1, 77} < set(live)
+
+
+def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+    variables = {"wap_branch": "pr_1", "wap_publish": "run"}
+    assert world.a_run(variables, "wap_publish").close([], [], [], [KEY]).refused
+    assert pr("publish") == 0
+    assert 77 in world.live()
+
+
+def test_the_state_folder_has_the_code_of_a_publish(world: World, tmp_path: Path) -> None:
+    given = ["pr", "state", "--output", str(tmp_path / "state")]
+    assert main(given) == 1, "nothing is published yet"
+    world.build()
+    first = world.lake.ledger.publishes()[0].run_id
+    world.code = "select 2"
+    world.build()
+
+    def code() -> str:
+        found = json.loads((tmp_path / "state/manifest.json").read_text())
+        return str(found["nodes"][KEY]["raw_code"])
+
+    assert main(given) == 0
+    assert code() == "select 2"
+    assert main([*given, "--base", first]) == 0
+    assert code() == "select 1"
+    assert main([*given, "--base", "99999999"]) == 1
+
+
+def test_an_illegal_branch_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("main", "PR-1", "wap_1a2b3c4d"):
+        assert main(["pr", "close", "--branch", name]) == 1
+    assert "Nothing was done" in capsys.readouterr().err
+
+
+def test_the_data_diff_has_its_own_target_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "--target", "pr"])
+    calls: list[tuple[Any, ...]] = []
+
+    def compared(branch: str, **more: Any) -> str:
+        calls.append((branch, more["limit"], more["project_dir"], more["dbt_arguments"]))
+        return "### Data diff"
+
+    monkeypatch.setattr(diff, "comment", compared)
+    assert life.diff_section("pr_1", call, 100) == "### Data diff"
+    ((*given, arguments),) = calls
+    assert given == ["pr_1", 100, tmp_path.resolve()]
+    assert arguments[arguments.index("--target") + 1] == "pr"
+    assert arguments[arguments.index("--target-path") + 1] == "target/pr"
+
+
+def test_a_comment_without_a_diff_has_the_verdict(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(branch: str, **more: Any) -> str:
+        raise SparkwapError("Nothing was compared.")
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    monkeypatch.setattr(diff, "comment", failed)
+    assert pr("comment") == 0
+    printed = capsys.readouterr()
+    assert "passed its audit" in printed.out
+    assert "the comment has no data diff: Nothing was compared." in printed.err
+
+
+def test_an_unknown_base_is_refused(world: World) -> None:
+    with pytest.raises(ConfigError, match="is no publish or run"):
+        base.find(world.lake.ledger, BEFORE, "12345678")
