@@ -212,20 +212,36 @@ class SharedScans:
 
     def _scan(self, run: Run, batch: list[_Answer]) -> None:
         """Send the statement of a batch, and settle its answers."""
-        found: dict[int, int] = {}
         try:
             for answer in batch:
                 answer.read.update(self._locations(run, answer.member))
-            sql = statement([answer.member.proof for answer in batch])
-            with self._statements.own():
-                rows = self._command.connections.rows_of(sql)
-            found = {int(at): int(count) for at, count in rows}
-        except Exception as error:
-            # Each runs alone, and tells of what is its own fault.
-            logger.debug(f"a shared scan of {len(batch)} tests failed: {error}")
+            if not self._settled(batch):
+                # Each relation by itself: one missing column is no reason for others to run alone.
+                relations: dict[str, list[_Answer]] = {}
+                for answer in batch:
+                    relations.setdefault(answer.member.proof.relation, []).append(answer)
+                for part in relations.values() if len(relations) > 1 else ():
+                    self._settled(part)
         finally:
-            for at, answer in enumerate(batch):
-                answer.proven.set_result(found.get(at) == 0)
+            for answer in batch:
+                if not answer.proven.done():
+                    answer.proven.set_result(False)
+
+    def _settled(self, batch: list[_Answer]) -> bool:
+        """Send one statement; return whether Spark has answered it."""
+        try:
+            with self._statements.own():
+                rows = self._command.connections.rows_of(
+                    statement([answer.member.proof for answer in batch])
+                )
+        except Exception as error:
+            # Each test runs alone and reports its own error.
+            logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
+            return False
+        found = {int(at): int(count) for at, count in rows}
+        for at, answer in enumerate(batch):
+            answer.proven.set_result(found.get(at) == 0)
+        return True
 
     def _locations(self, run: Run, member: _Member) -> dict[Identifier, str]:
         """Which metadata the tables have that a test reads, as the run sees them."""

@@ -1,0 +1,159 @@
+"""Tests that share a statement have the results that they have alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from helpers.lake import Reader
+from helpers.project import MakeProject, Outcome, Project
+
+TABLE = "{{ config(materialized='table') }} "
+ROWS = """
+    select * from values (1, 1, 'a', 1), (2, 2, 'b', 1), (3, 3, 'a', 2), (null, 3, 'c', 9)
+    as t (id, twice, kind, parent)
+"""
+SCHEMA = """
+models:
+  - name: parent
+    columns:
+      - {name: id, data_tests: [not_null, unique]}
+  - name: bad
+    columns:
+      - name: id
+        data_tests:
+          - not_null
+          - not_null: {name: not_null_of_some, config: {where: "twice < 3"}}
+          - not_null: {name: warns, config: {severity: warn}}
+          - not_null: {name: within_limits, config: {warn_if: "> 1", error_if: "> 2"}}
+          - not_null: {name: kept, config: {store_failures: true}}
+          - not_null: {name: summed, config: {fail_calc: "sum(twice)"}}
+          - not_null: {name: few, config: {limit: 1}}
+      - {name: twice, data_tests: [unique, not_null, above: {arguments: {least: 0}}]}
+      - name: kind
+        data_tests:
+          - accepted_values: {arguments: {values: [a, b]}}
+          - accepted_values: {name: all_kinds, arguments: {values: [a, b, c]}}
+      - name: parent
+        data_tests:
+          - relationships: {arguments: {to: ref('parent'), field: id}}
+  - name: good
+    columns:
+      - {name: id, data_tests: [not_null, unique, above: {arguments: {least: 0}}]}
+      - {name: parent, data_tests: [relationships: {arguments: {to: ref('parent'), field: id}}]}
+  - name: broken
+    columns:
+      - {name: id, data_tests: [not_null, unique]}
+      - {name: gone, data_tests: [not_null]}
+"""
+FILES = {
+    "models/parent.sql": TABLE + "select id from values (1), (2) as t (id)",
+    "models/bad.sql": TABLE + ROWS + " -- {{ ref('parent') }}",
+    "models/good.sql": TABLE + f"select * from ({ROWS}) where id < 3 -- {{{{ ref('parent') }}}}",
+    "models/broken.sql": TABLE + "select 1 as id -- {{ ref('parent') }}",
+    "models/schema.yml": SCHEMA,
+    "macros/above.sql": """
+        {% test above(model, column_name, least) %}
+            select * from {{ model }} where not ({{ column_name }} > {{ least }})
+        {% endtest %}
+    """,
+    "tests/alone.sql": "select id from {{ ref('good') }} where id > 7",
+}
+
+
+def results(project: Project) -> dict[str, tuple[Any, ...]]:
+    """Status, failures, message and the adapter's response of each test, from dbt's artifact.
+
+    Of an error of Spark, without the plan, which has numbers of its own.
+    """
+    found = json.loads((project.folder / "target/run_results.json").read_text())
+    return {
+        one["unique_id"].split(".")[2]: (
+            one["status"],
+            one["failures"],
+            (one["message"] or "").partition("SQLSTATE")[0],
+            one["adapter_response"],
+        )
+        for one in found["results"]
+        if one["unique_id"].startswith("test.")
+    }
+
+
+def build(make_project: MakeProject, audits: str, *arguments: str) -> tuple[Project, Outcome]:
+    project = make_project(audits, FILES)
+    return project, project.dbt("build", *arguments, wap_audits=audits)
+
+
+def test_a_shared_statement_gives_the_results_of_single_ones(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    single, alone = build(make_project, "single")
+    fused, shared = build(make_project, "fused")
+    assert results(fused) == results(single)
+    # dbt reports tests of rejected rows as skipped; the ledger keeps what they found.
+    found = [
+        {
+            (row["test_name"], row["status"], row["failures"])
+            for row in reader.ledger("tests", run_id=one.run_id)
+        }
+        for one in (alone, shared)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) > 15
+    answered = {r["test_name"]: r["answered"] for r in reader.ledger("tests", run_id=shared.run_id)}
+    of_good = {name for name in answered if "good_id" in name or "relationships_good" in name}
+    assert {answered[name] for name in of_good} == {"shared"}
+    for name in ("not_null_bad_id", "not_null_broken_gone", "kept", "summed", "few"):
+        assert answered[name] == "alone"
+    assert {r["answered"] for r in reader.ledger("tests", run_id=alone.run_id)} == {"alone"}
+
+
+@pytest.mark.smoke
+def test_a_failing_test_stops_its_table_also_in_a_shared_statement(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    project = make_project(
+        "stopped",
+        {
+            "models/t.sql": TABLE + "select id, id as k from range({{ env_var('ROWS') }})",
+            "models/t.yml": "models: [{name: t, columns: ["
+            "{name: id, data_tests: [not_null, unique]}, "
+            "{name: k, data_tests: [not_null, {accepted_values: {arguments: "
+            "{values: [0, 1], quote: false}}}]}]}]",
+        },
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROWS", "2")
+        first = project.dbt("build").succeeded()
+        answered = [row["answered"] for row in reader.ledger("tests", run_id=first.run_id)]
+        assert answered == ["shared"] * 4
+        patch.setenv("ROWS", "3")
+        assert project.dbt("build").failed().verdict("t") == "rejected"
+    assert sorted(reader.table(project.schema, "t").values("id")) == [0, 1]
+
+
+def test_a_table_that_changes_after_the_statement_is_audited_again(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    # The audit branch is written past dbt's order: by the first test, after the shared statement.
+    project = make_project(
+        "moved",
+        {
+            "models/t.sql": TABLE + "select id from range(2)",
+            "models/t.yml": "models: [{name: t, columns: [{name: id, data_tests: "
+            "[not_null, unique, zz_last]}]}]",
+            "macros/zz_last.sql": """
+                {% test zz_last(model, column_name) %}
+                    select * from {{ model }} where {{ column_name }} < 0
+                {% endtest %}
+            """,
+            "models/writer.sql": "{{ config(materialized='table', post_hook="
+            "\"insert into {{ ref('t') }} values (null)\", wap_writes='*') }} "
+            "select 1 as x -- {{ ref('t') }}",
+        },
+    )
+    built = project.dbt("build", "--threads", "1")
+    assert built.verdict("t") != "published" or None not in reader.table(
+        project.schema, "t"
+    ).values("id")
