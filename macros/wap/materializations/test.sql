@@ -23,15 +23,14 @@
         {%- do relations.append(target_relation) -%}
         {%- set rows = "select * from " ~ target_relation -%}
     {%- endif -%}
-    {%- set shared = none if kept else adapter.wap.shared_answer(model, model["compiled_code"]) -%}
+    {%- set sql = get_test_sql(
+        rows, config.get("fail_calc"), config.get("warn_if"),
+        adapter.wap.error_if(model.unique_id) or config.get("error_if"), limit=none) -%}
+    {%- set shared = none if kept else adapter.wap.shared_answer(model, rows, sql) -%}
     {%- if shared is not none -%}
         {%- do store_raw_result("main", "OK", none, none, shared) -%}
     {%- else -%}
-        {%- call statement("main", fetch_result=true) -%}
-            {{ get_test_sql(
-                rows, config.get("fail_calc"), config.get("warn_if"),
-                adapter.wap.error_if(model.unique_id) or config.get("error_if"), limit=none) }}
-        {%- endcall -%}
+        {%- call statement("main", fetch_result=true) -%}{{ sql }}{%- endcall -%}
     {%- endif -%}
     {%- do adapter.wap.sample(model, rows, load_result("main")) -%}
     {{ return({"relations": relations}) }}

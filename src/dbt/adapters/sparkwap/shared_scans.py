@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,15 @@ if TYPE_CHECKING:
 
 MOST_TESTS = 60
 """Of one statement: Spark plans a longer one for longer than it saves."""
-_FALSE_AT_ZERO = re.compile(r"\s*(?:(?:!=|<>)\s*0+|>\s*\d+|(?:>=|=)\s*0*[1-9]\d*)\s*")
+_FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0+|>\s*\d+|(?:>=|=)\s*0*[1-9]\d*)"
+_STATEMENT = re.compile(
+    r"\s*select\s+count\(\*\) as failures,"
+    rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_warn,"
+    rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_error"
+    r"\s+from \(\s*(?P<rows>.*?)\s*\) dbt_internal_test\s*",
+    re.DOTALL,
+)
+"""dbt's own statement of a test, with thresholds that no rows do not reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +81,30 @@ class SharedScans:
         self._contexts: dict[str, dict[str, Any]] = {}
 
     @available.parse(lambda *a, **k: None)
-    def shared_answer(self, test: Mapping[str, Any], query: str) -> Any:
+    def shared_answer(self, test: Mapping[str, Any], query: str, sql: str) -> Any:
         """The result of a test that a shared scan has proven to find no row.
 
         Args:
             test: dbt's node of the test.
-            query: Its compiled SQL.
+            query: The query of its failing rows.
+            sql: The whole statement that dbt would send.
 
         Returns:
             The table that dbt's statement of the test returns; None if the test has to run alone.
         """
-        run, test_id = self._runs.active, str(test["unique_id"])
+        run, test_id, query = self._runs.active, str(test["unique_id"]), query.strip()
         if run is None or run.settings.audits == "single":
             return None
+        # A project may override `get_test_sql`, and may have another sense of zero.
+        default = _STATEMENT.fullmatch(sql)
         batch: list[_Answer] = []
         with self._lock:
             self._begun.add(test_id)
             answer = self._answers.pop(test_id, None)
+            if default is None or default["rows"] != query:
+                return None
             if answer is None:
-                batch = [_Answer(one) for one in self._batch(run, test_id, query.strip())]
+                batch = [_Answer(one) for one in self._batch(run, test_id, query)]
                 if len(batch) < 2:
                     return None
                 answer = batch[0]
@@ -99,7 +113,7 @@ class SharedScans:
         if batch:
             self._scan(run, batch)
         member = answer.member
-        if not answer.proven.result() or member.query != query.strip():
+        if not answer.proven.result() or member.query != query:
             return None
         if self._locations(run, member) != answer.read:
             return None
@@ -111,7 +125,7 @@ class SharedScans:
     # -- the batch -------------------------------------------------------------------------------
 
     def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
-        first = self._member(run, self._node(test_id), query)
+        first = self._member(self._node(test_id), query)
         if first is None:
             return []
         found = [first]
@@ -119,7 +133,7 @@ class SharedScans:
             if len(found) == MOST_TESTS:
                 break
             predicted = self._predicted(node)
-            member = self._member(run, node, predicted) if predicted else None
+            member = self._member(node, predicted) if predicted else None
             if member is not None:
                 found.append(member)
         return found
@@ -144,19 +158,13 @@ class SharedScans:
             if all(0 < run.trail.finished(one) < math.inf for one in tested):
                 yield node
 
-    def _member(self, run: Run, node: Any, query: str) -> _Member | None:
+    def _member(self, node: Any, query: str) -> _Member | None:
         """A test by its query; None if it has to run alone."""
-        config = node.config
-        manifest = self._command.manifest
+        config, manifest = node.config, self._command.manifest
         stored = config.store_failures
         if stored is None:
             stored = get_flags().STORE_FAILURES
-        accepted = run.rules.error_if(node.unique_id, manifest.severity(node.unique_id))
-        if config.limit or config.get("sql_header") or stored or accepted:
-            return None
-        if str(config.fail_calc) != "count(*)":
-            return None
-        if not all(_FALSE_AT_ZERO.fullmatch(str(one)) for one in (config.warn_if, config.error_if)):
+        if stored or config.limit or config.get("sql_header") or config.fail_calc != "count(*)":
             return None
         proof = read(query)
         if proof is None:
@@ -194,7 +202,8 @@ class SharedScans:
 
         if package not in self._contexts:
             manifest = self._command.dbt_manifest()
-            macro = manifest.macros["macro.dbt_sparkwap.wap_now"]
+            # A copy: dbt notes in it which macros the context calls, as if they were its code.
+            macro = deepcopy(manifest.macros["macro.dbt_sparkwap.wap_now"])
             self._contexts[package] = generate_runtime_macro_context(
                 macro, self._command.config, manifest, package
             )
