@@ -26,7 +26,7 @@
     {%- set sql = get_test_sql(
         rows, config.get("fail_calc"), config.get("warn_if"),
         adapter.wap.error_if(model.unique_id) or config.get("error_if"), limit=none) -%}
-    {%- set shared = none if kept else adapter.wap.shared_answer(model, rows, sql) -%}
+    {%- set shared = none if store else adapter.wap.shared_answer(model, rows, sql) -%}
     {%- if shared is not none -%}
         {%- do store_raw_result("main", "OK", none, none, shared) -%}
     {%- else -%}

@@ -2,7 +2,7 @@
 
 A test passes if its query returns no row. For three shapes of queries an aggregate proves it:
 
-- rows by a condition (`not_null`): `count_if(condition)` is 0;
+- rows by a condition (`not_null`): the number of these rows is 0;
 - keys that occur twice (`unique`): there are as many rows as distinct keys;
 - groups by a condition on their key (`accepted_values`): no row has such a key.
 
@@ -33,18 +33,24 @@ _FUNCTIONS = _words(
 """Functions and types with arguments that have one value for one row."""
 _OPERATORS = _words("and or not in between like rlike when then")
 """Keywords that a bracket may follow."""
+_WORDS = _OPERATORS | _words("is null true false case else end as escape")
+"""Words of conditions that are no names."""
 _REFUSED = _words(
     "select from where group having order limit offset join union except intersect minus window"
     " over lateral cluster distribute sort qualify pivot unpivot tablesample exists any some all"
     " with current_date current_time current_timestamp localtimestamp current_user user"
     " session_user current_catalog current_schema current_database"
+    " values table _file _pos _partition _spec_id _deleted _row_id _last_updated_sequence_number"
 )
 """Words that no condition may have: of subqueries, of other clauses, of what changes by itself."""
+_JOINS = _words("anti cross full inner left natural on right semi using")
+_MOMENTS = _words("date timestamp timestamp_ltz timestamp_ntz")
 _NAME = r"(?:\w+|`[^`]+`)"
 _RELATION = rf"{_NAME}(?: \. {_NAME})*"
 _RELATIONSHIPS = re.compile(
-    rf"with child as \( select ({_NAME}) as from_field from {_RELATION} where \1 is not null \) , "
-    rf"parent as \( select {_NAME} as to_field from {_RELATION} \) "
+    rf"with child as \( select (?P<key>{_NAME}) as from_field from (?P<child>{_RELATION}) "
+    r"where (?P=key) is not null \) , "
+    rf"parent as \( select {_NAME} as to_field from (?P<parent>{_RELATION}) \) "
     r"select from_field from child left join parent on child \. from_field = parent \. to_field "
     r"where parent \. to_field is null",
     re.IGNORECASE,
@@ -62,23 +68,33 @@ class Proof:
         keys: The columns of which no two rows may have the same values; empty for a test that no
             row may pass.
         columns: Columns that the query names besides: they have to exist.
+        names: The parts of the name of each table or view that the query reads.
     """
 
     relation: str
     conditions: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    names: tuple[tuple[str, ...], ...] = ()
 
     def aggregate(self) -> str:
         """An aggregate over the relation that is 0 exactly if the query returns no row."""
-        named = [f"(({one}) is null or ({one}) is not null)" for one in self.columns]
-        condition = " and ".join([f"({one})" for one in self.conditions] + named)
         if not self.keys:
-            return f"count_if({condition or 'true'})"
+            return f"count({self._where('1')})"
         key = f"struct({', '.join(self.keys)})"
-        if not condition:
-            return f"count(*) - count(distinct {key})"
-        return f"count_if({condition}) - count(distinct if({condition}, {key}, null))"
+        # Only types that can be grouped have a greatest value: maps would be compared as written.
+        sortable = f"if(max({key}) is null, 0, 0)"
+        return f"count({self._where('1')}) - count(distinct {self._where(key)}) + {sortable}"
+
+    def _where(self, value: str) -> str:
+        """A value for the rows of all conditions, null for others.
+
+        Like a filter, `if` takes no condition that would have to be cast to a boolean.
+        """
+        exist = (f"({one}) is null or ({one}) is not null" for one in self.columns)
+        for condition in reversed([*self.conditions, *exist]):
+            value = f"if({condition}, {value}, null)"
+        return value
 
 
 def statement(proofs: Sequence[Proof]) -> str:
@@ -103,10 +119,16 @@ def statement(proofs: Sequence[Proof]) -> str:
 def read(sql: str) -> Proof | None:
     """What proves that a query returns no row; None if it is of no shape that is understood."""
     found = tuple(tokens(sql))
-    if not found or any(token.kind == "unclosed" for token in found):
+    # Double quotes are those of a name where a session says so.
+    if not found or any(one.kind == "unclosed" or one.text[0] == '"' for one in found):
         return None
-    if _RELATIONSHIPS.fullmatch(" ".join(token.text for token in found)):
-        return Proof(f"(\n{sql}\n) as audited")
+    related = _RELATIONSHIPS.fullmatch(" ".join(token.text for token in found))
+    if related:
+        names = tuple(
+            tuple(part.value for part in tokens(related[one]) if part.is_name)
+            for one in ("child", "parent")
+        )
+        return Proof(f"(\n{sql}\n) as audited", names=names)
     try:
         return _Reader(sql, found).whole().proof()
     except _NotUnderstood:
@@ -121,20 +143,23 @@ class _NotUnderstood(Exception):
 class _Rows:
     """The rows of a relation by conditions, or groups of them.
 
-    ``star`` says that all columns of the relation can be named; ``keys`` are those of groups, each
-    with the name that it has outside; ``twice`` says that only groups of more rows than one count.
+    ``star`` says that all columns of the relation can be named, ``closed`` that no condition may
+    follow; ``keys`` are those of groups, each with the name that it has outside; ``twice`` says
+    that only groups of more rows than one count.
     """
 
     relation: str
+    name: tuple[str, ...]
     conditions: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     star: bool = True
+    closed: bool = False
     keys: Mapping[str, str] = field(default_factory=dict)
     twice: bool = False
 
     def proof(self) -> Proof:
         keys = tuple(self.keys.values()) if self.twice else ()
-        return Proof(self.relation, self.conditions, keys, self.columns)
+        return Proof(self.relation, self.conditions, keys, self.columns, (self.name,))
 
 
 class _Reader:
@@ -145,6 +170,7 @@ class _Reader:
         self._tokens = found
         self._at = 0
         self._queries: dict[str, _Rows] = {}
+        self._defined: set[str] = set()
 
     # -- tokens ----------------------------------------------------------------------------------
 
@@ -174,7 +200,7 @@ class _Reader:
         token = self._peek()
         if token is None or not token.is_name or token.text[0].isdigit():
             raise _NotUnderstood
-        if token.kind == "word" and token.text.lower() in _REFUSED | _OPERATORS:
+        if token.kind == "word" and token.text.lower() in _REFUSED | _WORDS:
             raise _NotUnderstood
         self._at += 1
         return token
@@ -188,10 +214,13 @@ class _Reader:
     def whole(self) -> _Rows:
         if self._take("with"):
             while True:
-                name = self._name().value.lower()
+                name = self._name().value
+                if name.lower() in self._defined:
+                    raise _NotUnderstood
                 self._need("as", "(")
                 rows = self._select()
                 self._need(")")
+                self._defined.add(name.lower())
                 self._queries[name] = rows
                 if not self._take(","):
                     break
@@ -216,12 +245,12 @@ class _Reader:
         if "count(*)" in named or any("." in one for one in named):
             raise _NotUnderstood
         if rows.keys:
-            if not {one.strip("`").lower() for one in named} <= set(rows.keys):
+            if not {text.strip("`") for text, _ in columns} <= set(rows.keys):
                 raise _NotUnderstood
-            return replace(rows, star=False)
-        if not rows.star and not {*named} <= {*rows.columns}:
+            return replace(rows, star=False, closed=True)
+        if not rows.star:
             raise _NotUnderstood
-        return replace(rows, columns=(*rows.columns, *named), star=False)
+        return replace(rows, columns=(*rows.columns, *named), star=False, closed=True)
 
     def _columns(self) -> list[tuple[str, str]] | None:
         """The columns of a select, each with its name; None for `*`."""
@@ -241,7 +270,7 @@ class _Reader:
                 self._column()
                 text = self._text(start)
             name = self._name().value if self._take("as") else text.rpartition(".")[2].strip("`")
-            found.append((text, name.lower()))
+            found.append((text, name))
             if not self._take(","):
                 return found
 
@@ -260,12 +289,16 @@ class _Reader:
         self._column()
         if self._at == start + 1:
             # Each part of the query has one reader: one that has none might not even be valid.
-            known = self._queries.pop(self._tokens[start].value.lower(), None)
+            alone = self._tokens[start].value
+            known = self._queries.pop(alone, None)
             if known is not None:
                 self._alias()
                 return known
+            if alone.lower() in self._defined:
+                raise _NotUnderstood
+        name = tuple(part.value for part in self._tokens[start : self._at] if part.is_name)
         self._alias()
-        return _Rows(self._text(start))
+        return _Rows(self._text(start), name)
 
     def _alias(self) -> str | None:
         if self._take("as"):
@@ -274,6 +307,8 @@ class _Reader:
         ends = ("where", "group", "having")
         if token is None or not token.is_name or token.is_word(*ends):
             return None
+        if token.kind == "word" and token.text.lower() in _JOINS:
+            raise _NotUnderstood
         return self._name().value
 
     def _expression(self, ends: Sequence[str]) -> str:
@@ -290,6 +325,10 @@ class _Reader:
             if token.kind == "word" and lower in _REFUSED:
                 raise _NotUnderstood
             if opens and (token.kind != "word" or lower not in _FUNCTIONS | _OPERATORS):
+                raise _NotUnderstood
+            literal = following is not None and following.kind == "string" and following.value
+            if lower in _MOMENTS and literal and not literal[:1].isdigit():
+                # `date 'today'` is another day tomorrow.
                 raise _NotUnderstood
             if token.kind == "symbol":
                 if token.text not in _SYMBOLS:
@@ -311,7 +350,10 @@ class _Reader:
             if not self._take(","):
                 break
         names = {name: text for text, name in columns if text != "count(*)"}
-        if sorted(names.values()) != sorted(keys):
+        outside = {name.lower() for _, name in columns}
+        if len(outside) < len(columns) or sorted(names.values()) != sorted(keys):
+            raise _NotUnderstood
+        if any("." in key for key in keys):
             raise _NotUnderstood
         twice = self._take("having")
         if twice:
@@ -322,22 +364,22 @@ class _Reader:
 def _filtered(rows: _Rows, condition: str) -> _Rows:
     if rows.keys:
         return _filtered_groups(rows, condition)
-    if not rows.star or _has_dots(condition):
+    if not rows.star or rows.closed or _has_dots(condition):
         raise _NotUnderstood
     return replace(rows, conditions=(*rows.conditions, condition))
 
 
 def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
     """Groups by a condition on their keys: no such group is the same as no such row."""
-    if rows.twice or _has_dots(condition):
+    if rows.twice or rows.closed or _has_dots(condition):
         raise _NotUnderstood
     parts: list[str] = []
     end = 0
     found = list(tokens(condition))
     for at, token in enumerate(found):
         is_function = at + 1 < len(found) and found[at + 1].text == "("
-        if token.is_name and not is_function and token.value.lower() in rows.keys:
-            parts += [condition[end : token.start], f"({rows.keys[token.value.lower()]})"]
+        if token.is_name and not is_function and token.value in rows.keys:
+            parts += [condition[end : token.start], f"({rows.keys[token.value]})"]
             end = token.end
         elif token.kind == "quoted" or (
             token.kind == "word"
@@ -348,10 +390,7 @@ def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
             # The number of rows of a group, or a column that is no key.
             raise _NotUnderstood
     text = "".join(parts) + condition[end:]
-    return replace(rows, conditions=(*rows.conditions, text), keys={}, star=False)
-
-
-_WORDS = _OPERATORS | _words("is null true false case else end as escape")
+    return replace(rows, conditions=(*rows.conditions, text), keys={}, star=False, closed=True)
 
 
 def _has_dots(condition: str) -> bool:

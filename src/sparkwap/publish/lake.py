@@ -145,11 +145,10 @@ class Lake:
         states = self._store.map(self._staging.state, rows.values())
         return {state.identifier: state for state in states}
 
-    def locations(self, identifiers: Iterable[Identifier]) -> dict[Identifier, str]:
-        """The metadata files of those that exist, none of which is read."""
-        return {
-            key: row.location for key, row in self._store.backend.find(set(identifiers)).items()
-        }
+    def locations(self, identifiers: Iterable[Identifier]) -> dict[Identifier, tuple[str, str]]:
+        """Return kind and metadata file of the existing tables and views; reads no file."""
+        found = self._store.backend.find(set(identifiers))
+        return {key: (row.kind, row.location) for key, row in found.items()}
 
     def unreadable(self) -> dict[Identifier, str]:
         """Return the tables and views whose metadata cannot be read -> the error."""

@@ -125,12 +125,77 @@ def test_a_failing_test_stops_its_table_also_in_a_shared_statement(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROWS", "2")
-        first = project.dbt("build").succeeded()
+        first = project.dbt("build", wap_audits="fused").succeeded()
         answered = [row["answered"] for row in reader.ledger("tests", run_id=first.run_id)]
         assert answered == ["shared"] * 4
         patch.setenv("ROWS", "3")
-        assert project.dbt("build").failed().verdict("t") == "rejected"
+        assert project.dbt("build", wap_audits="fused").failed().verdict("t") == "rejected"
     assert sorted(reader.table(project.schema, "t").values("id")) == [0, 1]
+
+
+def test_a_shared_statement_leaves_no_trace_in_the_code(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    project = make_project("code", {"models/t.sql": TABLE + "select 1 as id"}).write(
+        {
+            "models/t.yml": "models: [{name: t, columns: "
+            "[{name: id, data_tests: [not_null, unique]}]}]"
+        }
+    )
+    runs = [project.dbt("build", wap_audits="fused").succeeded().run_id for _ in range(2)]
+    answered = [row["answered"] for run in runs for row in reader.ledger("tests", run_id=run)]
+    assert answered == ["shared"] * 4
+    (first,), (second,) = (reader.ledger("publishes", run_id=run) for run in runs)
+    assert first["manifest_hash"] == second["manifest_hash"]
+
+
+def test_a_test_that_reads_a_table_without_ref_runs_alone(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    # dbt may build that table between the shared statement and the turn of the test.
+    project = make_project("by_name", {"models/t.sql": TABLE + "select 1 as id"})
+    to = f"{project.schema}.other"
+    project.write(
+        {
+            "models/other.sql": TABLE + "select 1 as id",
+            "models/t.yml": "models: [{name: t, columns: [{name: id, data_tests: [not_null, "
+            f"unique, {{relationships: {{arguments: {{to: {to}, field: id}}}}}}]}}]}}]",
+        }
+    )
+    project.dbt("run").succeeded()
+    tested = project.dbt("test", wap_audits="fused").succeeded()
+    answered = {r["test_name"]: r["answered"] for r in reader.ledger("tests", run_id=tested.run_id)}
+    assert answered.pop(next(name for name in answered if "relationships" in name)) == "alone"
+    assert set(answered.values()) == {"shared"}
+
+
+def test_a_test_that_changes_the_session_neither_gives_nor_takes_an_answer(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    # Each has the same query, of a view that its macro has made for its own column.
+    project = make_project(
+        "session",
+        {
+            "models/t.sql": TABLE + "select id, if(id > 0, id, null) as k from range(2)",
+            "models/t.yml": "models: [{name: t, columns: [{name: id, data_tests: [not_null, "
+            "unique, by_view]}, {name: k, data_tests: [by_view]}]}]",
+            "macros/by_view.sql": """
+                {% test by_view(model, column_name) %}
+                    {% do run_query("create or replace temporary view rows_of as select "
+                        ~ column_name ~ " as v from " ~ model) %}
+                    select * from rows_of where v is null
+                {% endtest %}
+            """,
+        },
+    )
+    built = project.dbt("build", wap_audits="fused").failed()
+    assert built.verdict("t") == "rejected"
+    found = {
+        row["test_name"]: (row["status"], row["answered"])
+        for row in reader.ledger("tests", run_id=built.run_id)
+    }
+    assert found["by_view_t_k"] == ("fail", "alone")
+    assert found["by_view_t_id"][1] == "alone"
 
 
 def test_a_table_that_changes_after_the_statement_is_audited_again(
@@ -153,7 +218,7 @@ def test_a_table_that_changes_after_the_statement_is_audited_again(
             "select 1 as x -- {{ ref('t') }}",
         },
     )
-    built = project.dbt("build", "--threads", "1")
+    built = project.dbt("build", "--threads", "1", wap_audits="fused")
     assert built.verdict("t") != "published" or None not in reader.table(
         project.schema, "t"
     ).values("id")

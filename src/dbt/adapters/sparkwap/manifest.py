@@ -213,6 +213,10 @@ class ProjectManifest:
             if str(test.resource_type) in TEST_TYPES and self._has_owner(test)
         ]
 
+    def varies(self, test_id: str) -> bool:
+        """Return whether each run may make another query of a data test."""
+        return self._data_test(test_id).varies
+
     def _data_test_of(self, test_id: str) -> TestFact:
         from sparkwap.runs.types import TestFact
 

@@ -173,6 +173,11 @@ class PooledHandle(SparkConnectionWrapper):
         self._broken = False
         self._cancelled = False
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether statements have changed the session since it was borrowed."""
+        return bool(self._undo) or self._connect is not None
+
     # -- Spark Connect ---------------------------------------------------------------------------
 
     def connect_session(self) -> GuardedSession:

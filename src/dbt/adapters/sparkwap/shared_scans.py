@@ -26,6 +26,7 @@ from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.audits.shared_scan import Proof, read, statement
+from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_TESTS = 60
 """Of one statement: Spark plans a longer one for longer than it saves."""
-_FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0+|>\s*\d+|(?:>=|=)\s*0*[1-9]\d*)"
+_FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0+|>\s*[0-9]+|(?:>=|=)\s*0*[1-9][0-9]*)"
 _STATEMENT = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
     rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_warn,"
@@ -60,7 +61,7 @@ class _Answer:
 
     member: _Member
     proven: Future[bool] = field(default_factory=Future)
-    read: dict[Identifier, str] = field(default_factory=dict)
+    read: dict[Identifier, tuple[str, str]] = field(default_factory=dict)
 
 
 class SharedScans:
@@ -97,35 +98,50 @@ class SharedScans:
             return None
         # A project may override `get_test_sql`, and may have another sense of zero.
         default = _STATEMENT.fullmatch(sql)
-        batch: list[_Answer] = []
-        with self._lock:
-            self._begun.add(test_id)
-            answer = self._answers.pop(test_id, None)
-            if default is None or default["rows"] != query:
-                return None
-            if answer is None:
-                batch = [_Answer(one) for one in self._batch(run, test_id, query)]
-                if len(batch) < 2:
-                    return None
-                answer = batch[0]
-                self._answers |= {one.member.test_id: one for one in batch[1:]}
-                self._begun |= self._answers.keys()
-        if batch:
-            self._scan(run, batch)
-        member = answer.member
-        if not answer.proven.result() or member.query != query:
-            return None
-        if self._locations(run, member) != answer.read:
+        alone = default is None or default["rows"] != query or self._is_session_changed()
+        answer = self._answer(run, test_id, None if alone else query)
+        if answer is None or not answer.proven.result() or answer.member.query != query:
             return None
         # As if it were sent now: through the guard, and on the trail of the test.
         self._statements.check(query)
+        try:
+            unchanged = self._command.lake.locations(answer.member.reads) == answer.read
+        except Exception as error:
+            logger.debug(f"{test_id} runs alone: {error}")
+            return None
+        if not unchanged:
+            return None
         run.trail.shared.add(test_id)
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
+
+    def _is_session_changed(self) -> bool:
+        """Whether macros have changed the session of this thread while dbt compiled the test."""
+        handle = self._command.connections.get_thread_connection().handle
+        return bool(getattr(handle, "is_changed", True))
+
+    def _answer(self, run: Run, test_id: str, query: str | None) -> _Answer | None:
+        """The answer of a test, of a new batch if it has none; None if it has to run alone."""
+        with self._lock:
+            self._begun.add(test_id)
+            answer = self._answers.pop(test_id, None)
+            if answer is not None or query is None:
+                return answer if query is not None else None
+            try:
+                batch = [_Answer(one) for one in self._batch(run, test_id, query)]
+            except Exception as error:
+                logger.debug(f"{test_id} runs alone: {error}")
+                return None
+            if len(batch) < 2:
+                return None
+            self._answers |= {one.member.test_id: one for one in batch[1:]}
+            self._begun |= self._answers.keys()
+        self._scan(run, batch)
+        return batch[0]
 
     # -- the batch -------------------------------------------------------------------------------
 
     def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
-        first = self._member(self._node(test_id), query)
+        first = self._member(run, self._node(test_id), query)
         if first is None:
             return []
         found = [first]
@@ -133,8 +149,11 @@ class SharedScans:
             if len(found) == MOST_TESTS:
                 break
             predicted = self._predicted(node)
-            member = self._member(node, predicted) if predicted else None
-            if member is not None:
+            member = self._member(run, node, predicted) if predicted else None
+            if member is None:
+                # It is not tried again by each batch to come.
+                self._begun.add(node.unique_id)
+            else:
                 found.append(member)
         return found
 
@@ -158,7 +177,7 @@ class SharedScans:
             if all(0 < run.trail.finished(one) < math.inf for one in tested):
                 yield node
 
-    def _member(self, node: Any, query: str) -> _Member | None:
+    def _member(self, run: Run, node: Any, query: str) -> _Member | None:
         """A test by its query; None if it has to run alone."""
         config, manifest = node.config, self._command.manifest
         stored = config.store_failures
@@ -166,13 +185,29 @@ class SharedScans:
             stored = get_flags().STORE_FAILURES
         if stored or config.limit or config.get("sql_header") or config.fail_calc != "count(*)":
             return None
+        # Its query may be another one each time, or ask the session for something.
+        if manifest.varies(node.unique_id):
+            return None
         proof = read(query)
         if proof is None:
             return None
-        reads = {manifest.table(one) for one in manifest.tested(node)}
-        if None in reads:
+        tested = [manifest.table(one) for one in manifest.tested(node)]
+        reads = frozenset(_place(run, one) for one in tested if one is not None)
+        # A table that dbt does not know of, by its name or behind a view, may be built after the
+        # statement and before the test.
+        named = {self._named(one) for one in proof.names}
+        if None in tested or not named <= {folded(one) for one in reads}:
             return None
-        return _Member(node.unique_id, query, proof, frozenset(filter(None, reads)))
+        found = self._command.lake.locations(reads)
+        if found.keys() != reads or any(kind != "table" for kind, _ in found.values()):
+            return None
+        return _Member(node.unique_id, query, proof, reads)
+
+    def _named(self, parts: tuple[str, ...]) -> Identifier | None:
+        """The table or view of a name; None for one in another catalog, or without its schema."""
+        if len(parts) == 3 and parts[0] == self._command.credentials.catalog_name:
+            parts = parts[1:]
+        return folded((parts[0], parts[1])) if len(parts) == 2 else None
 
     def _predicted(self, node: Any) -> str | None:
         """What dbt is going to compile of a generic test; None if that is not known."""
@@ -187,12 +222,13 @@ class SharedScans:
         context["config"] = node.config
         context["ref"] = lambda *names, **more: self._relation(node, names[-1], "nodes")
         context["source"] = lambda *names: self._relation(node, names[-1], "sources")
+        call = node.raw_code.partition("}}")[0] + "}}"
+        if GENERIC_TEST_KWARGS_NAME not in call:
+            return None
         try:
-            add_rendered_test_kwargs(context, node)
-            call = node.raw_code.partition("}}")[0] + "}}"
-            if GENERIC_TEST_KWARGS_NAME not in call:
-                return None
-            return str(get_rendered(call, context, None)).strip()
+            with self._statements.none_sent():
+                add_rendered_test_kwargs(context, node)
+                return str(get_rendered(call, context, None)).strip()
         except Exception as error:
             logger.debug(f"the query of {node.unique_id} is not predicted: {error}")
             return None
@@ -223,7 +259,7 @@ class SharedScans:
         """Send the statement of a batch, and settle its answers."""
         try:
             for answer in batch:
-                answer.read.update(self._locations(run, answer.member))
+                answer.read.update(self._command.lake.locations(answer.member.reads))
             if not self._settled(batch):
                 # Each relation by itself: one missing column is no reason for others to run alone.
                 relations: dict[str, list[_Answer]] = {}
@@ -252,10 +288,7 @@ class SharedScans:
             answer.proven.set_result(found.get(at) == 0)
         return True
 
-    def _locations(self, run: Run, member: _Member) -> dict[Identifier, str]:
-        """Which metadata the tables have that a test reads, as the run sees them."""
-        targets = {one: run.candidates.target(one) for one in member.reads}
-        return self._command.lake.locations(
-            (target.side_schema or one[0], one[1]) if target else one
-            for one, target in targets.items()
-        )
+
+def _place(run: Run, identifier: Identifier) -> Identifier:
+    """Where a session of the run finds a table or view."""
+    return run.candidates.overlay.schema_of(*identifier), identifier[1]

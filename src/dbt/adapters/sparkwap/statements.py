@@ -29,12 +29,14 @@ class AtWork(threading.local):
         reader: The node or test whose reads are recorded on its trail; None for none.
         writes: Ungated tables that the node's config allows it to write to.
         own: Whether sparkwap itself sends the statements.
+        silent: Whether no statement may be sent.
     """
 
     node_id: str | None = None
     reader: str | None = None
     writes: Any = None
     own: bool = False
+    silent: bool = False
 
 
 class StatementGuard:
@@ -62,6 +64,8 @@ class StatementGuard:
         """Refuse a statement that could harm a live table."""
         if self._runs.refusal is not None:
             raise DbtRuntimeError(self._runs.refusal)
+        if self.at_work.silent:
+            raise DbtRuntimeError("No statement is sent while the query of a test is predicted.")
         if self.at_work.own:
             return
         run = self._runs.current()
@@ -85,6 +89,16 @@ class StatementGuard:
             yield
         finally:
             self.at_work.own = False
+
+    @contextmanager
+    def none_sent(self) -> Iterator[None]:
+        """Let no statement through, and record no reads."""
+        reader, self.at_work.reader = self.at_work.reader, None
+        self.at_work.silent = True
+        try:
+            yield
+        finally:
+            self.at_work.silent, self.at_work.reader = False, reader
 
     def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
         """Check a Spark Connect request of a Python model, and record its reads.
