@@ -53,7 +53,7 @@ class Quarantined:
     Attributes:
         node_id: The raw table's node.
         name: Its name, ``schema.table``.
-        bad: Rows in quarantine that no replay has brought back.
+        bad: Rows in quarantine that no replay has accepted.
         rows: Rows of the raw table.
     """
 

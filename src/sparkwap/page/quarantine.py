@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The published bad rows of a raw model that no replay has brought back."""
+    """The published bad rows of a raw model that no replay has accepted."""
 
     model: str
     table: str
