@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
-from helpers.lake import Reader
+from helpers.audited_queries import UNDERSTOOD
+from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
+
+from sparkwap.audits.shared_scan import read, statement
 
 TABLE = "{{ config(materialized='table') }} "
 ROWS = """
@@ -222,3 +226,42 @@ def test_a_table_that_changes_after_the_statement_is_audited_again(
     assert built.verdict("t") != "published" or None not in reader.table(
         project.schema, "t"
     ).values("id")
+
+
+COLUMNS = {
+    "int": ("int", ["null", "0", "1", "2"]),
+    "double": ("double", ["null", "0.0", "-0.0", "double('NaN')", "1.5"]),
+    "decimal": ("decimal(9, 2)", ["null", "0", "1.50", "1.5", "-2"]),
+    "string": ("string", ["null", "'1'", "'1 '", "'2'"]),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_on_spark_a_proof_is_zero_exactly_if_the_query_returns_no_row(
+    spark: SparkReader, kind: str
+) -> None:
+    sql_type, values = COLUMNS[kind]
+    queries = [sql for name, sql in UNDERSTOOD.items() if kind != "string" or "a range" not in name]
+    proofs = [proof for sql in queries if (proof := read(sql)) is not None]
+    assert len(proofs) == len(queries)
+    alone = "\nunion all\n".join(
+        f"select {at}, count(*) from (\n{sql}\n) as test" for at, sql in enumerate(queries)
+    )
+    chance = random.Random(7)
+    seen = set()
+    for _ in range(8):
+        rows = [
+            f"select cast({chance.choice(values)} as {sql_type}) as id, "
+            f"cast({chance.choice(values)} as {sql_type}) as other, "
+            f"{chance.choice(['null', *(repr(one) for one in 'abc')])} as s"
+            for _ in range(chance.randint(1, 4))
+        ]
+        empty = " where false" * chance.choice([0, 0, 0, 1])
+        union = "\nunion all\n".join(rows)
+        spark.run(f"create or replace temporary view t as select * from ({union}){empty}")
+        found = {at: count == 0 for at, count in spark.rows(statement(proofs))}
+        expected = {at: count == 0 for at, count in spark.rows(alone)}
+        assert found == expected, union
+        seen |= set(expected.items())
+    # Most queries have returned rows of one table, and none of another.
+    assert len(seen) > 1.5 * len(queries)
