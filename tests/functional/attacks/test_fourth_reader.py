@@ -2,6 +2,7 @@
 
 - the stored failures of a test have the name of a table, and take its place;
 - a test that has passed is another one by the time of the publish;
+- a macro drops the schema of live tables in a command that opens no run;
 - a child reads a rejected parent by what is not in the lake's catalog, or by its files.
 """
 
@@ -57,6 +58,19 @@ def test_a_test_that_is_changed_after_it_has_passed(
     # What has passed with the text that it has now counts, in whichever command.
     project.write({"tests/one.sql": most + "50"})
     assert project.dbt("test", "--select", "one").succeeded().verdict("t") == "published"
+
+
+def test_a_schema_is_dropped_by_no_command_that_compiles_a_macro(
+    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project("dropped", {"models/t.sql": ROW})
+    monkeypatch.setenv("ID", "1")
+    project.dbt("build").succeeded()
+    drops = "{% if execute %}{% do adapter.drop_schema(ref('t')) %}{% endif %} select 1 as x"
+    project.write({"models/u.sql": f"-- {{{{ ref('t') }}}}\n{drops}"})
+    for command in (["compile"], ["show", "--select", "u"], ["docs", "generate"], ["build"]):
+        assert "The guard refused to drop schema" in project.dbt(*command).failed().text
+        assert reader.table(project.schema, "t").values("id") == [1]
 
 
 CHILDREN = {

@@ -220,12 +220,15 @@ class SparkWapAdapter(SparkAdapter):
 
     def drop_schema(self, relation: BaseRelation) -> None:
         schema = str(relation.schema)
-        run = self.gate.runs.current()
-        if run is not None and run.settings.guard and self.lake.relations(schema):
+        command, connection = self.gate.command, self.connections.get_if_exists()
+        # A command that opens no run has the node that it compiles for the name of its connection.
+        of_node = connection is not None and "." in str(connection.name)
+        guarded = command.settings.guard and (of_node or self.gate.runs.current() is not None)
+        if guarded and self.lake.relations(schema):
             raise DbtRuntimeError(
                 f"The guard refused to drop schema {schema}: its tables and views are live, so "
                 "readers would lose them immediately. Nothing was dropped. Drop the schema with a "
-                "run-operation while no run is open."
+                "run-operation."
             )
         self.lake.drop_schema(schema, purge=False)
         self.cache.drop_schema(None, relation.schema)
