@@ -74,8 +74,9 @@ def macro_docs() -> str:
     lines = ["# Written by scripts/operations.py.", "macros:"]
     for operation in ALL:
         lines += [f"  - name: {operation.name}", f"    description: {_quoted(operation.__doc__)}"]
-        lines.append("    arguments:")
         types = operation.types()
+        # dbt refuses an empty value.
+        lines.append(f"    arguments:{'' if types else ' []'}")
         for name, what in operation.legal():
             lines.append(f"      - name: {name}")
             lines.append(f"        type: {types[name]}")
@@ -91,6 +92,9 @@ def reference() -> str:
 def _table(operation: type[Arguments]) -> Iterator[str]:
     yield f"### `{operation.name}`"
     yield f"{operation.__doc__}\n"
+    if not fields(operation):
+        yield "It takes no arguments.\n"
+        return
     yield "| argument | type | |\n|---|---|---|"
     types = operation.types()
     for name, what in operation.legal():
