@@ -143,9 +143,9 @@ class _NotUnderstood(Exception):
 class _Rows:
     """The rows of a relation by conditions, or groups of them.
 
-    ``star`` says that all columns of the relation can be named, ``closed`` that no condition may
-    follow; ``keys`` are those of groups, each with the name that it has outside; ``twice`` says
-    that only groups of more rows than one count.
+    ``star`` says that all columns of the relation can be named; ``keys`` are those of groups, each
+    with the name that it has outside; ``twice`` says that only groups of more rows than one count,
+    ``closed`` that columns were selected of the groups, so that no condition may follow.
     """
 
     relation: str
@@ -247,10 +247,10 @@ class _Reader:
         if rows.keys:
             if not {text.strip("`") for text, _ in columns} <= set(rows.keys):
                 raise _NotUnderstood
-            return replace(rows, star=False, closed=True)
+            return replace(rows, closed=True)
         if not rows.star:
             raise _NotUnderstood
-        return replace(rows, columns=(*rows.columns, *named), star=False, closed=True)
+        return replace(rows, columns=(*rows.columns, *named), star=False)
 
     def _columns(self) -> list[tuple[str, str]] | None:
         """The columns of a select, each with its name; None for `*`."""
@@ -300,16 +300,15 @@ class _Reader:
         self._alias()
         return _Rows(self._text(start), name)
 
-    def _alias(self) -> str | None:
-        if self._take("as"):
-            return self._name().value
+    def _alias(self) -> None:
+        """Pass over an alias, if there is one."""
         token = self._peek()
-        ends = ("where", "group", "having")
-        if token is None or not token.is_name or token.is_word(*ends):
-            return None
-        if token.kind == "word" and token.text.lower() in _JOINS:
-            raise _NotUnderstood
-        return self._name().value
+        if self._take("as"):
+            self._name()
+        elif token is not None and token.is_name and not token.is_word("where", "group", "having"):
+            if token.is_word(*_JOINS):
+                raise _NotUnderstood
+            self._name()
 
     def _expression(self, ends: Sequence[str]) -> str:
         """An expression of one value for one row, up to one of these keywords or the end."""
@@ -340,7 +339,7 @@ class _Reader:
         return self._text(start)
 
     def _grouped(self, columns: list[tuple[str, str]] | None, rows: _Rows) -> _Rows:
-        if columns is None or not rows.star or rows.keys:
+        if columns is None or not rows.star:
             raise _NotUnderstood
         keys = []
         while True:
@@ -364,7 +363,7 @@ class _Reader:
 def _filtered(rows: _Rows, condition: str) -> _Rows:
     if rows.keys:
         return _filtered_groups(rows, condition)
-    if not rows.star or rows.closed or _has_dots(condition):
+    if not rows.star or _has_dots(condition):
         raise _NotUnderstood
     return replace(rows, conditions=(*rows.conditions, condition))
 
@@ -390,7 +389,7 @@ def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
             # The number of rows of a group, or a column that is no key.
             raise _NotUnderstood
     text = "".join(parts) + condition[end:]
-    return replace(rows, conditions=(*rows.conditions, text), keys={}, star=False, closed=True)
+    return replace(rows, conditions=(*rows.conditions, text), keys={})
 
 
 def _has_dots(condition: str) -> bool:
@@ -403,4 +402,4 @@ def _has_dots(condition: str) -> bool:
 
 
 def _is_literal(text: str) -> bool:
-    return text[0] in "'\"" or text.isdecimal()
+    return text[0] == "'" or text.isdecimal()

@@ -47,21 +47,16 @@ _STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A test of a batch: its query, what proves that it returns no row, and what it reads."""
+    """A test of a batch: its query, what proves that it returns no row, and whether that did.
+
+    ``read`` is the state of the tables that it reads, of a moment before the statement is sent.
+    """
 
     test_id: str
     query: str
     proof: Proof
-    reads: frozenset[Identifier]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Whether the scan has proven a test; the places of the tables that it has read."""
-
-    member: _Member
+    read: Mapping[Identifier, tuple[str, str]]
     proven: Future[bool] = field(default_factory=Future)
-    read: dict[Identifier, tuple[str, str]] = field(default_factory=dict)
 
 
 class SharedScans:
@@ -77,7 +72,7 @@ class SharedScans:
         self._command = runs.command
         self._statements = statements
         self._lock = threading.Lock()
-        self._answers: dict[str, _Answer] = {}
+        self._waiting: dict[str, _Member] = {}
         self._begun: set[str] = set()
         self._contexts: dict[str, dict[str, Any]] = {}
 
@@ -99,13 +94,13 @@ class SharedScans:
         # A project may override `get_test_sql`, and may have another sense of zero.
         default = _STATEMENT.fullmatch(sql)
         alone = default is None or default["rows"] != query or self._is_session_changed()
-        answer = self._answer(run, test_id, None if alone else query)
-        if answer is None or not answer.proven.result() or answer.member.query != query:
+        member = self._settled_member(run, test_id, None if alone else query)
+        if member is None or not member.proven.result() or member.query != query:
             return None
         # As if it were sent now: through the guard, and on the trail of the test.
         self._statements.check(query)
         try:
-            unchanged = self._command.lake.locations(answer.member.reads) == answer.read
+            unchanged = self._command.lake.locations(member.read) == member.read
         except Exception as error:
             logger.debug(f"{test_id} runs alone: {error}")
             return None
@@ -119,23 +114,25 @@ class SharedScans:
         handle = self._command.connections.get_thread_connection().handle
         return bool(getattr(handle, "is_changed", True))
 
-    def _answer(self, run: Run, test_id: str, query: str | None) -> _Answer | None:
-        """The answer of a test, of a new batch if it has none; None if it has to run alone."""
+    def _settled_member(self, run: Run, test_id: str, query: str | None) -> _Member | None:
+        """The member of a test, of a new batch if it is in none; None if it has to run alone."""
         with self._lock:
             self._begun.add(test_id)
-            answer = self._answers.pop(test_id, None)
-            if answer is not None or query is None:
-                return answer if query is not None else None
+            member = self._waiting.pop(test_id, None)
+            if query is None:
+                return None
+            if member is not None:
+                return member
             try:
-                batch = [_Answer(one) for one in self._batch(run, test_id, query)]
+                batch = self._batch(run, test_id, query)
             except Exception as error:
                 logger.debug(f"{test_id} runs alone: {error}")
                 return None
             if len(batch) < 2:
                 return None
-            self._answers |= {one.member.test_id: one for one in batch[1:]}
-            self._begun |= self._answers.keys()
-        self._scan(run, batch)
+            self._waiting |= {one.test_id: one for one in batch[1:]}
+            self._begun |= self._waiting.keys()
+        self._scan(batch)
         return batch[0]
 
     # -- the batch -------------------------------------------------------------------------------
@@ -192,7 +189,8 @@ class SharedScans:
         if proof is None:
             return None
         tested = [manifest.table(one) for one in manifest.tested(node)]
-        reads = frozenset(_place(run, one) for one in tested if one is not None)
+        schema_of = run.candidates.overlay.schema_of
+        reads = {(schema_of(*one), one[1]) for one in tested if one is not None}
         # A table that dbt does not know of, by its name or behind a view, may be built after the
         # statement and before the test.
         named = {self._named(one) for one in proof.names}
@@ -201,7 +199,7 @@ class SharedScans:
         found = self._command.lake.locations(reads)
         if found.keys() != reads or any(kind != "table" for kind, _ in found.values()):
             return None
-        return _Member(node.unique_id, query, proof, reads)
+        return _Member(node.unique_id, query, proof, found)
 
     def _named(self, parts: tuple[str, ...]) -> Identifier | None:
         """The table or view of a name; None for one in another catalog, or without its schema."""
@@ -255,40 +253,33 @@ class SharedScans:
 
     # -- the scan --------------------------------------------------------------------------------
 
-    def _scan(self, run: Run, batch: list[_Answer]) -> None:
-        """Send the statement of a batch, and settle its answers."""
+    def _scan(self, batch: list[_Member]) -> None:
+        """Send the statement of a batch, and settle its members."""
         try:
-            for answer in batch:
-                answer.read.update(self._command.lake.locations(answer.member.reads))
-            if not self._settled(batch):
+            if not self._settle(batch):
                 # Each relation by itself: one missing column is no reason for others to run alone.
-                relations: dict[str, list[_Answer]] = {}
-                for answer in batch:
-                    relations.setdefault(answer.member.proof.relation, []).append(answer)
+                relations: dict[str, list[_Member]] = {}
+                for member in batch:
+                    relations.setdefault(member.proof.relation, []).append(member)
                 for part in relations.values() if len(relations) > 1 else ():
-                    self._settled(part)
+                    self._settle(part)
         finally:
-            for answer in batch:
-                if not answer.proven.done():
-                    answer.proven.set_result(False)
+            for member in batch:
+                if not member.proven.done():
+                    member.proven.set_result(False)
 
-    def _settled(self, batch: list[_Answer]) -> bool:
+    def _settle(self, batch: list[_Member]) -> bool:
         """Send one statement; return whether Spark has answered it."""
         try:
             with self._statements.own():
                 rows = self._command.connections.rows_of(
-                    statement([answer.member.proof for answer in batch])
+                    statement([member.proof for member in batch])
                 )
         except Exception as error:
             # Each test runs alone and reports its own error.
             logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
             return False
         found = {int(at): int(count) for at, count in rows}
-        for at, answer in enumerate(batch):
-            answer.proven.set_result(found.get(at) == 0)
+        for at, member in enumerate(batch):
+            member.proven.set_result(found.get(at) == 0)
         return True
-
-
-def _place(run: Run, identifier: Identifier) -> Identifier:
-    """Where a session of the run finds a table or view."""
-    return run.candidates.overlay.schema_of(*identifier), identifier[1]
