@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -183,11 +183,11 @@ class ByName:
         if told is None:
             return node
         begun, finished = self._trail.begun, self._trail.finished
-        found = self._read_by(node.node_id)
+        found, is_known = self._read_by(node.node_id)
         # One that was begun later, and had left nothing here before, was read from main.
         found = {one for one in found if one in self._found or begun.get(one, 0) < told.last}
         # What only Spark knows may be any of them, and is most likely none.
-        named = found if ANY_RELATION not in self._named_by(node.node_id) else set()
+        named = found if is_known else set()
         early = sorted(one for one in named if finished(one) > told.first)
         # What only Spark knows may be one that was built later: nothing of it was read.
         before = {one for one in found if finished(one) <= told.first}
@@ -209,19 +209,27 @@ class ByName:
         if told is None:
             return test
         self.seen[test.test_id] = self._read_in_place(test.test_id, present=True)[0]
-        named = self._read_by(test.test_id)
+        named, is_known = self._read_by(test.test_id)
         found = {one for one in named if self._trail.finished(one) < told.first}
-        if ANY_RELATION not in self._named_by(test.test_id):
+        if is_known:
             # It has read what was there before, and nothing of what is to be published.
             early = {one for one in named - found if one in self._trail.begun}
             self.early[test.test_id] = early
             found |= early
-        return replace(test, reads=test.reads | found)
+        return replace(test, reads=(test.reads - self._not_behind(test)) | found)
 
-    def _named_by(self, reader: str) -> set[Identifier]:
-        named = self._trail.naming[reader].relations
-        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
-        return named | ({ANY_RELATION} if any(one[0] in outside for one in named) else set())
+    def _not_behind(self, test: TestFact) -> AbstractSet[str]:
+        """The nodes that the views of a test read by dbt's manifest and not by their own text.
+
+        The copy of a view by `dbt clone` reads what its original reads. The test says nothing of
+        these nodes. It is not asked of views that have no candidate in a side schema.
+        """
+        views = {self._name_of.get(one, "").lower() for one in test.views}
+        candidates = {live for live in self._beside.values() if ".".join(live) in views}
+        if not test.behind or len(candidates) < len(views):
+            return frozenset()
+        reached = self._reached(candidates)
+        return frozenset() if reached is None else test.behind - reached
 
     @cached_property
     def _folders(self) -> dict[str, str]:
@@ -247,21 +255,30 @@ class ByName:
             if folder.startswith(path) or path.startswith(f"{folder}/")
         }
 
-    def _read_by(self, reader: str) -> set[str]:
+    def _read_by(self, reader: str) -> tuple[set[str], bool]:
+        """The nodes that a node or test may have read, and whether these are known by name."""
+        found = self._reached(self._trail.naming[reader].relations)
+        any_of_them = set(self._of_name.values())
+        return (any_of_them if found is None else found) - {reader}, found is not None
+
+    def _reached(self, relations: Iterable[Identifier]) -> set[str] | None:
+        """The nodes that relations are, or read as views on the branch; None if it may be any."""
         of_name = self._of_name
+        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
         seen: set[Identifier] = set()
-        todo = self._named_by(reader)
+        todo = set(relations)
         found: set[str] = set()
         while todo:
             schema, name = todo.pop()
+            if (schema, name) == ANY_RELATION or schema in outside:
+                return None
             if "/" in name and schema not in self._schemas:
                 found |= self._of_files(name)
             one = (names.split_side_schema(schema, self._branch) or schema, name)
-            if one not in seen and (one == ANY_RELATION or one[0] in self._schemas):
+            if one not in seen and one[0] in self._schemas:
                 seen.add(one)
                 todo |= self._behind_of(one)
-        found |= {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
-        return (set(of_name.values()) if ANY_RELATION in seen else found) - {reader}
+        return found | {of_name[".".join(one)] for one in seen if ".".join(one) in of_name}
 
     def _read_in_place(self, reader: str, *, present: bool = False) -> tuple[set[str], set[str]]:
         """The nodes whose candidates a node or test has read, and those that it has read live."""

@@ -135,6 +135,8 @@ class TestFact:
         reads: The nodes whose rows the test reads, directly or through views.
         severity: dbt's severity, with the thresholds that are not dbt's defaults.
         disabled: Whether dbt does not run the test.
+        views: The views among `reads` that the test names itself.
+        behind: The nodes among `reads` that, as dbt knows it, only these views name.
         inputs: See `Rule`.
         code: See `Rule`.
         varies: Whether the same code may give another query in each run.
@@ -149,6 +151,8 @@ class TestFact:
     reads: frozenset[str]
     severity: str
     disabled: bool = False
+    views: frozenset[str] = frozenset()
+    behind: frozenset[str] = frozenset()
     inputs: Mapping[str, str] = field(default_factory=dict)
     code: str | None = None
     varies: bool = False

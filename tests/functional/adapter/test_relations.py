@@ -89,11 +89,6 @@ class TestDropSchemaNamed(BaseDropSchemaNamed):
 
 
 class TestClonePossible(BaseClonePossible):
-    @pytest.mark.xfail(
-        strict=True,
-        raises=AssertionError,
-        reason="The copy of a view reads the tables that it was copied from, so its tests are held",
-    )
     def test_can_clone_true(self, project, unique_schema, other_schema):
         # As in the base class, with the tests that copies wait for.
         project.create_test_schema(other_schema)

@@ -67,6 +67,14 @@ def test_a_test_reads_through_views_and_ephemeral_models() -> None:
     test = node("test", "t", "inline")
     (fact,) = manifest(TABLE, VIEW, INLINE, test).tests()
     assert fact.reads == {"model.p.inline", "model.p.newest", "model.p.orders"}
+    assert fact.views == {"model.p.newest"}
+    assert fact.behind == {"model.p.orders"}
+
+
+def test_a_table_that_a_test_names_beside_its_view_is_not_behind_the_view() -> None:
+    test = node("test", "t", "newest", "orders")
+    (fact,) = manifest(TABLE, VIEW, test).tests()
+    assert (fact.views, fact.behind) == ({"model.p.newest"}, frozenset())
 
 
 def test_known_nodes_are_the_enabled_nodes_of_the_project() -> None:

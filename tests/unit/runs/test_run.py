@@ -10,6 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pytest
+from helpers.bench import view_json
 
 from sparkwap.catalog import CommitUnknown, Identifier
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
@@ -28,7 +29,7 @@ from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
 from sparkwap.runs.time_travel import Outside, Replay
-from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass
 
 FIRST = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -952,10 +953,9 @@ def test_a_table_outside_the_run_is_no_parent(lake: Lake, where: str) -> None:
 def a_view(lake: Lake, schema: str, name: str, sql: str) -> None:
     """A view, as Spark writes it."""
     lake.ensure_schema(schema)
-    file = f"{lake.warehouse}/{schema}/{name}/metadata/00000-v.metadata.json"
-    text = {"type": "sql", "sql": sql, "dialect": "spark"}
-    version = {"version-id": 1, "default-namespace": [], "representations": [text]}
-    document = {"view-uuid": name, "current-version-id": 1, "versions": [version]}
+    location = f"{lake.warehouse}/{schema}/{name}"
+    file = f"{location}/metadata/00000-v.metadata.json"
+    document = view_json(location, sql, None)
     swap = PointerUpdate(None, Pointer((schema, name), "view", file))
     files = lake.store.write({file: document})
     lake.store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
@@ -971,6 +971,68 @@ def test_a_table_read_by_a_view_in_another_case_is_a_parent(
     run = two_by_name(lake, where=f"{schema}.{view}")
     closing = run.close([NODE, OTHER], [TEST], [FAILED])
     assert (closing.decision.verdicts[OTHER.node_id].outcome, closing.published) == ("held", 0)
+
+
+SHOWN = NodeFact(
+    "model.shown", ("shop", "shown"), "model", "success", None, frozenset({"model.orders"})
+)
+VIEW_TEST = TestFact(
+    "test.shown",
+    "shown_ids",
+    "data",
+    frozenset({SHOWN.node_id, NODE.node_id}),
+    "error",
+    views=frozenset({SHOWN.node_id}),
+    behind=frozenset({NODE.node_id}),
+)
+
+
+def a_tested_view(lake: Lake, sql: str, status: str = "pass", test: str = "") -> RunEnd:
+    """A run of orders and of a view that, as dbt knows it, reads them; the view is tested."""
+    run = a_run(lake, publish="lineage")
+    build(run, 2)
+    run.begin(SHOWN.node_id, SHOWN.identifier)
+    side = str(run.candidates.place_beside(SHOWN.identifier, "view").side_schema)
+    a_view(lake, side, "shown", sql=sql)
+    run.built(SHOWN.node_id, SHOWN.identifier, must_write=True)
+    run.trail.named("test.shown", relation_names(test or f"select * from {side}.shown"))
+    seen = replace(PASSED, test_id="test.shown", status=status)
+    return run.close([NODE, SHOWN], [TEST, VIEW_TEST], [PASSED, seen])
+
+
+@pytest.mark.parametrize(
+    "sql", ["select id from kept.orders", "select 1 as id /* depends on shop.orders */"]
+)
+def test_a_view_that_reads_other_tables_than_dbt_knows_counts_for_what_it_reads(
+    lake: Lake, sql: str
+) -> None:
+    """The copy of a view by `dbt clone` reads what its original reads."""
+    lake.ensure_schema("kept")
+    lake.catalog.create_table(("kept", "orders"), rows(1).schema)
+    closing = a_tested_view(lake, sql)
+    assert (closing.published, live(lake)) == (2, [1, 2])
+
+
+def test_a_failed_test_of_such_a_view_rejects_the_view(lake: Lake) -> None:
+    closing = a_tested_view(lake, "select 1 as id", status="fail")
+    assert closing.rejected().keys() == {SHOWN.node_id}
+    assert (closing.published, live(lake)) == (1, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("sql", "outcome"),
+    [
+        ("select id from lake.shop.orders", "held"),
+        ("select id from spark_catalog.default.kept", "held"),
+        ("select 1 as id", "published"),
+    ],
+)
+def test_a_test_counts_for_what_the_text_of_its_view_may_read(
+    lake: Lake, sql: str, outcome: str
+) -> None:
+    closing = a_tested_view(lake, sql, test="select 1")
+    outcomes = {one: verdict.outcome for one, verdict in closing.decision.verdicts.items()}
+    assert outcomes == {NODE.node_id: outcome, SHOWN.node_id: "held"}
 
 
 def test_reading_a_table_by_name_during_its_build_is_a_problem(lake: Lake) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import cache, cached_property
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cache, cached_property, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ TEST_TYPES = frozenset({"test", "unit_test"})
 # A unit test reads no tables; its definition contains its rows.
 READING_TYPES = BUILT_TYPES | {"test"}
 # A test of these also tests their parents, because these store no rows of their own.
-SEE_THROUGH = frozenset({"view", "ephemeral"})
+_WITHOUT_ROWS = frozenset({"view", "ephemeral"})
 DROPPED = (
     "dbt dropped it, because it refers to a node that is missing or disabled; correct its ref, or "
     "disable the test"
@@ -75,6 +76,7 @@ class ProjectManifest:
             if str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
         }
         self._reads = cache(self._reads_of)
+        self._inlined_reads = cache(partial(self._reads_of, through=frozenset({"ephemeral"})))
         self._data_test = cache(self._data_test_of)
 
     def meta(self, node_id: str) -> Mapping[str, Any]:
@@ -222,6 +224,7 @@ class ProjectManifest:
 
         test = self._nodes[test_id]
         tested = self.tested(test)
+        named = self._closure(self._named_by(test), self._inlined_reads)
         inputs, code, varies = self.inputs.of_test(test, tested)
         return TestFact(
             test_id,
@@ -229,6 +232,8 @@ class ProjectManifest:
             "data",
             tested,
             severity_of(test),
+            views=frozenset(key for key in named if self._is_view(key)),
+            behind=tested - named,
             inputs=inputs,
             code=code,
             varies=varies,
@@ -284,9 +289,15 @@ class ProjectManifest:
 
     def tested(self, node: Any) -> frozenset[str]:
         """Return the ids of the nodes and sources whose rows a test reads, also through views."""
+        return self._closure(self._named_by(node))
+
+    def _named_by(self, test: Any) -> set[str]:
         # dbt may not have resolved all refs of a dropped test.
-        named = set() if node.config.enabled else self._named(node)
-        return self._closure({*depends_on(node), *named})
+        return set(depends_on(test)) | (set() if test.config.enabled else self._named(test))
+
+    def _is_view(self, node_id: str) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and materialized(node) == "view"
 
     def dropped(self) -> str | None:
         """Return a line about the dropped tests that count against no table; None if none.
@@ -342,11 +353,13 @@ class ProjectManifest:
                 found.add(parent)
         return frozenset(found)
 
-    def _closure(self, node_ids: Iterable[str]) -> frozenset[str]:
-        return frozenset().union(*(self._reads(node_id) for node_id in node_ids))
+    def _closure(
+        self, node_ids: Iterable[str], reads: Callable[[str], frozenset[str]] | None = None
+    ) -> frozenset[str]:
+        return frozenset().union(*map(reads or self._reads, node_ids))
 
-    def _reads_of(self, node_id: str) -> frozenset[str]:
-        """Return the node and, if it is a view or ephemeral, also the nodes that it reads.
+    def _reads_of(self, node_id: str, through: AbstractSet[str] = _WITHOUT_ROWS) -> frozenset[str]:
+        """Return the node and, if its materialization is in `through`, the nodes that it reads.
 
         A source that names a table of the project also counts as that table.
         """
@@ -359,6 +372,6 @@ class ProjectManifest:
             if key in self._sources:
                 same = self._built.get((self._sources[key].schema, self._sources[key].identifier))
                 todo |= ({same} if same else set()) - seen
-            elif node is not None and materialized(node) in SEE_THROUGH:
+            elif node is not None and materialized(node) in through:
                 todo |= set(depends_on(node)) - seen
         return frozenset(seen)
