@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError
@@ -25,6 +25,16 @@ _CHUNK = 1 << 20
 _BLANK = bytes(range(0x21))
 _BOM = codecs.BOM_UTF8
 _OTHER_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_OTHER_FORMATS = {
+    b"\x1f\x8b": "a gzip archive; give it a name that ends in .gz",
+    b"BZh": "a bzip2 archive; unpack it, or pack it with gzip",
+    b"\x28\xb5\x2f\xfd": "a Zstandard archive; unpack it, or pack it with gzip",
+    b"\xfd7zXZ\x00": "an xz archive; unpack it, or pack it with gzip",
+    b"\x04\x22\x4d\x18": "an LZ4 archive; unpack it, or pack it with gzip",
+    b"PK\x03\x04": "a zip archive (or a spreadsheet); unpack it, or save it as text",
+    b"PAR1": "a Parquet file; set format: parquet in the landing entry",
+}
+"""First bytes of files that are no text, with what they are and what to do."""
 # Text has few NULs. ASCII text in UTF-16 is half NULs, and is valid UTF-8.
 _NULS_OF_UTF16 = 0.3
 # Small files may inflate by any ratio without harm.
@@ -148,15 +158,20 @@ class _Text:
                     self.path, f"it begins with the mark of {name}, so it is not UTF-8"
                 )
         if start[:4096].count(0) > _NULS_OF_UTF16 * len(start[:4096]):
-            raise unreadable(self.path, "it is full of NULs, like UTF-16, so it is not UTF-8 text")
+            self._refuse(start, "it is full of NULs, like UTF-16, so it is not UTF-8 text")
 
     def _require_utf8(self, chunk: bytes) -> None:
         try:
             self._decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             at = self._size + error.start
-            why = f"it is not UTF-8 ({error.reason} at byte {at:,})"
-            raise unreadable(self.path, why) from error
+            start = b"" if self._size else chunk
+            self._refuse(start, f"it is not UTF-8 ({error.reason} at byte {at:,})")
+
+    def _refuse(self, start: bytes, why: str) -> NoReturn:
+        """Raise the error for a file that is no text; `start` are its first bytes, if known."""
+        other = next((what for mark, what in _OTHER_FORMATS.items() if start.startswith(mark)), "")
+        raise unreadable(self.path, f"it is {other}" if other else why)
 
     def _require_limits(self) -> None:
         most, ratio = self.entry.max_bytes, self.entry.max_ratio

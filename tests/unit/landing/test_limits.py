@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import os
 import random
 from pathlib import Path
@@ -73,6 +75,25 @@ def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
 def test_other_encodings_are_named(tmp_path: Path, encoding: str, told: str, name: str) -> None:
     content = "id,name\n1,aé,b\n".encode(encoding)
     assert told in refusal(written(tmp_path, content, name))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (gzip.compress(HEADER), "a name that ends in .gz"),
+        (bz2.compress(HEADER), "it is a bzip2 archive; unpack it"),
+        (lzma.compress(HEADER), "it is an xz archive"),
+        (pa.compress(HEADER, codec="zstd", asbytes=True), "it is a Zstandard archive"),
+        (b"PK\x03\x04\x14\x00\x00\x00\x08\x00", "it is a zip archive (or a spreadsheet)"),
+        (b"PAR1\x15\x04\x15\xff", "set format: parquet"),
+    ],
+)
+def test_archives_and_other_formats_are_named(tmp_path: Path, content: bytes, told: str) -> None:
+    assert told in refusal(written(tmp_path, content, "a.csv"))
+
+
+def test_text_that_begins_like_an_archive_is_text(tmp_path: Path) -> None:
+    assert look(written(tmp_path, b"PAR1,BZh\n1,a\n")) == Contents(("PAR1", "BZh"), 1)
 
 
 def test_a_character_cut_in_two_by_the_end_or_by_a_chunk(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs.operations import LakeOperations, NotPublished
+from sparkwap.runs.operations import OPERATIONS, LakeOperations, NotPublished, Operation
 from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
@@ -1309,3 +1310,14 @@ def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> N
     assert later.close([], [], [], {theirs.node_id}).published == 0
     closing = built_by(theirs, THIRD, 9, warnings="publish").close([theirs], [], [])
     assert (closing.published, live(lake)) == (1, [1, 2, 9])
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
+def test_an_operation_that_only_reads_leaves_an_interrupted_publish_as_it_is(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: type[Operation]
+) -> None:
+    recovered: list[str] = []
+    monkeypatch.setattr(Publishing, "recover", lambda _: recovered.append(kind.name) or [])
+    with contextlib.suppress(ConfigError):
+        operations(lake).call(kind.name, {})
+    assert recovered == ([] if kind.name == "wap_status" else [kind.name])

@@ -34,8 +34,8 @@ class LakeOperations(Context):
         """
         (kind,) = (one for one in OPERATIONS if one.name == name)
         operation = kind.of(arguments)
-        # Complete or undo interrupted publishes first; but `wap_status` must not change anything.
-        found = [] if kind is Status else self.lake.publishing.recover()
+        # Complete or undo interrupted publishes first.
+        found = [] if kind.only_reads else self.lake.publishing.recover()
         return [*found, *operation.operate(self)]
 
 

@@ -27,6 +27,7 @@ class Status(Operation):
     """Show the open audit branches: base, candidate, age, and why each table is held."""
 
     name: ClassVar = "wap_status"
+    only_reads: ClassVar = True
     branch: str | None = argument(
         "an audit branch, to show all its tables; by default, all branches", default=None
     )
