@@ -50,7 +50,7 @@ compared as (
 
     select
         *,
-        {% if reference == 'now' %}cast(current_timestamp() as {{ type }})
+        {% if reference == 'now' %}cast({{ wap_now() }} as {{ type }})
         {%- else %}max(newest) over (){% endif %} as reference
     from groups
 
