@@ -34,13 +34,13 @@ TABLES_PUBLISHED = 50
 class Scenario:
     """A project that both sides build.
 
-    ``files`` are written into the project; ``before`` are dbt arguments of a first build that is
-    not measured; the measured command is ``dbt build``.
+    ``files`` are written into the project; ``limits`` are the highest ratios that are wanted, by
+    the dbt command that is measured, ``build`` or ``test``. It is built twice before.
     """
 
     name: str
     what: str
-    limit: float
+    limits: dict[str, float]
     files: dict[str, str]
 
 
@@ -102,28 +102,77 @@ def _big_models(sql: str, count: int = 4) -> dict[str, str]:
     }
 
 
-SCENARIOS = [
-    Scenario("small", "13 small nodes: 7 models, 1 seed, 5 tests", 1.25, _small_models()),
-    Scenario("table", "4 table models of 1 M rows, 4 tests", 1.10, _big_models(LARGE)),
-    Scenario("merge", "4 MERGEs of 10 k rows into 1 M, 4 tests", 1.10, _big_models(MERGED)),
-]
+TESTED = """  - name: t_{i}
+    data_tests: [no_row_is_negative]
+    columns:
+      - {{name: id, data_tests: [not_null, unique]}}
+      - {{name: code, data_tests: [not_null, unique]}}
+      - name: kind
+        data_tests:
+          - not_null
+          - accepted_values: {{arguments: {{values: [k0, k1, k2, k3, k4]}}}}
+      - name: parent
+        data_tests:
+          - not_null
+          - relationships: {{arguments: {{to: ref('t_0'), field: id}}}}
+      - name: x
+        data_tests:
+          - accepted_values: {{arguments: {{values: [0, 1, 2], quote: false}}}}
+"""
+
+
+def _tested_models(count: int) -> dict[str, str]:
+    """Tables of 1,000 rows with ten tests each."""
+    model = (
+        "{{ config(materialized='table') }} select id, concat('c', id) as code, "
+        "concat('k', id % 5) as kind, (id * 7) % 1000 as parent, id % 3 as x from range(1000)"
+    )
+    return {
+        **{f"models/t_{i}.sql": model for i in range(count)},
+        "models/schema.yml": "models:\n" + "".join(TESTED.format(i=i) for i in range(count)),
+        "tests/generic/no_row_is_negative.sql": (
+            "{% test no_row_is_negative(model) %}select * from {{ model }} where x < 0{% endtest %}"
+        ),
+    }
+
+
+def _scenarios(tables: int) -> list[Scenario]:
+    return [
+        Scenario(
+            "small", "13 small nodes: 7 models, 1 seed, 5 tests", {"build": 0.9}, _small_models()
+        ),
+        Scenario(
+            "table", "4 table models of 1 M rows, 4 tests", {"build": 1.1}, _big_models(LARGE)
+        ),
+        Scenario(
+            "merge", "4 MERGEs of 10 k rows into 1 M, 4 tests", {"build": 1.1}, _big_models(MERGED)
+        ),
+        Scenario(
+            "audits",
+            f"{tables} tables of 1,000 rows, {tables * 10:,} tests",
+            {"test": 0.2, "build": 0.4},
+            _tested_models(tables),
+        ),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--only", choices=[s.name for s in SCENARIOS] + ["publish"])
+    parser.add_argument("--only", choices=["small", "table", "merge", "audits", "publish"])
+    parser.add_argument("--tables", type=int, default=130, help="of the scenario `audits`")
     chosen = parser.parse_args()
     with serving() as (config, endpoint):
         print(f"Machine: {machine()}\n")
         print("| what | plain dbt-spark | gated | ratio (min - median - max) | limit |")
         print("|---|---|---|---|---|")
-        for scenario in SCENARIOS:
+        for scenario in _scenarios(chosen.tables):
             if chosen.only in (None, scenario.name):
-                plain, gated = _measure(
-                    config.lake.parent, scenario, endpoint.thrift_port, chosen.pairs
-                )
-                print(_row(scenario, plain, gated), flush=True)
+                projects = _projects(config.lake.parent, scenario, endpoint.thrift_port)
+                for command, limit in scenario.limits.items():
+                    plain, gated = _measure(projects, command, chosen.pairs)
+                    what = f"{scenario.what}: `dbt {command}`"
+                    print(_row(what, plain, gated, limit), flush=True)
         if chosen.only in (None, "publish"):
             print(
                 f"\nPublish of {TABLES_PUBLISHED} tables in one transaction: "
@@ -132,9 +181,7 @@ def main() -> None:
             )
 
 
-def _measure(
-    home: Path, scenario: Scenario, port: int, pairs: int
-) -> tuple[list[float], list[float]]:
+def _projects(home: Path, scenario: Scenario, port: int) -> dict[str, Path]:
     sides = {
         "plain": {
             "type": "spark",
@@ -159,12 +206,18 @@ def _measure(
     projects = {side: _project(home, scenario, side, out) for side, out in sides.items()}
     for project in projects.values():
         # Once to create, once more for what only a second build does.
-        _build(project)
-        _build(project)
+        _dbt(project, "build")
+        _dbt(project, "build")
+    return projects
+
+
+def _measure(
+    projects: dict[str, Path], command: str, pairs: int
+) -> tuple[list[float], list[float]]:
     figures: dict[str, list[float]] = {"plain": [], "gated": []}
     for pair in range(pairs):
         for side in ("plain", "gated") if pair % 2 == 0 else ("gated", "plain"):
-            figures[side].append(_build(projects[side]))
+            figures[side].append(_dbt(projects[side], command))
     return figures["plain"], figures["gated"]
 
 
@@ -187,17 +240,17 @@ def _project(home: Path, scenario: Scenario, side: str, output: dict[str, object
     return folder
 
 
-def _build(project: Path) -> float:
-    """Seconds of one ``dbt build``, as dbt tells them."""
+def _dbt(project: Path, command: str) -> float:
+    """Seconds of one dbt command, as dbt tells them."""
     done = subprocess.run(
-        [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "--quiet", "build"],
+        [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "--quiet", command],
         cwd=project,
         env={**os.environ, "DBT_PROFILES_DIR": str(project)},
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        raise SystemExit(f"{project}: dbt build failed\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"{project}: dbt {command} failed\n{done.stdout}\n{done.stderr}")
     return float(json.loads((project / "target" / "run_results.json").read_text())["elapsed_time"])
 
 
@@ -232,12 +285,9 @@ def _publish(config: ServerConfig, rounds: int) -> list[float]:
     return seconds
 
 
-def _row(scenario: Scenario, plain: list[float], gated: list[float]) -> str:
+def _row(what: str, plain: list[float], gated: list[float], limit: float) -> str:
     ratios = [g / p for p, g in zip(plain, gated, strict=True)]
-    return (
-        f"| {scenario.what} | {_seconds(plain)} | {_seconds(gated)} "
-        f"| {spread(ratios)} | {scenario.limit:.2f} |"
-    )
+    return f"| {what} | {_seconds(plain)} | {_seconds(gated)} | {spread(ratios)} | {limit:.2f} |"
 
 
 def _seconds(figures: list[float]) -> str:
