@@ -132,6 +132,7 @@ def test_a_failing_test_stops_its_table_also_in_a_shared_statement(
         first = project.dbt("build", wap_audits="fused").succeeded()
         answered = [row["answered"] for row in reader.ledger("tests", run_id=first.run_id)]
         assert answered == ["shared"] * 4
+        assert "Shared statements answered 4 of 4 tests." in first.text
         patch.setenv("ROWS", "3")
         assert project.dbt("build", wap_audits="fused").failed().verdict("t") == "rejected"
     assert sorted(reader.table(project.schema, "t").values("id")) == [0, 1]

@@ -124,6 +124,7 @@ class RunHooks:
         remarks = [*(run.replay.remark() if run.replay else ()), *rebase_loop.told(closing)]
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
+        remarks += _shared(run, results)
         lines = summary.lines(
             closing, **about, remarks=remarks, width=width(), with_next=tells_next()
         )
@@ -223,6 +224,13 @@ class RunHooks:
         tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
+
+
+def _shared(run: Run, results: Sequence[Any]) -> list[str]:
+    """Return a line about the tests that shared statements have answered; empty if none."""
+    tests = sum(str(result.node.resource_type) == "test" for result in results)
+    shared = len(run.trail.shared)
+    return [f"Shared statements answered {shared:,} of {tests:,} tests."] if shared else []
 
 
 def _not_closed(error: Exception, branch: str) -> str:
