@@ -33,10 +33,13 @@ class Arguments:
 
     Attributes:
         name: The operation's name in dbt.
+        only_reads: Whether the operation changes nothing. Then an interrupted publish is left as it
+            is, and hooks and nodes may call it too.
         harmless: The state after a refusal, for messages.
     """
 
     name: ClassVar[str]
+    only_reads: ClassVar[bool] = False
     harmless: ClassVar[str] = "Nothing has changed"
 
     @classmethod

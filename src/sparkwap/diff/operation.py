@@ -26,6 +26,7 @@ class Diff(Arguments):
     """Compare a branch with main: columns, added, removed and changed rows, samples."""
 
     name: ClassVar = "wap_diff"
+    only_reads: ClassVar = True
     harmless: ClassVar = "Nothing was compared"
     branch: str = argument(
         "the audit branch, or a tag, whose tables are compared; wap_branch if left out"

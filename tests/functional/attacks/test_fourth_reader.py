@@ -60,16 +60,25 @@ def test_a_test_that_is_changed_after_it_has_passed(
     assert project.dbt("test", "--select", "one").succeeded().verdict("t") == "published"
 
 
+DROP = "adapter.drop_schema(ref('t'))"
+
+
 def test_a_schema_is_dropped_by_no_command_that_compiles_a_macro(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = make_project("dropped", {"models/t.sql": ROW})
     monkeypatch.setenv("ID", "1")
     project.dbt("build").succeeded()
-    drops = "{% if execute %}{% do adapter.drop_schema(ref('t')) %}{% endif %} select 1 as x"
+    drops = f"{{% if execute %}}{{% do {DROP} %}}{{% endif %}} select 1 as x"
     project.write({"models/u.sql": f"-- {{{{ ref('t') }}}}\n{drops}"})
     for command in (["compile"], ["show", "--select", "u"], ["docs", "generate"], ["build"]):
         assert "The guard refused to drop schema" in project.dbt(*command).failed().text
+        assert reader.table(project.schema, "t").values("id") == [1]
+    project.write(
+        {"models/u.sql": f"{drops.replace(DROP, 'wap_rollback()')} -- {{{{ ref('t') }}}}"}
+    )
+    for command in (["compile"], ["build"]):
+        assert "wap_rollback was called by" in project.dbt(*command).failed().text
         assert reader.table(project.schema, "t").values("id") == [1]
 
 

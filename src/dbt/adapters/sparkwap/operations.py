@@ -10,6 +10,7 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.statements import StatementGuard
+from sparkwap.core.errors import ConfigError
 from sparkwap.runs import state
 
 
@@ -28,10 +29,23 @@ class Operations:
 
     @available.parse(lambda *a, **k: [])
     def operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
+        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print.
+
+        Raises:
+            ConfigError: A hook or a node calls an operation that changes something.
+        """
+        from sparkwap.runs.operations import OPERATIONS
+
         with as_dbt_error():
             if name == "wap_diff":
                 return self._diff(arguments)
+            only_reads = any(one.only_reads for one in OPERATIONS if one.name == name)
+            if self._command.name != "run-operation" and not only_reads:
+                raise ConfigError(
+                    f"{name} was called by `dbt {self._command.name}`, which calls it whenever it "
+                    "compiles a node or runs a hook. Nothing has changed. Call it by itself: "
+                    f"dbt run-operation {name}"
+                )
             if name in ("wap_erase", "wap_rectify"):
                 return self._erase(name, arguments)
             return self._operate(name, arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sparkwap.catalog import Identifier, OpenBranch
 from sparkwap.core.arguments import Arguments
@@ -57,13 +57,7 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Arguments):
-    """An operation on audit branches by hand.
-
-    Attributes:
-        only_reads: Whether it changes nothing, so that interrupted publishes are left as they are.
-    """
-
-    only_reads: ClassVar[bool] = False
+    """An operation on audit branches by hand."""
 
     @abstractmethod
     def operate(self, gate: Context) -> Iterable[str]:
