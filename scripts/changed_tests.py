@@ -33,7 +33,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "examples/ci/": ("examples", "pr"),
     "examples/load/": ("examples",),
     "examples/prefect/": ("examples", "orchestration"),
-    "macros/audits/": ("pipeline", "report"),
+    "macros/audits/": ("pipeline", "report", "scd2", "project", "macros"),
     "macros/cdc/": ("cdc", "pipeline"),
     "macros/landing/": ("pipeline", "replay"),
     "macros/scd2/": ("macros", "scd2"),
@@ -71,6 +71,12 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "tests/helpers/histories/": ("histories",),
 }
 """Path prefix to the test folders for changes below it; the longest matching prefix counts."""
+
+OF_ALL = tuple(
+    ".ci/ Makefile dbt_project.yml profiles/ pyproject.toml requirements scripts/ seeds/"
+    " tests/conftest.py tests/data/ tests/functional/conftest.py".split()
+)
+"""Prefixes of paths that any test may depend on."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,8 @@ def choose(files: Sequence[str], seconds: Mapping[str, float], budget: float) ->
 
 
 def _areas(path: str) -> tuple[str, ...]:
+    if path.startswith(OF_ALL):
+        return tuple(dict.fromkeys(area for areas in AREAS.values() for area in areas))
     fitting = [prefix for prefix in AREAS if path.startswith(prefix)]
     return AREAS[max(fitting, key=len)] if fitting else ()
 

@@ -30,16 +30,3 @@ having count(*) > 1
         {{ table ~ "." if table }}{{ name }}{{ ", " if not loop.last }}
     {%- endfor -%}
 {%- endmacro %}
-
-{#- The end of a version as the earliest start of the next one; NULL if the version is current. -#}
-{% macro _scd2_next_start(valid_to, expire) -%}
-    {%- if expire not in ("next_start", "day_before") -%}
-        {%- do exceptions.raise_compiler_error(
-            "expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
-    {%- endif -%}
-    if(
-        cast({{ valid_to }} as string) < '9999-12-31',
-        {{ "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to }},
-        null
-    )
-{%- endmacro %}

@@ -11,5 +11,5 @@
 ) -%}
     ({{ history }}.{{ valid_from }} <= {{ moment }}
     and ({{ history }}.{{ valid_to }} is null
-    or {{ moment }} {{ "<=" if expire == "day_before" else "<" }} {{ history }}.{{ valid_to }}))
+    or {{ moment }} < {{ _scd2_end(history ~ "." ~ valid_to, expire) }}))
 {%- endmacro %}

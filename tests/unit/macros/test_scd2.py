@@ -143,10 +143,14 @@ def test_an_exact_cast_gets_the_wider_type_that_values_need(
     assert build.told == (told if count else [])
 
 
-@pytest.mark.parametrize(("expire", "sign"), [("next_start", "<"), ("day_before", "<=")])
-def test_the_end_of_a_version_belongs_to_it_or_not(macros: Any, expire: str, sign: str) -> None:
+@pytest.mark.parametrize(
+    ("expire", "end"), [("next_start", "h.ended"), ("day_before", "date_add(h.ended, 1)")]
+)
+def test_the_end_of_a_version_belongs_to_it_or_not(macros: Any, expire: str, end: str) -> None:
     sql = words(macros.scd2_valid_at("at", "h", "began", "ended", expire))
-    assert sql == f"(h.began <= at and (h.ended is null or at {sign} h.ended))"
+    assert sql == f"(h.began <= at and (h.ended is null or at < {end}))"
+    with pytest.raises(Refused, match="legal values: next_start, day_before"):
+        macros.scd2_valid_at("at", "h", expire="later")
 
 
 def test_a_join_says_which_kinds_there_are(macros: Any) -> None:

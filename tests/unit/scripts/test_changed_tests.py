@@ -23,6 +23,13 @@ def test_a_package_selects_the_tests_of_its_areas() -> None:
     assert wanted(["README.md"], FILES) == []
 
 
+@pytest.mark.parametrize("path", ["requirements-dev.lock", "profiles/profiles.yml", ".ci/run"])
+def test_what_all_tests_depend_on_selects_all_after_those_of_the_change(path: str) -> None:
+    found = wanted([path, "src/sparkwap/page/app.py"], FILES)
+    assert found[0] == FILES[4]
+    assert sorted(found) == sorted(FILES)
+
+
 def test_the_longest_path_counts() -> None:
     assert wanted(["tests/helpers/crashes/cells.py"], FILES) == [FILES[2]]
 

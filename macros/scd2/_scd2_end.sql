@@ -1,0 +1,17 @@
+{#- The moment at which a version ends: the first one that is not its own. -#}
+{% macro _scd2_end(valid_to, expire) -%}
+    {%- if expire not in ("next_start", "day_before") -%}
+        {%- do exceptions.raise_compiler_error(
+            "expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
+    {%- endif -%}
+    {{- "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to -}}
+{%- endmacro %}
+
+{#- The end of a version as the earliest start of the next one; NULL if the version is current. -#}
+{% macro _scd2_next_start(valid_to, expire) -%}
+    if(
+        cast({{ valid_to }} as string) < '9999-12-31',
+        {{ _scd2_end(valid_to, expire) }},
+        null
+    )
+{%- endmacro %}
