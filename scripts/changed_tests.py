@@ -72,9 +72,18 @@ AREAS: Mapping[str, tuple[str, ...]] = {
 }
 """Path prefix to the test folders for changes below it; the longest matching prefix counts."""
 
-OF_ALL = tuple(
-    ".ci/ Makefile dbt_project.yml profiles/ pyproject.toml requirements scripts/ seeds/"
-    " tests/conftest.py tests/data/ tests/functional/conftest.py".split()
+OF_ALL = (
+    ".ci/",
+    "Makefile",
+    "dbt_project.yml",
+    "profiles/",
+    "pyproject.toml",
+    "requirements",
+    "scripts/",
+    "seeds/",
+    "tests/conftest.py",
+    "tests/data/",
+    "tests/functional/conftest.py",
 )
 """Prefixes of paths that any test may depend on."""
 
