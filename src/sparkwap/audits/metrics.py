@@ -18,6 +18,7 @@ from sparkwap.audits.anomaly import AnomalyResult, PastValue
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded
 from sparkwap.core.sqltext import literal
+from sparkwap.ledger.records import token_of
 from sparkwap.ledger.rollback_plan import undone_entries, undone_key
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ def published(
     found: defaultdict[Identifier, dict[str, PublishedCandidate]] = defaultdict(dict)
     for node in nodes:
         publish = made.get((node["run_id"], *_key(node)))
-        token = node["candidate_snapshot"] or node["candidate_metadata"]
+        token = token_of(node)
         if publish is not None and node["verdict"] == "published" and token is not None:
-            found[_key(node)][str(token)] = PublishedCandidate(
-                str(token), publish["candidate_snapshot"], publish["published_at"]
+            found[_key(node)][token] = PublishedCandidate(
+                token, publish["candidate_snapshot"], publish["published_at"]
             )
     return {
         name: sorted(candidates.values(), key=lambda candidate: candidate.at)

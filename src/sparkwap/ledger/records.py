@@ -79,6 +79,20 @@ def token_of(node: Mapping[str, Any]) -> str | None:
     return str(snapshot) if snapshot is not None else node["candidate_metadata"]
 
 
+def token_columns(token: str | None, how: str | None) -> dict[str, Any]:
+    """Return the columns of ``nodes`` from which `token_of` reads a token.
+
+    Args:
+        token: The token; None if there is no candidate.
+        how: ``branch`` if the candidate is a snapshot; otherwise it is a metadata file.
+    """
+    branch = how == "branch"
+    return {
+        "candidate_snapshot": int(token) if branch and token else None,
+        "candidate_metadata": None if branch else token,
+    }
+
+
 def ended_otherwise(
     runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
 ) -> dict[str, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from sparkwap.core import next_command
 from sparkwap.core.personal import CITING
 from sparkwap.gate.verdicts import PUBLISHING_OFF
+from sparkwap.ledger.records import token_of
 from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import BranchState, Outcome, Row
 
@@ -178,8 +178,8 @@ def _built(row: Row) -> str:
 
 def _counted(row: Row, tests: Iterable[Row]) -> tuple[int, int]:
     """Return the numbers of passed tests and of all tests of a node's present candidate."""
-    candidate: Any = row["candidate_snapshot"] or row["candidate_metadata"]
-    ran = [t for t in tests if (t["audited"] or {}).get(row["node_id"]) == str(candidate)]
+    candidate = str(token_of(row))
+    ran = [t for t in tests if (t["audited"] or {}).get(row["node_id"]) == candidate]
     return sum(t["status"] in ("pass", "warn") for t in ran), len(ran)
 
 

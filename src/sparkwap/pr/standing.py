@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from sparkwap.catalog.model import Difference
 from sparkwap.gate.verdicts import PUBLISHING_OFF
+from sparkwap.ledger.records import token_of
 from sparkwap.runs.rebase import FOLLOWED
 
 Row = Mapping[str, Any]
@@ -121,12 +122,8 @@ def _moved(rejected: Sequence[Row], runs: Sequence[Row]) -> bool:
 
 def _maker(row: Row, nodes: Sequence[Row]) -> str:
     """Return the run that built a candidate; later runs on the branch also write rows of it."""
-    same = [r for r in nodes if r["node_id"] == row["node_id"] and _token(r) == _token(row)]
+    same = [r for r in nodes if r["node_id"] == row["node_id"] and token_of(r) == token_of(row)]
     return str(min(same, key=lambda r: _time(r["built_at"]))["run_id"])
-
-
-def _token(row: Row) -> tuple[Any, Any]:
-    return row["candidate_snapshot"], row["candidate_metadata"]
 
 
 def _latest(rows: Sequence[Row], key: str, time: str) -> list[Row]:

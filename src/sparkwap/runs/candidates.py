@@ -13,6 +13,7 @@ from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate
 from sparkwap.gate.placement import Desired, decide_build
+from sparkwap.ledger.records import token_of
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import relation_overlay
 from sparkwap.runs.types import BuildTarget, Invocation
@@ -36,14 +37,13 @@ def target_of(row: Mapping[str, Any]) -> BuildTarget:
     """Return the target of a row of ``nodes``, which an earlier run on the branch has written."""
     schema, branch = row["schema"], row["branch"]
     side = row["how"] == "side"
-    snapshot = row["candidate_snapshot"]
     return BuildTarget(
         (schema, row["name"]),
         "side" if side else "branch",
         side_schema=names.side_schema(schema, branch) if side else None,
         base=row["base_snapshot"],
         base_metadata=row["base_metadata"],
-        candidate=row["candidate_metadata"] if side else (str(snapshot) if snapshot else None),
+        candidate=token_of(row),
         problem=row["problem"],
     )
 

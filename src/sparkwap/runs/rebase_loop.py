@@ -17,6 +17,7 @@ from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
 from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
+from sparkwap.ledger.records import token_of
 from sparkwap.runs import rebase
 from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
@@ -162,13 +163,12 @@ def _taken_over(
 
 
 def _node(row: Mapping[str, Any]) -> BuiltNode:
-    snapshot = row["candidate_snapshot"]
     return BuiltNode(
         row["node_id"],
         f"{row['schema']}.{row['name']}",
         row["resource_type"],
         row["status"],
-        str(snapshot) if snapshot is not None else row["candidate_metadata"],
+        token_of(row),
         row["problem"],
         frozenset(row["parents"] or ()),
     )

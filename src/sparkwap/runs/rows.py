@@ -11,6 +11,7 @@ from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.gate.facts import LEFTOVER, MOVED, NOT_RUN, BuiltNode, TestResult
 from sparkwap.gate.verdicts import Decision
 from sparkwap.ledger.manifests import Packed
+from sparkwap.ledger.records import token_columns
 from sparkwap.runs import batches
 from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.gathering import ClosingFacts
@@ -136,7 +137,6 @@ class Rows:
         target = self.candidates.of(node.node_id)
         verdict = self.decision.verdicts[node.node_id]
         schema, _, name = node.name.partition(".")
-        branch = target is not None and target.how == "branch"
         return {
             "run_id": self.run.run_id,
             "branch": self.run.branch,
@@ -147,8 +147,7 @@ class Rows:
             "how": target.how if target else None,
             "base_snapshot": target.base if target else None,
             "base_metadata": target.base_metadata if target else None,
-            "candidate_snapshot": int(node.candidate) if branch and node.candidate else None,
-            "candidate_metadata": None if branch else node.candidate,
+            **token_columns(node.candidate, target.how if target else None),
             "status": node.status,
             "problem": node.problem,
             "parents": sorted(node.parents),

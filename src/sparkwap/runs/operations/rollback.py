@@ -19,6 +19,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import ConfigError
 from sparkwap.ledger import rollback_plan
+from sparkwap.ledger.records import token_of
 from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
 from sparkwap.runs.operations.context import Context, Operation
 
@@ -239,8 +240,12 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
     rows = gate.lake.ledger.published_nodes(done)
 
     def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
-        tokens = {row["node_id"]: _token(found[row["schema"], row["name"]]) for row in rows}
-        return [LedgerRows("nodes", [_held_row(gate.run_id, row, found, tokens) for row in rows])]
+        held = [_held_row(gate.run_id, row, found[row["schema"], row["name"]]) for row in rows]
+        tokens = {row["node_id"]: token_of(row) for row in held}
+        for row in held:
+            built_on = dict(row["built_on"] or ())
+            row["built_on"] = {key: tokens.get(key, token) for key, token in built_on.items()}
+        return [LedgerRows("nodes", held)]
 
     found = gate.lake.publishing.reopen(done.entries, branch=done.branch, record=record)
     yield (
@@ -252,13 +257,7 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
     yield f"        drop it                {next_command.operation('wap_discard', done.branch)}"
 
 
-def _held_row(
-    run_id: str,
-    row: Mapping[str, Any],
-    found: Mapping[Identifier, Candidate],
-    tokens: Mapping[str, str],
-) -> dict[str, Any]:
-    candidate = found[row["schema"], row["name"]]
+def _held_row(run_id: str, row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
     return {
         **row,
         "run_id": run_id,
@@ -267,9 +266,6 @@ def _held_row(
         "base_metadata": candidate.base_metadata,
         "candidate_snapshot": candidate.snapshot,
         "candidate_metadata": candidate.metadata,
-        "built_on": {
-            key: tokens.get(key, token) for key, token in dict(row["built_on"] or ()).items()
-        },
         "verdict": "held",
         "reason": "its publish was rolled back",
         "built_at": datetime.now(UTC),
@@ -301,7 +297,3 @@ def _touches(publish: LedgerPublish, identifier: Identifier) -> bool:
 def _count(things: Sized, noun: str) -> str:
     plural = f"{noun}es" if noun.endswith("sh") else f"{noun}s"
     return f"{len(things)} {noun if len(things) == 1 else plural}"
-
-
-def _token(candidate: Candidate) -> str:
-    return str(candidate.metadata if candidate.snapshot is None else candidate.snapshot)
