@@ -134,7 +134,7 @@ def broken_down(
     project: Project,
 ) -> Event:
     """Return the event of a run that the gate could not close, for the owners of all its nodes."""
-    status = NextCommand("see which tables are published", "dbt run-operation wap_status")
+    status = NextCommand("see which tables are published", next_command.operation("wap_status"))
     return Event(
         kind="failed",
         subject=subject,
@@ -171,7 +171,7 @@ def of_rollback(
     found = []
     for publish in publishes:
         short = short_run_id(publish.run_id)
-        again = f"dbt run-operation wap_rollback --args '{{run: {short}, reopen: true}}'"
+        again = next_command.operation("wap_rollback", run=short, reopen=True)
         for entry in publish.entries:
             name = ".".join(entry.identifier)
             found.append(

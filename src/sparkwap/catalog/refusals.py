@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkwap.catalog.model import Identifier, Mismatch
+from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, PublishError
 
 
@@ -113,9 +114,9 @@ class RollbackTorn(PublishError):
                 "Other writers changed these tables meanwhile, which still have the published "
                 "rows:",
                 self.mismatches,
-                "To see the later changes and the next commands, run `dbt run-operation "
-                f"wap_rollback --args '{{run: {publish_id}}}'`. It rolls back the remaining "
-                "tables, but changes nothing while they have rows of other writers.",
+                "To see the later changes and the next commands, run "
+                f"`{next_command.operation('wap_rollback', run=publish_id)}`. It rolls back the "
+                "remaining tables, but changes nothing while they have rows of other writers.",
             )
         )
 

@@ -6,6 +6,8 @@ changed ``--vars`` would make dbt parse the whole project again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
 """The environment variable and value that turn off the next command in dbt's summary, because the
 caller prints it.
@@ -25,9 +27,25 @@ def dbt(command: str, *, branch: str = "", **settings: str) -> str:
     return " ".join([*variables, "dbt", command])
 
 
-def operation(name: str, branch: str, **settings: str) -> str:
-    """Return a run-operation on a branch: ``dbt run-operation wap_discard --args ...``."""
-    return dbt(f"run-operation {name} --args '{{branch: {branch}}}'", **settings)
+def operation(
+    name: str, branch: str = "", *, settings: Mapping[str, str] | None = None, **arguments: object
+) -> str:
+    """Return a run-operation: ``dbt run-operation wap_discard --args '{branch: march}'``.
+
+    Args:
+        name: The operation.
+        branch: Its argument ``branch``; empty for none.
+        settings: Settings of the gate, without the prefix ``wap_``.
+        arguments: Its other arguments; a text is written as it is.
+    """
+    given = {"branch": branch} if branch else {}
+    texts = [f"{key}: {_yaml(value)}" for key, value in {**given, **arguments}.items()]
+    command = f"run-operation {name}" + (f" --args '{{{', '.join(texts)}}}'" if texts else "")
+    return dbt(command, **(settings or {}))
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def selected(node_id: str) -> str:

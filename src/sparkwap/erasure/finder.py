@@ -9,7 +9,7 @@ from typing import Any
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
@@ -254,9 +254,9 @@ class SubjectFinder:
     def _blockers(self, found: Found) -> list[str]:
         reached = {place.identifier for place in found.places}
         blockers = [
-            f"audit branch {branch} has {tables}: publish it (dbt run-operation wap_publish "
-            f"--args '{{branch: {branch}}}') or drop it (dbt run-operation wap_discard --args "
-            f"'{{branch: {branch}}}')"
+            f"audit branch {branch} has {tables}: publish it "
+            f"({next_command.operation('wap_publish', branch)}) or drop it "
+            f"({next_command.operation('wap_discard', branch)})"
             for branch, tables in self._open(found, reached)
         ]
         for identifier in sorted(reached):

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sparkwap.catalog import BranchItem, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
@@ -255,8 +255,8 @@ class Erasure:
             raise GateError(
                 f"{'.'.join(identifier)} got the audit branch {branches[0]} while its rows were "
                 "erased. The erasure is published, but former snapshots still hold the rows. "
-                "Publish or discard that branch (dbt run-operation wap_discard --args "
-                f"'{{branch: {branches[0]}}}')."
+                "Publish or discard that branch "
+                f"({next_command.operation('wap_discard', branches[0])})."
             )
 
     def _delete(self, found: Found, expired: set[Identifier]) -> None:

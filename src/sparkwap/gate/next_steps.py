@@ -138,8 +138,7 @@ def discard_command(branch: str) -> str:
 
 
 def _accept(branch: str, test: str) -> str:
-    arguments = f'{{branch: {branch}, test: {test}, reason: "<why>"}}'
-    return next_command.dbt(f"run-operation wap_accept --args '{arguments}'")
+    return next_command.operation("wap_accept", branch, test=test, reason='"<why>"')
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
@@ -163,7 +162,9 @@ def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[
         yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
         # If there is no other test, `dbt test` does nothing and runs no hooks.
-        publish = next_command.operation("wap_publish", branch, disabled_tests="publish")
+        publish = next_command.operation(
+            "wap_publish", branch, settings={"disabled_tests": "publish"}
+        )
         yield "enable the test, and run it", test
         yield "publish without it", publish
     elif missing:

@@ -128,7 +128,7 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     audit = f"sparkwap pr audit --branch {branch}"
     publish = f"sparkwap pr publish --branch {branch}"
     close = ("discard it", f"sparkwap pr close --branch {branch}")
-    status = ("see why", f"dbt run-operation wap_status --args '{{branch: {branch}}}'")
+    status = ("see why", next_command.operation("wap_status", branch))
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]
     if standing.outcome == "rejected":
@@ -141,8 +141,7 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     if standing.outcome in ("unfinished", "gone"):
         return [("audit it again", audit), close]
     if standing.published_by:
-        run = f"{{run: {standing.published_by}}}"
-        return [("undo it", f"dbt run-operation wap_rollback --args '{run}'")]
+        return [("undo it", next_command.operation("wap_rollback", run=standing.published_by))]
     return []
 
 

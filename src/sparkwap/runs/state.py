@@ -290,11 +290,11 @@ def require_unpublished(ledger: Ledger, last: LastRun) -> None:
     """
     done = ledger.standing_publishes(last.run_id)
     if done:
+        undo = next_command.operation("wap_rollback", run=short_run_id(done[0].run_id))
         raise SparkwapError(
             f"{published_and_died(last, done)} So there is nothing to retry, and nothing was run. "
             "What is still on its branch, if anything, is shown by `dbt run-operation wap_status`; "
-            "undo the publish by `dbt run-operation wap_rollback --args "
-            f"'{{run: {short_run_id(done[0].run_id)}}}'`."
+            f"undo the publish by `{undo}`."
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sparkwap.catalog import lease as leasing
+from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import SparkwapError
 from sparkwap.runs.operations.context import Context, Operation
@@ -29,8 +30,8 @@ class Discard(Operation):
                 raise SparkwapError(
                     f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
                     "Wait for that run, or end it. If it died on another machine, its lease "
-                    "expires within 15 minutes. To drop the branch nevertheless: dbt "
-                    f"run-operation wap_discard --args '{{branch: {one.branch}, force: true}}'. "
+                    "expires within 15 minutes. To drop the branch nevertheless: "
+                    f"{next_command.operation(self.name, one.branch, force=True)}. "
                     "The run then publishes nothing."
                 )
         gone = lake.branches.discard(one.branch, gate.run_id)

@@ -58,10 +58,8 @@ class Rollback(Operation):
         if self.reopen:
             yield from _reopen(gate, done)
         else:
-            yield (
-                f"  Next: audit it again   dbt run-operation wap_rollback --args "
-                f"'{{run: {names.short_run_id(done.run_id)}, reopen: true}}'"
-            )
+            again = next_command.operation(self.name, run=_short(done), reopen=True)
+            yield f"  Next: audit it again   {again}"
 
     def _undo(self, gate: Context, done: LedgerPublish) -> Iterable[str]:
         later = rollback_plan.later_on_the_same(done, gate.lake.ledger.publishes())
@@ -86,7 +84,7 @@ class Rollback(Operation):
         atomic = gate.lake.store.backend.atomic
         how = "in one transaction" if atomic else "in a sequential publish"
         yield (
-            f"Rolled back the publish of run {names.short_run_id(done.run_id)}{with_it}, {how}; "
+            f"Rolled back the publish of run {_short(done)}{with_it}, {how}; "
             "readers of main see again:"
         )
         longest = max((len(".".join(entry.identifier)) for entry in entries), default=0)
@@ -126,17 +124,13 @@ class Rollback(Operation):
         if self.force:
             lines.append("Their former state no longer exists, so force cannot restore it.")
             return "\n".join(lines)
-        short = names.short_run_id(done.run_id)
         if later:
-            newest = names.short_run_id(later[-1].run_id)
+            newest = next_command.operation(self.name, run=_short(later[-1]))
             lines.append(
-                "  Next: roll back the later publishes first, starting with the newest   dbt "
-                f"run-operation wap_rollback --args '{{run: {newest}}}'"
+                f"  Next: roll back the later publishes first, starting with the newest   {newest}"
             )
-        lines.append(
-            "        or undo all later changes in one transaction   dbt run-operation "
-            f"wap_rollback --args '{{run: {short}, force: true}}'"
-        )
+        forced = next_command.operation(self.name, run=_short(done), force=True)
+        lines.append(f"        or undo all later changes in one transaction   {forced}")
         lines.append(
             "        force restores every table as it was before this publish, without newer rows. "
             "It also undoes:"
@@ -166,7 +160,7 @@ class Rollback(Operation):
             problem = f"{len(found)} publishes have the id {run!r}; give the whole publish id"
         recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
         known = [
-            f"  {names.short_run_id(p.run_id)}   publish {p.publish_id}   "
+            f"  {_short(p)}   publish {p.publish_id}   "
             f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {_count(p.left or p.entries, 'table')}"
             for p in recent
         ]
@@ -202,10 +196,11 @@ def _format_partial(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
             f"      then came {_format_snapshot(step)}"
             for step in reversed(_snapshots_since(lake, done, mismatch.identifier))
         ]
-    run = f"dbt run-operation wap_rollback --args '{{run: {done.publish_id}"
+    choices = next_command.operation("wap_rollback", run=done.publish_id)
+    forced = next_command.operation("wap_rollback", run=done.publish_id, force=True)
     lines += [
-        f"  Next: see the choices for these tables   {run}}}'",
-        f"        or also undo the later changes     {run}, force: true}}'",
+        f"  Next: see the choices for these tables   {choices}",
+        f"        or also undo the later changes     {forced}",
     ]
     return "\n".join(lines)
 
@@ -232,7 +227,7 @@ def _require_free(gate: Context, done: LedgerPublish) -> None:
         raise ConfigError(
             f"The audit branch {done.branch} is open again, so the candidates of "
             f"{_format_publish(done)} cannot be put there. Nothing has changed. Publish or drop "
-            f"it first: dbt run-operation wap_discard --args '{{branch: {done.branch}}}'"
+            f"it first: {next_command.operation('wap_discard', done.branch)}"
         )
 
 
@@ -272,11 +267,12 @@ def _held_row(run_id: str, row: Mapping[str, Any], candidate: Candidate) -> dict
     }
 
 
+def _short(publish: LedgerPublish) -> str:
+    return names.short_run_id(publish.run_id)
+
+
 def _format_publish(publish: LedgerPublish) -> str:
-    return (
-        f"the publish of run {names.short_run_id(publish.run_id)} at "
-        f"{publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    return f"the publish of run {_short(publish)} at {publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _format_snapshot(step: LaterSnapshot) -> str:

@@ -59,7 +59,7 @@ class Status(Operation):
         for one in found:
             yield from self._tell_branch(gate, one, *leases.get(one.branch, (None, False)))
         if self.branch is None:
-            yield "Show one branch:  dbt run-operation wap_status --args '{branch: <name>}'"
+            yield f"Show one branch:  {next_command.operation(self.name, '<name>')}"
 
     def _tell_branch(
         self, gate: Context, one: OpenBranch, lease: Lease | None, lives: bool

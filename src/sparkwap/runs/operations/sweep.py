@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import Limits
@@ -49,10 +50,8 @@ class Sweep(Operation):
         )
         days = ("older_than", "named_older_than", "files_older_than")
         given = {key: value for key in days if (value := getattr(self, key)) is not None}
-        arguments = ", ".join(f"{key}: {value}" for key, value in given.items())
-        again = "dbt run-operation wap_sweep" + (f" --args '{{{arguments}}}'" if given else "")
         report = work.look() if self.dry_run else work.sweep()
-        lines = sweeper.lines(report, again)
+        lines = sweeper.lines(report, next_command.operation(self.name, **given))
         if report.problems:
             raise NotSwept("\n".join(lines))
         return lines
