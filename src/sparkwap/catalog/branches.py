@@ -178,7 +178,7 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
     return md.definition(store.load(base_location)) == md.definition(live)
 
 
-def stands(document: md.Document, branch: str, snapshot_id: int) -> bool:
+def is_on_present_main(document: md.Document, branch: str, snapshot_id: int) -> bool:
     """Return whether a branch has a snapshot, and the present ``main`` as its base."""
     refs = md.refs_of(document)
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))

@@ -39,7 +39,7 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     return True
 
 
-def stands_alone(document: md.Document, candidate: int, base: int | None) -> bool:
+def shares_no_files(document: md.Document, candidate: int, base: int | None) -> bool:
     """Return whether ``candidate``, a descendant of ``base``, has no file of ``base``.
 
     This is so if a snapshot between them has only files that it added itself, as after an
@@ -68,7 +68,7 @@ def follows_compaction(
         candidate: The audited snapshot.
     """
     main = md.main_of(live)
-    return main != base and same_rows(live, base, main) and stands_alone(built, candidate, base)
+    return main != base and same_rows(live, base, main) and shares_no_files(built, candidate, base)
 
 
 def between(document: md.Document, old: int | None, new: int | None) -> list[Mapping[str, str]]:

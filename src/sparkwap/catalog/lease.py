@@ -143,12 +143,15 @@ def taken_before(leases: Leases, own: Lease) -> list[Lease]:
     ]
 
 
-def told(lease: Lease, *, lives: bool) -> str:
+def describe(lease: Lease, *, lives: bool) -> str:
     """Return a lease in words, for messages."""
     who = f"run {short_run_id(lease.run_id)}, process {lease.pid} on host {lease.host}"
     if lives:
         return f"in use by {who}, since {_time(lease.began)}"
     return f"{who} is dead; it was last heard of at {_time(lease.last_heard)}"
+
+
+told = describe  # until sparkwap.page calls `describe`
 
 
 def process_started(pid: int) -> float | None:

@@ -57,7 +57,7 @@ class RollbackRefused(PublishError):
             )
         )
 
-    def told(self, text: str) -> RollbackRefused:
+    def with_message(self, text: str) -> RollbackRefused:
         """Return the same refusal with a more detailed message."""
         better = RollbackRefused(self.mismatches)
         better.args = (text,)
@@ -120,7 +120,7 @@ class RollbackTorn(PublishError):
             )
         )
 
-    def told(self, text: str) -> RollbackTorn:
+    def with_message(self, text: str) -> RollbackTorn:
         """Return the same error with a more detailed message."""
         better = RollbackTorn(self.publish_id, self.mismatches, self.back)
         better.args = (text,)

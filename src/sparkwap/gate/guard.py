@@ -20,7 +20,7 @@ from sparkwap.core.errors import GateError
 from sparkwap.gate.statement_effects import Action, Statement, StatementTarget, classify
 from sparkwap.gate.statement_reader import Name
 
-Standing = Literal["side", "placed", "gated", "node", "own", "table", "view", "absent"]
+NameState = Literal["side", "placed", "gated", "node", "own", "table", "view", "absent"]
 """The present meaning of a name of the lake.
 
 - `side`: an object in a side schema of this run's audit branch.
@@ -43,13 +43,13 @@ class Scope:
 
     Attributes:
         catalog: The name of the lake's catalog in Spark.
-        look: Returns the `Standing` of a name of the lake; case-sensitive.
+        look: Returns the `NameState` of a name of the lake; case-sensitive.
         phase: See `Phase`.
         named: Tables to which the project allows writes by name (`wap_writes`).
     """
 
     catalog: str
-    look: Callable[[Identifier], Standing]
+    look: Callable[[Identifier], NameState]
     phase: Phase
     named: Collection[Name] = ()
 
@@ -93,14 +93,14 @@ def identifier_of(name: Name, catalog: str) -> Identifier | None:
 
 
 _CHANGES: frozenset[Action] = frozenset({"create", "replace", "drop", "alter"})
-_HARMLESS: dict[Standing, frozenset[Action]] = {
+_HARMLESS: dict[NameState, frozenset[Action]] = {
     # Not `purge`: a clone shares its files with the live table.
     "side": _CHANGES | {"write"},
     "placed": frozenset({"write"}),
     "table": _CHANGES | {"write", "purge"},
     "absent": frozenset({"create", "replace", "drop"}),
 }
-_NAMEABLE: frozenset[Standing] = frozenset({"table", "view", "absent"})
+_NAMEABLE: frozenset[NameState] = frozenset({"table", "view", "absent"})
 """The objects that `wap_writes` can allow: never a gated table."""
 
 _UNCHANGED = "It was not sent to Spark, and readers of main see no change."
@@ -147,23 +147,23 @@ def _require(target: StatementTarget, statement: Statement, scope: Scope) -> Non
         return
     if identifier is None:
         _refuse(what, *_elsewhere(target.name, scope))
-    standing = scope.look(identifier)
-    if standing == "side" and scope.phase == "run" and target.action in _HARMLESS["side"]:
+    state = scope.look(identifier)
+    if state == "side" and scope.phase == "run" and target.action in _HARMLESS["side"]:
         return
     if statement.beyond:
         _refuse(what, f"{statement.beyond} may bypass the gate", f"Leave it out. {_NAMED}")
     # Functions are not in the lake's catalog, so their state is not known.
-    if target.kind == "function" or target.action not in _harmless(standing, scope.phase):
-        _refuse(what, *_harm(target, standing, scope))
+    if target.kind == "function" or target.action not in _harmless(state, scope.phase):
+        _refuse(what, *_harm(target, state, scope))
 
 
-def _harmless(standing: Standing, phase: Phase) -> frozenset[Action]:
+def _harmless(state: NameState, phase: Phase) -> frozenset[Action]:
     """Return the allowed actions for an object that `wap_writes` does not name."""
     if phase == "outside":
-        return frozenset({"drop"}) if standing == "absent" else frozenset()
-    if phase == "closed" and standing not in _NAMEABLE:
+        return frozenset({"drop"}) if state == "absent" else frozenset()
+    if phase == "closed" and state not in _NAMEABLE:
         return frozenset()
-    return _HARMLESS.get(standing, frozenset())
+    return _HARMLESS.get(state, frozenset())
 
 
 def _is_named(name: Name, scope: Scope) -> bool:
@@ -199,33 +199,33 @@ def _elsewhere(name: Name, scope: Scope) -> tuple[str, str]:
     return "it may be a gated table", _NAMED
 
 
-def _harm(target: StatementTarget, standing: Standing, scope: Scope) -> tuple[str, str]:
+def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str, str]:
     """Return why a change of an object in the lake is refused, and an alternative."""
     name = ".".join(target.name)
-    if standing == "own":
+    if state == "own":
         return (
             f"{name} belongs to sparkwap",
             "Use dbt run-operation wap_status, wap_discard, ...",
         )
-    if standing == "side":
+    if state == "side":
         return (
             "it belongs to a run, and shares files with the live table",
             "Use dbt run-operation wap_discard to drop an audit branch.",
         )
-    if scope.phase == "outside" and standing in _NAMEABLE:
+    if scope.phase == "outside" and state in _NAMEABLE:
         return "this command opens no run, so it only reads", _NAMED
-    if target.action == "write" and standing == "absent":
+    if target.action == "write" and state == "absent":
         return f"there is no table {name}", "Create it first, or correct its name."
-    if target.action == "write" and standing in ("gated", "node", "placed"):
+    if target.action == "write" and state in ("gated", "node", "placed"):
         return _stray(scope.phase), "Make the rows part of the table's own model."
-    if standing in ("gated", "node", "placed") and target.action in ("drop", "purge"):
+    if state in ("gated", "node", "placed") and target.action in ("drop", "purge"):
         return (
             f"{name} is live, or will be once it is published, and its readers would lose it at "
             "once",
             "Leave it out. To give the table up, disable or delete its model, then drop the table "
             "outside of dbt.",
         )
-    if standing in ("gated", "node", "placed"):
+    if state in ("gated", "node", "placed"):
         return (
             f"{name} is live, or will be once it is published: columns, properties, branches and "
             "the table itself belong to all of its branches, so its readers would see the change "

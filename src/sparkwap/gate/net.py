@@ -117,14 +117,15 @@ class ChangeOrigin:
         own: The snapshots of this run among the change's ``writers`` and ``passed``.
         evidence: The evidence in words.
         node: The node that caused it; None if not known.
-        goes_on: Whether the command still runs, and may delete the files of a dropped table.
+        may_delete_files: Whether the command still runs, and may delete the files of a dropped
+            table.
     """
 
     by: Literal["run", "others", "unknown"]
     own: frozenset[int] = frozenset()
     evidence: str = ""
     node: str | None = None
-    goes_on: bool = False
+    may_delete_files: bool = False
 
 
 def is_command(text: str) -> bool:
@@ -179,8 +180,8 @@ def judge(
     if at_work:
         mover = _nearest(at_work, change.identifier)
         evidence = f"it changed while this run sent: {shown(mover.text)}"
-        goes_on = mover.done_ms is None and change.what[0] in (GONE, REPLACED)
-        return ChangeOrigin("run", frozenset(passed), evidence, mover.node, goes_on)
+        may_delete_files = mover.done_ms is None and change.what[0] in (GONE, REPLACED)
+        return ChangeOrigin("run", frozenset(passed), evidence, mover.node, may_delete_files)
     if movers and not same_clock:
         mover = _nearest(movers, change.identifier)
         evidence = f"this run sent: {shown(mover.text)}"

@@ -69,7 +69,7 @@ class Ledger(JournalTable):
         return self.read(table, ex.EqualTo("run_id", run_id))
 
     def published_tests(
-        self, test_ids: Iterable[str], stands: Callable[[str], Identifier | None]
+        self, test_ids: Iterable[str], table_of_node: Callable[[str], Identifier | None]
     ) -> dict[str, dict[str, Any]]:
         """Return the last row of each test that audited a published candidate, by test id.
 
@@ -78,11 +78,13 @@ class Ledger(JournalTable):
 
         Args:
             test_ids: The tests.
-            stands: Returns schema and name of the present table of a node.
+            table_of_node: Returns schema and name of the present table of a node.
         """
         found = self.read("tests", ex.In("test_id", set(test_ids)))
         saw = {node for row in found for node in dict(row["audited"] or ())}
-        live = self._published({node: key for node in saw if (key := stands(node)) is not None})
+        live = self._published(
+            {node: key for node in saw if (key := table_of_node(node)) is not None}
+        )
         counted = [
             row for row in found if not live.keys().isdisjoint(dict(row["audited"] or ()).items())
         ]
@@ -170,14 +172,14 @@ class Ledger(JournalTable):
         ]
 
     def acceptances(
-        self, branch: str, stands: Callable[[str], Identifier | None]
+        self, branch: str, table_of_node: Callable[[str], Identifier | None]
     ) -> dict[str, dict[str, Any]]:
         """Return the acceptances that are valid for an audit branch now: test id -> latest row.
 
         Args:
             branch: The audit branch.
-            stands: Returns schema and name of the present table of a node: an acceptance is valid
-                for the tables of its own target only.
+            table_of_node: Returns schema and name of the present table of a node: an acceptance is
+                valid for the tables of its own target only.
         """
         rows = self.rows("acceptances")
         if not rows:
@@ -199,7 +201,7 @@ class Ledger(JournalTable):
                 )
                 or (row["until"] is not None and row["until"] > now)
             )
-            and all(".".join(stands(node) or ()) == table for node, table in tables.items())
+            and all(".".join(table_of_node(node) or ()) == table for node, table in tables.items())
         ]
         return {row["test_id"]: row for row in latest(holding, "test_id", "accepted_at")}
 

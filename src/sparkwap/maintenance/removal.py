@@ -81,9 +81,8 @@ def sweep_branch(
     def unused(leases: Sequence[Lease], now: float) -> None:
         for lease in leases:
             if lease.branch == branch and alive(lease, now):
-                raise InUse(
-                    f"{branch} is {leasing.told(lease, lives=True)}. The branch was not changed."
-                )
+                in_use = leasing.describe(lease, lives=True)
+                raise InUse(f"{branch} is {in_use}. The branch was not changed.")
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
@@ -259,7 +258,7 @@ def _rows_of_branch(
     swept: SweptBranch, run_id: str, reason: str, objects: Sequence[Mapping[str, Any]]
 ) -> list[LedgerRows]:
     now = datetime.now(UTC)
-    dead = [died(lease, leasing.told(lease, lives=False)) for lease in swept.leases]
+    dead = [died(lease, leasing.describe(lease, lives=False)) for lease in swept.leases]
     run = {
         "run_id": run_id,
         "branch": swept.branch,

@@ -85,7 +85,7 @@ def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
     documents = dict(
         zip(rows, lake.store.map(lambda row: lake.store.load(row.location), rows), strict=True)
     )
-    in_use = {lease.branch: leasing.told(lease, lives=True) for lease, lives in leases if lives}
+    in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
     seen = {branch: _Seen(ours=True) for branch in marked.values()}
     tags: list[TagFact] = []
     published, undone = _published_at(lake), _undone_at(lake)

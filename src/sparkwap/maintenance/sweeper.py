@@ -114,7 +114,9 @@ class Sweeper:
             done=False,
             branches=self._sizes(plan),
             snapshots=snapshots,
-            dead=[leasing.told(lease, lives=False) for lease, lives in survey.leases if not lives],
+            dead=[
+                leasing.describe(lease, lives=False) for lease, lives in survey.leases if not lives
+            ],
         )
 
     def sweep(self, *, files: bool = True) -> SweepReport:
@@ -142,7 +144,7 @@ class Sweeper:
                     alive=self._alive,
                 )
                 report.snapshots += swept.snapshots
-                report.dead += [leasing.told(lease, lives=False) for lease in swept.leases]
+                report.dead += [leasing.describe(lease, lives=False) for lease in swept.leases]
         self._sweep_tables(report, older_than)
         self._record_dead(report)
         self._delete_manifests(report)
@@ -228,7 +230,7 @@ class Sweeper:
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
             if not self._alive(lease, now):
-                text = leasing.told(lease, lives=False)
+                text = leasing.describe(lease, lives=False)
                 self._lake.ledger.append(LedgerRows("runs", [removal.died(lease, text)]))
                 self._lake.leases.release(lease.run_id)
                 report.dead.append(text)

@@ -109,7 +109,7 @@ class AuditBranches:
             )
         )
 
-    def stands(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:
+    def is_on_present_main(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:
         """Return whether an audit branch has the present `main` as its base, and has a snapshot.
 
         If not, the branch was opened again since, or the next `open` does so.
@@ -117,7 +117,7 @@ class AuditBranches:
         row = self._store.backend.get(identifier)
         if row is None or row.kind != "table":
             return False
-        return branches.stands(self._store.load(row.location), branch, snapshot_id)
+        return branches.is_on_present_main(self._store.load(row.location), branch, snapshot_id)
 
     def require_own(self, identifiers: Iterable[Identifier], branch: str) -> None:
         """Check that no user has created a branch or tag with the name of an audit branch.

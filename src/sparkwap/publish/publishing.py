@@ -28,7 +28,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.planner import Publisher
-from sparkwap.publish.rollback import Candidate, Reopener, StandsBefore, Undoer
+from sparkwap.publish.rollback import AsBeforePublish, Candidate, Reopener, Undoer
 from sparkwap.publish.staging import (
     PUBLISH_TRIES,
     Staging,
@@ -253,7 +253,7 @@ class Publishing:
             beside = {(names.side_schema(schema, branch), name) for schema, name in live}
             rows = self._store.backend.find(live | beside)
             plans = self._at.plan(
-                StandsBefore(self._store.load, rows).plan, entries, RollbackRefused
+                AsBeforePublish(self._store.load, rows).plan, entries, RollbackRefused
             )
             standing = {name: row for name, row in rows.items() if name in beside}
             reopener = Reopener(self._store.load, branch, warehouse, standing)

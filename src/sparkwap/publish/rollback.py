@@ -171,7 +171,7 @@ class Undoer:
 
 
 @dataclass(frozen=True)
-class StandsBefore:
+class AsBeforePublish:
     """Checks that tables are as they were before a publish, and plans no changes.
 
     Attributes:

@@ -134,8 +134,8 @@ class BranchNodes:
             return found
 
         def of(node_id: str) -> dict[str, str]:
-            stood = self.trail.stood.get(node_id)
-            if stood is None:
+            candidates = self.trail.candidates_at_build.get(node_id)
+            if candidates is None:
                 # A node that failed while it added rows to its candidate has lost that candidate.
                 lost = (
                     {node_id: self.candidates.found[node_id]}
@@ -144,7 +144,7 @@ class BranchNodes:
                 )
                 return before.get(node_id, {}) | lost
             wanted = upstream(node_id) | {node_id}
-            on = {key: token for key, token in stood.items() if key in wanted}
+            on = {key: token for key, token in candidates.items() if key in wanted}
             return before.get(node_id, {}) | on if node_id in self.trail.continued else on
 
         return {node.node_id: of(node.node_id) for node in nodes}
@@ -237,7 +237,7 @@ def with_caught(
         replace(
             node,
             problem="; ".join(
-                [*(one.told for one in by_node[node.node_id]), *filter(None, [node.problem])]
+                [*(one.message for one in by_node[node.node_id]), *filter(None, [node.problem])]
             ),
         )
         if node.node_id in by_node
@@ -251,7 +251,7 @@ def with_caught(
             MOVED,
             "built",
             None,
-            f"{one.told}; by {one.node or 'a hook'}",
+            f"{one.message}; by {one.node or 'a hook'}",
         )
         for one in by_node.get(None, ())
     ]

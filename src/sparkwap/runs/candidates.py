@@ -115,7 +115,7 @@ class Candidates:
         """
         return node_id in self._added
 
-    def standing(self) -> dict[str, str]:
+    def present(self) -> dict[str, str]:
         """Return the candidates that are on the branch now, by node."""
         built = {n: self.targets[key] for n, key in list(self.built.items())}
         targets = (self._earlier | built).items()
@@ -132,7 +132,7 @@ class Candidates:
             self._marks[token] = token if text is None else f"{VIEW}{text}"
         return self._marks[token]
 
-    def earlier_stands(self, node_id: str, identifier: Identifier) -> bool:
+    def is_current(self, node_id: str, identifier: Identifier) -> bool:
         """Return whether an earlier run's candidate of a node, and its inputs, are unchanged."""
         rows = self.lake.ledger.branch_history(self.branch).nodes
         targets = [target_of(row) for row in rows if row["node_id"] == node_id]
@@ -140,12 +140,14 @@ class Candidates:
             return False
         # The rows in the candidate were built from these inputs.
         on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
-        now = self.standing()
+        now = self.present()
         if any(now.get(key, token) != token for key, token in on.items() if key != node_id):
             return False
         target = targets[0]
         if target.how == "branch":
-            return self.lake.branches.stands(identifier, self.branch, int(str(target.candidate)))
+            return self.lake.branches.is_on_present_main(
+                identifier, self.branch, int(str(target.candidate))
+            )
         beside = (str(target.side_schema), identifier[1])
         live, grown = self.lake.state(identifier), self.lake.descends(beside, str(target.candidate))
         # The base of a clone must be the present `main`; a new table must still be new.
@@ -311,8 +313,8 @@ class Candidates:
         in_place: Mapping[str, str] | None = None,
     ) -> BuildTarget:
         side = names.side_schema(identifier[0], self.branch)
-        standing = self.lake.state((side, identifier[1]))
-        if standing is not None and standing.uuid != current.uuid:
+        beside = self.lake.state((side, identifier[1]))
+        if beside is not None and beside.uuid != current.uuid:
             # An earlier run left it before the live table was created; the build replaces it.
             return self._beside(identifier, current)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
@@ -340,7 +342,7 @@ class Candidates:
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)
         self.overlay.add(identifier, side)
-        standing = self.lake.state((side, identifier[1]))
+        beside = self.lake.state((side, identifier[1]))
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             BuildTarget(
@@ -349,7 +351,7 @@ class Candidates:
                 side_schema=side,
                 base=current.main if current else None,
                 base_metadata=current.metadata_location if current else None,
-                since=standing.main if standing else None,
+                since=beside.main if beside else None,
             )
         )
 

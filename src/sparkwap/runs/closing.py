@@ -58,7 +58,7 @@ class Closer:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
-    told: RunNotes
+    notes: RunNotes
     manifest: Callable[[], Packed] | None
 
     def close(self, facts: ClosingFacts, *, watched: bool) -> RunEnd:
@@ -88,8 +88,8 @@ class Closer:
                     refusals = self._stopped(error.mismatches, plan.reads)
                     again = self._plan_rebase(refusals, facts)
                 # The run continues with a rebase; its row is written when the rebase has ended.
-                goes_on = isinstance(again, rebase.Rebase)
-                rows = refused_rows(plan.rows, refused, refusals, goes_on=goes_on)
+                rebase_follows = isinstance(again, rebase.Rebase)
+                rows = refused_rows(plan.rows, refused, refusals, rebase_follows=rebase_follows)
                 refused = self._record_refusal(rows, refused)
         elif facts.nodes:
             self.candidates.lake.ledger.append(plan.rows)
@@ -100,7 +100,7 @@ class Closer:
             refused=refused,
             seconds=(datetime.now(UTC) - started).total_seconds(),
             earlier=facts.earlier,
-            notices={node_id: tuple(lines) for node_id, lines in self.told.notices.items()},
+            notices={node_id: tuple(lines) for node_id, lines in self.notes.notices.items()},
             refusals=refusals,
             rebase=again if isinstance(again, rebase.Rebase) else None,
             gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
@@ -118,7 +118,7 @@ class Closer:
             # Store the manifest only if this run or a later command may publish the nodes.
             code = self.manifest()
         built, targets = self.candidates.built, self.candidates.targets
-        rows = Rows(self.invocation, self.candidates, self.trail, self.told, facts, decision).all(
+        rows = Rows(self.invocation, self.candidates, self.trail, self.notes, facts, decision).all(
             code
         )
         return ClosingPlan(
@@ -205,7 +205,7 @@ class Closer:
             nodes = {
                 n for read, ns in reads.items() if read.identifier == one.identifier for n in ns
             }
-            self.told.tell(
+            self.notes.add_notice(
                 min(nodes),
                 f"{'.'.join(one.identifier)} was read at {one.expected}, and is at {one.found} now "
                 "(with wap_reads: strict, the run would have been built again)",

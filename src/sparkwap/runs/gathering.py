@@ -67,7 +67,7 @@ class Gathering:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
-    told: RunNotes
+    notes: RunNotes
     rules: Rules
     caught: Callable[[], list[GateBypass]]
 
@@ -172,7 +172,7 @@ class Gathering:
                 own = batching.BatchBuild(ranges[fact.node_id], datetime.now(UTC), published=True)
                 lacking = batching.lacking([*batching.builds(rows), own])
                 for notice in batching.notices(fact.node_id, lacking):
-                    self.told.tell(fact.node_id, notice)
+                    self.notes.add_notice(fact.node_id, notice)
 
     def _expected(
         self, tests: Sequence[TestFact], results: Sequence[TestResult]
@@ -212,7 +212,7 @@ class Gathering:
                 one.failures,
                 one.message,
                 {n: tokens[n] for n in read(one) & tokens.keys()},
-                self.told.findings.get(one.test_id),
+                self.notes.findings.get(one.test_id),
                 self._rule_of(by_id.get(one.test_id), one),
             )
             for one in seen

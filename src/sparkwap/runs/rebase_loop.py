@@ -189,7 +189,7 @@ def _kinds(row: Mapping[str, Any]) -> tuple[Difference, ...]:
     return tuple(cast(Difference, kind) for kind in row["refusal"].split(","))
 
 
-def told(closing: RunEnd) -> list[str]:
+def format_rebase(closing: RunEnd) -> list[str]:
     """Return the lines of the summary about the rebase."""
     lines = []
     if closing.tries:

@@ -38,7 +38,7 @@ def run_row(
         "rebuild_of": run.rebuild_of,
         "manifest_hash": code_hash,
         "as_of": str(run.replay.moment) if run.replay else None,
-        "pins": run.replay.told() if run.replay else {},
+        "pins": run.replay.recorded_pins() if run.replay else {},
         **more,
     }
 
@@ -50,7 +50,7 @@ class Rows:
     run: Invocation
     candidates: Candidates
     trail: Trail
-    told: RunNotes
+    notes: RunNotes
     facts: ClosingFacts
     decision: Decision
 
@@ -73,7 +73,7 @@ class Rows:
             ),
             LedgerRows("tests", self._tests(now)),
             LedgerRows("metrics", [row for one in self.facts.fresh for row in self._metrics(one)]),
-            *self.told.rows,
+            *self.notes.rows,
         ]
 
     def _manifest(self, code: Packed, now: datetime) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class Rows:
 
     def _metrics(self, result: TestResult) -> list[dict[str, Any]]:
         """Return the metrics of a test's result; none if it did not measure the candidate."""
-        measured = self.told.measures.get(result.test_id)
+        measured = self.notes.measures.get(result.test_id)
         candidate = result.audited.get(measured.node_id) if measured else None
         target = self.candidates.of(measured.node_id) if measured else None
         if measured is None or candidate is None or target is None or result.status in NOT_RUN:
@@ -167,7 +167,7 @@ def refused_rows(
     message: str,
     refusals: Mapping[str, Sequence[Difference]],
     *,
-    goes_on: bool,
+    rebase_follows: bool,
 ) -> list[LedgerRows]:
     """Return the ledger's rows of a run whose publish the catalog refused.
 
@@ -175,11 +175,11 @@ def refused_rows(
         rows: The planned rows.
         message: The refusal.
         refusals: Node id -> the kinds of differences for which its publish was refused.
-        goes_on: Whether a rebase follows, which writes the row of the run at its end.
+        rebase_follows: Whether a rebase follows, which writes the row of the run at its end.
     """
     changed = []
     for one in rows:
-        if one.table == "runs" and goes_on:
+        if one.table == "runs" and rebase_follows:
             continue
         if one.table == "runs":
             one = LedgerRows(

@@ -20,19 +20,19 @@ class Rules:
     """What the ledger tells of the tests of what a run has built.
 
     Attributes:
-        stands: tells schema and name of the table that a node of the project is; None for none.
+        table_of_node: Returns schema and name of the table of a node; None if there is none.
     """
 
     candidates: Candidates
-    stands: Callable[[str], Identifier | None]
+    table_of_node: Callable[[str], Identifier | None]
 
-    def _stands(self, node_id: str) -> Identifier | None:
+    def _table_of(self, node_id: str) -> Identifier | None:
         """The table that a node is, by what was built or by the code; None where neither knows."""
-        return self.candidates.built.get(node_id) or self.stands(node_id)
+        return self.candidates.built.get(node_id) or self.table_of_node(node_id)
 
     def gone(self, built: Iterable[str], there: set[str]) -> list[AuditTest]:
         """The tests that saw what was last published of these nodes, and are not there now."""
-        nodes = {n: key for n in built if (key := self._stands(n)) is not None}
+        nodes = {n: key for n in built if (key := self._table_of(n)) is not None}
         return [
             AuditTest(
                 row["test_id"],
@@ -47,14 +47,14 @@ class Rules:
     def of_others(self, nodes: Iterable[str]) -> list[AuditTest]:
         """The tests that another project has of tables which it has published, and we build."""
         built, targets = self.candidates.built, self.candidates.targets
-        standing = {
+        nodes_by_table = {
             built[node_id]: node_id
             for node_id in nodes
             if node_id in built and targets[built[node_id]].base_metadata is not None
         }
-        found = self.candidates.lake.ledger.tests_of_others(standing)
+        found = self.candidates.lake.ledger.tests_of_others(nodes_by_table)
         return [
-            AuditTest(row["test_id"], row["test_name"], frozenset({standing[key]}), "data")
+            AuditTest(row["test_id"], row["test_name"], frozenset({nodes_by_table[key]}), "data")
             for key, rows in found.items()
             for row in rows
         ]
@@ -73,7 +73,7 @@ class Rules:
             )
         }
         # A run without thresholds that was given nothing from outside reads nothing here.
-        before = self.candidates.lake.ledger.published_tests(asked, self._stands) if asked else {}
+        before = self.candidates.lake.ledger.published_tests(asked, self._table_of) if asked else {}
         return {key: rule_of(row) for key, row in before.items()}
 
     def error_if(self, test_id: str, severity: str) -> str | None:
@@ -97,7 +97,7 @@ class Rules:
 
     @cached_property
     def _acceptances(self) -> Mapping[str, Mapping[str, Any]]:
-        return self.candidates.lake.ledger.acceptances(self.candidates.branch, self._stands)
+        return self.candidates.lake.ledger.acceptances(self.candidates.branch, self._table_of)
 
 
 def failed_before(

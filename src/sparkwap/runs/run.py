@@ -46,14 +46,14 @@ class Run:
     Attributes:
         candidates: The tables that the run builds, and those of earlier runs on the branch.
         trail: The order in which nodes are built, and the relations that they read.
-        told: The notes of builds and audits.
+        notes: The notes of builds and audits.
         rules: The earlier results of tests in the ledger.
 
     Args:
         lake: The catalog.
         invocation: The command of dbt.
         manifest: Returns the project's code for the ledger; called once, when the run is closed.
-        stands: Returns schema and name of the table of a node; None if there is no such node.
+        table_of_node: Returns schema and name of the table of a node; None if there is none.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Run:
         invocation: Invocation,
         *,
         manifest: Callable[[], Packed] | None = None,
-        stands: Callable[[str], Identifier | None] = lambda node_id: None,
+        table_of_node: Callable[[str], Identifier | None] = lambda node_id: None,
     ) -> None:
         self.lake = lake
         self.invocation = invocation
@@ -72,8 +72,8 @@ class Run:
         self.replay = invocation.replay
         self.candidates = Candidates(lake, invocation)
         self.trail = Trail()
-        self.told = RunNotes()
-        self.rules = Rules(self.candidates, stands)
+        self.notes = RunNotes()
+        self.rules = Rules(self.candidates, table_of_node)
         self.baselines = Baselines(lake)
         self.main: MainWatch | None = None
         self._manifest = manifest
@@ -124,7 +124,7 @@ class Run:
         """
         return self.trail.begin(node_id) and self.candidates.forget(identifier, node_id)
 
-    def goes_on(self, node_id: str, identifier: Identifier) -> bool:
+    def may_add_to_candidate(self, node_id: str, identifier: Identifier) -> bool:
         """Return whether a node may add rows to an earlier run's candidate on the branch.
 
         The batches of the earlier run are on the branch unless it was opened again since: after
@@ -133,8 +133,8 @@ class Run:
         Returns:
             The same value for the whole run; after True, the node counts as begun.
         """
-        return self.trail.go_on(
-            node_id, lambda: self.candidates.earlier_stands(node_id, identifier)
+        return self.trail.may_add_to_candidate(
+            node_id, lambda: self.candidates.is_current(node_id, identifier)
         )
 
     def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> BuildTarget:
@@ -164,9 +164,9 @@ class Run:
         done = checks.left(target, must_write=must_write)
         # Read the candidates after the build: a node that this one reads by its name, without
         # ref(), may be built at the same time.
-        stood = self.candidates.standing()
+        present = self.candidates.present()
         self.candidates.built[node_id] = identifier
-        self.trail.end(node_id, stood)
+        self.trail.end(node_id, present)
         self.candidates.keep(done)
         self.invocation.reached(checkpoints.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
@@ -320,12 +320,12 @@ class Run:
             self.invocation,
             self.candidates,
             self.trail,
-            self.told,
+            self.notes,
             self.rules,
             self.caught_on_main,
         )
         facts = gathering.facts(nodes, tests, seen, known, varied)
-        closer = Closer(self.invocation, self.candidates, self.trail, self.told, self._manifest)
+        closer = Closer(self.invocation, self.candidates, self.trail, self.notes, self._manifest)
         closing = closer.close(facts, watched=self.main is not None)
         checkpoint(checkpoints.CLOSED, **about)
         return closing

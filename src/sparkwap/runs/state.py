@@ -191,7 +191,7 @@ def why_not(
 
 
 @dataclass(frozen=True, slots=True)
-class GoingOn:
+class Continuation:
     """The branch that a command continues.
 
     Attributes:
@@ -205,7 +205,7 @@ class GoingOn:
     gone: tuple[str, ...] = ()
 
 
-def going_on(
+def find_continuation(
     lake: Lake,
     runs: Iterable[LastRun],
     now: float,
@@ -214,7 +214,7 @@ def going_on(
     publish: PublishMode,
     selected: Collection[str],
     known: Callable[[], Collection[str]],
-) -> GoingOn:
+) -> Continuation:
     """Find the branch that a command continues, by the present state of the lake.
 
     Args:
@@ -235,17 +235,17 @@ def going_on(
             gone.append(run.branch)
             continue
         holder = leases.get(run.branch)
-        in_use = lease.told(holder, lives=True) if holder else ""
+        in_use = lease.describe(holder, lives=True) if holder else ""
         waiting = Waiting(run, rows, in_use)
         why = why_not(waiting, command=command, publish=publish, selected=selected, known=known())
         shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:
-            return GoingOn(run, f"sparkwap  continues {shown}", tuple(gone))
+            return Continuation(run, f"sparkwap  continues {shown}", tuple(gone))
         line = line or (
             f"sparkwap  does not continue {shown}, which {why}; "
             f"to do so: {next_command.dbt(command, branch=run.branch)}"
         )
-    return GoingOn(None, line, tuple(gone))
+    return Continuation(None, line, tuple(gone))
 
 
 def age(seconds: float) -> str:

@@ -114,13 +114,13 @@ class Replay:
             "Give a later moment, or exclude the nodes and tests that read these tables."
         )
 
-    def told(self) -> dict[str, str]:
+    def recorded_pins(self) -> dict[str, str]:
         """Return table -> snapshot of all pins, for the ledger."""
         return {".".join(name): str(snapshot) for name, snapshot in sorted(self.pins.items())}
 
     def remark(self) -> list[str]:
         """Return the lines of the summary about the replay."""
-        pins = [f"{name} at {snapshot}" for name, snapshot in self.told().items()]
+        pins = [f"{name} at {snapshot}" for name, snapshot in self.recorded_pins().items()]
         more = f" and {len(pins) - _SHOWN} more" if len(pins) > _SHOWN else ""
         read = f": {', '.join(pins[:_SHOWN])}{more}" if pins else ""
         count = f"{len(pins)} table{'' if len(pins) == 1 else 's'}"

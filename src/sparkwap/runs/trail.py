@@ -59,7 +59,7 @@ class Trail:
     Attributes:
         begun: the step at which a node was begun, by node.
         continued: the nodes that add to what an earlier run has built.
-        stood: the candidates that stood on the branch when a node was built, by node.
+        candidates_at_build: the candidates that were on the branch when a node was built, by node.
         naming: what the statements of a node or test have named.
         reads: what a node or test has read from ``main``: name to token.
         shared: the tests that a scan shared with other tests has answered.
@@ -69,7 +69,7 @@ class Trail:
         self.shared: set[str] = set()
         self.begun: dict[str, int] = {}
         self.continued: set[str] = set()
-        self.stood: dict[str, dict[str, str]] = {}
+        self.candidates_at_build: dict[str, dict[str, str]] = {}
         self.naming: dict[str, Named] = {}
         self.reads: dict[str, dict[str, str]] = {}
         self._done: dict[str, int] = {}
@@ -83,20 +83,20 @@ class Trail:
             self.begun.setdefault(node_id, next(self._steps))
         return first
 
-    def go_on(self, node_id: str, stands: Callable[[], bool]) -> bool:
+    def may_add_to_candidate(self, node_id: str, is_current: Callable[[], bool]) -> bool:
         """Whether a node adds to what an earlier run has built: asked once, if it has not begun."""
         with self._lock:
-            if node_id not in self.begun and stands():
+            if node_id not in self.begun and is_current():
                 self.begun[node_id] = next(self._steps)
                 self.continued.add(node_id)
             return node_id in self.continued
 
-    def end(self, node_id: str, stood: dict[str, str]) -> None:
-        """Record that a node is built, and what stood on the branch then."""
+    def end(self, node_id: str, candidates: dict[str, str]) -> None:
+        """Record that a node is built, and the candidates that were on the branch then."""
         with self._lock:
             if node_id not in self.continued:
-                stood.pop(node_id, None)
-            self.stood.setdefault(node_id, stood)
+                candidates.pop(node_id, None)
+            self.candidates_at_build.setdefault(node_id, candidates)
             self._done[node_id] = next(self._steps)
 
     def finished(self, node_id: str) -> float:

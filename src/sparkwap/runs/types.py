@@ -194,7 +194,7 @@ class RunNotes:
         with self._lock:
             self.rows.append(rows)
 
-    def tell(self, node_id: str, notice: str) -> None:
+    def add_notice(self, node_id: str, notice: str) -> None:
         """Add a notice of a node's build, one line, for the summary."""
         with self._lock:
             self.notices.setdefault(node_id, []).append(notice)

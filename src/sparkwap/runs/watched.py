@@ -29,13 +29,13 @@ class GateBypass:
     Attributes:
         identifier: The table or view.
         node: The id of the node that did it, if known.
-        told: The change, the evidence, and the state that readers saw, in words.
+        message: The change, the evidence, and the state that readers saw, in words.
         back: Whether the former state was restored, apart from changes of others.
     """
 
     identifier: Identifier
     node: str | None
-    told: str
+    message: str
     back: bool
 
 
@@ -145,7 +145,7 @@ class MainWatch:
         if verdict.by == "others":
             self._watch.accept(change.identifier, now)
             return None
-        if verdict.goes_on and not last:
+        if verdict.may_delete_files and not last:
             # The next check finds it again.
             return "later"
         if verdict.by == "unknown":
@@ -167,5 +167,5 @@ class MainWatch:
         own = [one.at_ms for one in change.writers if one.snapshot_id in verdict.own]
         since = min(own) if own else max(change.times, default=None)
         seconds = None if since is None else max(self._clock() - since, 0) / 1000
-        told = net.format_change(change, verdict, seconds, problem, back=back)
-        return GateBypass(change.identifier, verdict.node, told, back)
+        message = net.format_change(change, verdict, seconds, problem, back=back)
+        return GateBypass(change.identifier, verdict.node, message, back)

@@ -33,7 +33,7 @@ class ARun:
     """A run after seven publishes of a table with 100 rows; its candidate has 10 rows."""
 
     def __init__(self) -> None:
-        self.baselines = self.told = self
+        self.baselines = self.notes = self
         self.kept: dict[str, Any] = {}
         self.asked: list[tuple[Any, ...]] = []
 

@@ -93,7 +93,7 @@ class Builds:
         state = "anomalous" if status == "fail" else "normal"
         anomaly = AnomalyResult(metric, value, state, 9, 1.0, low=0.5, high=1.5)
         at = NOW + timedelta(days=self.number)
-        run.told.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
+        run.notes.measured(VOLUME.test_id, Measured(NODE.node_id, scope, at, (anomaly,)))
         seen = TestSeen(VOLUME.test_id, status, 0, "Got 1 result", 0.5)
         run.close(nodes, [VOLUME], [seen], {NODE.node_id})
 

@@ -10,7 +10,7 @@ import pytest
 
 from sparkwap.catalog import BranchItem, PublishRefused, SideItem
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.content_equality import between, same_rows, stands_alone
+from sparkwap.catalog.content_equality import between, same_rows, shares_no_files
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.publish.lake import Lake
@@ -71,15 +71,15 @@ def test_a_snapshot_that_is_no_ancestor_is_not_proven() -> None:
     assert same_rows(document, None, None)
 
 
-def test_a_whole_overwrite_stands_alone() -> None:
+def test_a_whole_overwrite_shares_no_files() -> None:
     whole = {"operation": "overwrite", "added-data-files": "2", "total-data-files": "2"}
     added = {"operation": "append", "added-data-files": "1", "total-data-files": "3"}
     document = table((1, None, whole), (2, 1, added), (3, 2, whole), (4, 3, added), (5, 4, {}))
-    assert stands_alone(document, 3, 1)
-    assert stands_alone(document, 5, 1)
-    assert not stands_alone(document, 2, 1)
-    assert not stands_alone(document, 5, 3)
-    assert not stands_alone(document, 99, 1)
+    assert shares_no_files(document, 3, 1)
+    assert shares_no_files(document, 5, 1)
+    assert not shares_no_files(document, 2, 1)
+    assert not shares_no_files(document, 5, 3)
+    assert not shares_no_files(document, 99, 1)
 
 
 def test_summaries_between() -> None:

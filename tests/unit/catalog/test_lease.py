@@ -173,9 +173,9 @@ def test_a_check_sees_who_holds_a_lease(lake: Lake, kind: str) -> None:
 
 
 def test_a_lease_in_words() -> None:
-    assert leasing.told(LEASE, lives=True) == (
+    assert leasing.describe(LEASE, lives=True) == (
         "in use by run 1a2b3c4d, process 123 on host x, since 1970-01-01 00:16:40 UTC"
     )
-    assert "is dead; it was last heard of at 1970-01-01 00:33:20 UTC" in leasing.told(
+    assert "is dead; it was last heard of at 1970-01-01 00:33:20 UTC" in leasing.describe(
         LEASE, lives=False
     )

@@ -6,12 +6,12 @@ from helpers.statements import Grammar
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import GateError
 from sparkwap.gate import guard
-from sparkwap.gate.guard import Phase, Scope, Standing, check
+from sparkwap.gate.guard import NameState, Phase, Scope, check
 from sparkwap.gate.session_changes import END_SESSION, session_changes, undo_statements
 from sparkwap.gate.statement_effects import classify, name_of, written_tables
 from sparkwap.gate.statement_reader import Name
 
-STANDS: dict[Identifier, Standing] = {
+STANDS: dict[Identifier, NameState] = {
     ("s", "t"): "placed",
     ("s", "Big"): "gated",
     ("s", "model"): "node",
@@ -238,7 +238,7 @@ def test_wap_writes_allows_ungated_tables_only() -> None:
 def test_names_are_looked_up_case_sensitively() -> None:
     seen: list[Identifier] = []
 
-    def look(name: Identifier) -> Standing:
+    def look(name: Identifier) -> NameState:
         seen.append(name)
         return "table"
 

@@ -15,7 +15,7 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs.rebase_loop import Ended, follow, told
+from sparkwap.runs.rebase_loop import Ended, follow, format_rebase
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
 from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
@@ -131,7 +131,7 @@ def test_a_rebase_builds_moved_and_downstream_nodes(lake: Lake) -> None:
     assert (live(lake, LOG), live(lake, TOTALS), live(lake, NOTES)) == ([1, 2, 9], [1, 2], [1, 2])
     assert (ended.published, ended.refused, ended.rejected()) == (3, None, {})
     assert waits == [3.0]
-    assert told(ended) == [
+    assert format_rebase(ended) == [
         "main moved: built 2 nodes again on main as it was then by run 2a2b3c4d; 1 try, "
         "waited 3.0 s"
     ]
@@ -152,7 +152,7 @@ def test_a_rebase_waits_longer_each_time_and_gives_up(lake: Lake) -> None:
     assert ended.published == 0
     assert ended.refused is not None
     assert set(ended.rejected()) == {"model.log", "model.totals", "model.notes"}
-    assert "moved again" in told(ended)[1]
+    assert "moved again" in format_rebase(ended)[1]
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert (row["outcome"], row["tries"], row["publish_id"]) == ("rejected", 3, None)
@@ -181,7 +181,7 @@ def test_a_rebuild_that_dies_leaves_the_refusal(lake: Lake) -> None:
         run, closing, lambda nodes, limit: Ended(None, "dbt ended with exit code 2: boom")
     )
     assert ended.refused == closing.refused
-    assert "did not end properly: dbt ended with exit code 2: boom" in told(ended)[1]
+    assert "did not end properly: dbt ended with exit code 2: boom" in format_rebase(ended)[1]
     assert live(lake, LOG) == [1, 9]
     (row,) = lake.ledger.of_run("runs", RUNS[0])
     assert (row["outcome"], row["tries"]) == ("rejected", 1)

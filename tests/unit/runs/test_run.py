@@ -82,7 +82,7 @@ def a_run(
             part=part,
             replay=replay,
         ),
-        stands=STANDS,
+        table_of_node=STANDS,
     )
     run.candidates.load_side_schemas()
     run.candidates.find_candidates()
@@ -1178,7 +1178,7 @@ class TestCandidatesOfOthers:
         self.held(lake)
         run = a_run(lake, SECOND)
         build(run, 2)
-        assert not run.goes_on(OTHER.node_id, OTHER.identifier)
+        assert not run.may_add_to_candidate(OTHER.node_id, OTHER.identifier)
         assert OTHER.node_id in run.candidates.found
 
     def test_batches_of_several_runs_are_recorded(self, lake: Lake) -> None:
@@ -1187,7 +1187,7 @@ class TestCandidatesOfOthers:
         first.close([NODE], [TEST], [])
         second = a_run(lake, SECOND)
         assert not second.candidates.has_added(NODE.node_id)
-        assert second.goes_on(NODE.node_id, ORDERS)
+        assert second.may_add_to_candidate(NODE.node_id, ORDERS)
         second.candidates.place_table(ORDERS, KEPT)
         lake.catalog.load_table(ORDERS).append(rows(3), branch=second.branch)
         second.built(NODE.node_id, ORDERS, must_write=True)

@@ -262,7 +262,7 @@ def test_all_read_tables_are_pinned_or_none() -> None:
 def test_the_summary_and_the_ledger_have_the_pins() -> None:
     one = a_replay(history([(1, 11)], {11: None}))
     one.pin([Outside(ORDERS, "orders", "totals")])
-    assert one.told() == {"shop.orders": "11"}
+    assert one.recorded_pins() == {"shop.orders": "11"}
     assert one.remark() == [
         "A replay as of 2024-01-01T00:03:00.000000Z; 1 table read as of then: shop.orders at 11"
     ]

@@ -53,7 +53,7 @@ def test_rows_of_the_run_are_removed_and_rows_of_others_stay(
     own(bench, 99)
     (caught,) = main.check(always=True)
     assert (caught.identifier, caught.back) == (PREY, True)
-    assert "has this run's id" in caught.told
+    assert "has this run's id" in caught.message
     assert rows(bench) == [1, 2]
     assert main.check(always=True) == []
 
@@ -64,7 +64,7 @@ def test_rows_of_others_on_top_stop_the_restoration(bench: Bench, prey: Identifi
     bench.write(prey, 2, branch="main")
     (caught,) = main.check(always=True)
     assert not caught.back
-    assert "of another writer" in caught.told
+    assert "of another writer" in caught.message
     assert rows(bench) == [1, 2, 99]
 
 
@@ -126,7 +126,7 @@ def test_a_dropped_table_is_restored(bench: Bench, prey: Identifier) -> None:
     main.answered()
     (caught,) = main.check()
     assert caught.back
-    assert GONE in caught.told
+    assert GONE in caught.message
     assert bench.state(prey).metadata_location == before
 
 
@@ -146,7 +146,7 @@ def test_a_drop_is_judged_after_its_statement_has_ended(
     main.answered()
     (caught,) = main.check()
     assert not caught.back
-    assert "as after a purge" in caught.told
+    assert "as after a purge" in caught.message
     assert bench.lake.state(prey) is None
 
 
@@ -171,7 +171,7 @@ def test_a_replacing_table_is_removed(bench: Bench, prey: Identifier) -> None:
     own(bench, 99)
     (caught,) = main.check(always=True)
     assert caught.back
-    assert REPLACED in caught.told
+    assert REPLACED in caught.message
     assert bench.state(prey).metadata_location == before
 
 
@@ -215,7 +215,7 @@ def test_another_current_snapshot_is_undone(bench: Bench, prey: Identifier) -> N
     main.answered()
     (caught,) = main.check()
     assert caught.back
-    assert MAIN in caught.told
+    assert MAIN in caught.message
     assert bench.state(prey).main == before.main
     assert rows(bench) == [1, 2]
 

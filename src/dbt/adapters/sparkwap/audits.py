@@ -89,7 +89,7 @@ class Audits:
                 for metric, value in values.items()
             )
             measured = Measured(node_id, whole_scope, now, judgements)
-            run.told.measured(str(test["unique_id"]), measured)
+            run.notes.measured(str(test["unique_id"]), measured)
             return rows_sql(judgements)
 
     @available.parse(lambda *a, **k: {})
@@ -116,7 +116,7 @@ class Audits:
             if run is not None:
                 run.looked_at(str(test["unique_id"]), identifier)
                 words = "; ".join(change.words() for change in found) or None
-                run.told.found(str(test["unique_id"]), words)
+                run.notes.found(str(test["unique_id"]), words)
             return _changes_sql(found)
 
     @available.parse(lambda *a, **k: None)

@@ -18,7 +18,7 @@ from sparkwap.catalog import Identifier, TableState, lease
 from sparkwap.core import checkpoints, names, steplog
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.runs import relation_overlay, state
-from sparkwap.runs.state import RESULTS, GoingOn, LastRun, RetryRecord, run_of
+from sparkwap.runs.state import RESULTS, Continuation, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.alerting import RunAlerts
@@ -34,7 +34,7 @@ class CommandRun:
         closed: The run after the gate's decision; hooks of other packages may follow.
         refusal: The reason to refuse all further statements; None to send them.
         opened_by_hook: Whether the hook on-run-start was called, so that on-run-end closes the run.
-        went_on: Whether the run continues the branch of an earlier command.
+        continues_branch: Whether the run continues the branch of an earlier command.
         alerts: The alerts of the run; None if the project has no routes.
         log: The structured log; None if it is disabled.
         on_step: Called with each checkpoint that the run reaches.
@@ -46,7 +46,7 @@ class CommandRun:
         self.closed: Run | None = None
         self.refusal: str | None = None
         self.opened_by_hook = False
-        self.went_on = False
+        self.continues_branch = False
         self.alerts: RunAlerts | None = None
         self.log: steplog.StepLog | None = None
         self.on_step: Callable[[checkpoints.Checkpoint, Mapping[str, Any]], None] = (
@@ -134,14 +134,14 @@ class CommandRun:
         # Read this before the first node runs: dbt adds the macros that nodes call at run time.
         command.calls = dbt_nodes.calls(dbt_manifest)
         rebuilt = rebase.rebuilt_branch()
-        going_on, moment = self._going_on(), command.as_of
-        branch = self._take_branch(going_on)
+        continuation, moment = self._find_continuation(), command.as_of
+        branch = self._take_branch(continuation)
         if branch is None:
             # Another command of this project took the branch at the same moment.
-            going_on = GoingOn(gone=going_on.gone)
+            continuation = Continuation(gone=continuation.gone)
             branch = self._own_branch()
             self._lease = self._hold(branch)
-        self.went_on = going_on.run is not None
+        self.continues_branch = continuation.run is not None
         run = Run(
             lake,
             Invocation(
@@ -159,7 +159,7 @@ class CommandRun:
             ),
             # A clone copies tables, whatever code has built them.
             manifest=None if command.name == "clone" else command.packed_manifest,
-            stands=lambda node_id: command.manifest.table(node_id),
+            table_of_node=lambda node_id: command.manifest.table(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
             # The run that is rebased sends the alerts of its rebuild.
@@ -178,20 +178,20 @@ class CommandRun:
         self._end_listening = checkpoints.listen(self.on_step)
         relation_overlay.activate(run.candidates.overlay)
         checkpoint(checkpoints.RUN_OPENING, run_id=run.run_id, branch=run.branch)
-        self.record(run, "open", going_on.gone)
-        if going_on.line is not None:
-            tell([going_on.line])
+        self.record(run, "open", continuation.gone)
+        if continuation.line is not None:
+            tell([continuation.line])
         return run
 
-    def _going_on(self) -> GoingOn:
+    def _find_continuation(self) -> Continuation:
         """Return the earlier command whose branch this command continues by itself."""
         command, settings = self.command, self.command.settings
         if settings.branch is not None or command.is_retry or command.name == "clone":
-            return GoingOn()
+            return Continuation()
         runs = LastRun.waiting(command.target_path, command.target_name)
         if not runs or command.as_of is not None:
-            return GoingOn()
-        return state.going_on(
+            return Continuation()
+        return state.find_continuation(
             command.lake,
             runs,
             time.time(),
@@ -201,11 +201,11 @@ class CommandRun:
             known=lambda: command.manifest.known(),
         )
 
-    def _take_branch(self, going_on: GoingOn) -> str | None:
+    def _take_branch(self, continuation: Continuation) -> str | None:
         """Lease the run's branch; returns None if another command has just taken it to continue."""
-        branch = going_on.run.branch if going_on.run else self._own_branch()
+        branch = continuation.run.branch if continuation.run else self._own_branch()
         self._lease = self._hold(branch)
-        if going_on.run and lease.taken_before(self.command.lake.leases, self._lease.lease):
+        if continuation.run and lease.taken_before(self.command.lake.leases, self._lease.lease):
             self._lease.release()
             return None
         return branch

@@ -121,7 +121,10 @@ class RunHooks:
         checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
         checkpoint(checkpoints.MARKED, **about)
-        remarks = [*(run.replay.remark() if run.replay else ()), *rebase_loop.told(closing)]
+        remarks = [
+            *(run.replay.remark() if run.replay else ()),
+            *rebase_loop.format_rebase(closing),
+        ]
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
         remarks += _shared(run, results)
@@ -213,7 +216,7 @@ class RunHooks:
             # dbt's own results contain only the nodes that have run.
             self._runs.record_unfinished()
         elif run is not None and self._runs.opened_by_hook:
-            caught = [change.told for change in run.caught_on_main()]
+            caught = [change.message for change in run.caught_on_main()]
             tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
 
     def _publish_copies(self, run: Run) -> None:

@@ -107,17 +107,17 @@ class Nodes:
         if command.is_retry and getattr(node.config, "incremental_strategy", None) == "microbatch":
             # dbt repeats the failed batches only, to add them to the successful ones.
             left = getattr(node, "previous_batch_results", None)
-            if left is not None and run.goes_on(node.unique_id, table):
+            if left is not None and run.may_add_to_candidate(node.unique_id, table):
                 return False
             if node.unique_id not in run.trail.begun:
                 # The successful batches are no longer on the branch, or were rejected too.
                 node.previous_batch_results = all_batches(command.retried_results, node.unique_id)
         if _adds(node):
-            if self._runs.went_on and run.goes_on(node.unique_id, table):
+            if self._runs.continues_branch and run.may_add_to_candidate(node.unique_id, table):
                 return False
-            if self._runs.went_on:
+            if self._runs.continues_branch:
                 if node.unique_id in run.candidates.found:
-                    run.told.tell(node.unique_id, _BEGUN_ANEW)
+                    run.notes.add_notice(node.unique_id, _BEGUN_ANEW)
             elif run.candidates.has_added(node.unique_id):
                 raise SparkwapError(
                     f"{node.schema}.{node.alias} has unpublished rows of several commands on the "

@@ -66,7 +66,7 @@ class Operations:
             known=lambda: command.manifest.known(),
             unfinished=state.unfinished_run(command.target_path),
             manifest=command.packed_manifest,
-            stands=lambda node_id: command.manifest.table(node_id),
+            table_of_node=lambda node_id: command.manifest.table(node_id),
             width=width(),
             next_steps=tells_next(),
         )

@@ -138,7 +138,7 @@ class Placement:
         """Keep a line about a node's build for the summary of the run."""
         run = self._runs.current()
         if run is not None:
-            run.told.tell(node_id, notice)
+            run.notes.add_notice(node_id, notice)
 
     @available.parse(lambda *a, **k: None)
     def published(self, relation: BaseRelation) -> str | None:

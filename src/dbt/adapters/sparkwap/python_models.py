@@ -72,7 +72,7 @@ class PythonModels:
             parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
             run_id=self._command.run_id,
             meta_of=self._command.manifest.meta,
-            tell=lambda notice: run.told.tell(node_id, notice) if run else None,
+            tell=lambda notice: run.notes.add_notice(node_id, notice) if run else None,
             published=lambda: self._placement.published_name((model["schema"], model["alias"])),
             replay=self._command.as_of is not None,
             settings=self._command.environment,

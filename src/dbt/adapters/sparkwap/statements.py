@@ -79,7 +79,7 @@ class StatementGuard:
                 named = (*settings.writes, *table_names(self.at_work.writes or ()))
                 phase: guard.Phase = "run" if run else "closed" if closed else "outside"
                 catalog = self._command.credentials.catalog_name
-                guard.check(sql, guard.Scope(catalog, self._standing, phase, named))
+                guard.check(sql, guard.Scope(catalog, self._name_state, phase, named))
 
     @contextmanager
     def own(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ class StatementGuard:
         if sent is not None:
             self._sent(sent)
 
-    def _standing(self, identifier: Identifier) -> guard.Standing:
+    def _name_state(self, identifier: Identifier) -> guard.NameState:
         """Return what a name in a statement refers to now."""
         schema, name = identifier
         run, lake = self._runs.active, self._command.lake
@@ -143,7 +143,7 @@ class StatementGuard:
             return state.kind
         # Some catalogs do not distinguish upper and lower case.
         alike = (other for other in lake.relations(schema) if other.lower() == name.lower())
-        return next((self._standing((schema, other)) for other in alike), "absent")
+        return next((self._name_state((schema, other)) for other in alike), "absent")
 
     def _branch_of(self, schema: str) -> str | None:
         """Return the audit branch that owns a side schema; None for other schemas."""

@@ -34,7 +34,7 @@ class Context:
         known: Returns the ids of the project's nodes. ``tests`` has no tests of other nodes.
         unfinished: The last run of this working copy, if it has not ended.
         manifest: Returns the project's code, which a publish stores in the ledger.
-        stands: Returns schema and name of the table of a node; None if there is no such node.
+        table_of_node: Returns schema and name of the table of a node; None if there is none.
         width: The maximum width of a line of a summary; None for no limit.
         next_steps: Whether a summary lists the next commands.
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
@@ -49,7 +49,7 @@ class Context:
     known: Callable[[], Collection[str]]
     unfinished: LastRun | None = None
     manifest: Callable[[], Packed] | None = None
-    stands: Callable[[str], Identifier | None] = lambda node_id: None
+    table_of_node: Callable[[str], Identifier | None] = lambda node_id: None
     width: int | None = None
     next_steps: bool = True
     rolled_back: list[LedgerPublish] = field(default_factory=list)

@@ -27,8 +27,9 @@ class Discard(Operation):
         now = lake.leases.now()
         for lease in lake.leases.all():
             if lease.branch == one.branch and not self.force and leasing.alive(lease, now):
+                in_use = leasing.describe(lease, lives=True)
                 raise SparkwapError(
-                    f"{one.branch} is {leasing.told(lease, lives=True)}. Nothing was discarded. "
+                    f"{one.branch} is {in_use}. Nothing was discarded. "
                     "Wait for that run, or end it. If it died on another machine, its lease "
                     "expires within 15 minutes. To drop the branch nevertheless: "
                     f"{next_command.operation(self.name, one.branch, force=True)}. "

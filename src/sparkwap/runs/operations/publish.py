@@ -45,7 +45,7 @@ class PublishBranch(Operation):
                 target_name=gate.target_name,
             ),
             manifest=gate.manifest,
-            stands=gate.stands,
+            table_of_node=gate.table_of_node,
         )
         run.candidates.load_side_schemas()
         run.watch_main()

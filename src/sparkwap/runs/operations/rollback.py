@@ -76,9 +76,9 @@ class Rollback(Operation):
                 undone=[UndonePublish(p.publish_id, p.branch, p.left) for p in publishes],
             )
         except RollbackRefused as refused:
-            raise refused.told(self._why_not(gate.lake, done, later, refused)) from refused
+            raise refused.with_message(self._why_not(gate.lake, done, later, refused)) from refused
         except RollbackTorn as torn:
-            raise torn.told(_format_partial(gate.lake, done, torn)) from torn
+            raise torn.with_message(_format_partial(gate.lake, done, torn)) from torn
         gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
         atomic = gate.lake.store.backend.atomic

@@ -73,7 +73,7 @@ class Status(Operation):
         yield ""
         yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(since)}"
         if lease is not None:
-            yield f"    {leasing.told(lease, lives=lives)}"
+            yield f"    {leasing.describe(lease, lives=lives)}"
         if not history.nodes and not lives:
             yield "    its run did not end, so nothing on the branch can be published as it is"
         blocks = [*_table_lines(one, reasons), *_side_lines(one, reasons)]
