@@ -11,6 +11,7 @@ from sparkwap.alerts.model import Event, FailedRows, FailedTest, NextCommand
 from sparkwap.alerts.project import Project, trouble
 from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
+from sparkwap.core.text import counted
 from sparkwap.gate.alert_settings import Kind
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.maintenance.decision import words
@@ -265,7 +266,7 @@ def of_quarantine(
             at=at,
             owners=project.owners([table.node_id]),
             reasons=(
-                f"{_rows(table.bad)} of {table.rows + table.bad:,} in quarantine; "
+                f"{counted(table.bad, 'row')} of {table.rows + table.bad:,} in quarantine; "
                 f"{_limit(threshold)} allowed",
             ),
             commands=(
@@ -321,10 +322,6 @@ def _shown(text: str) -> str:
 
 def _tables(count: int) -> str:
     return f"{count:,} table{' was' if count == 1 else 's were'}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _limit(threshold: float) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import counted
 from sparkwap.landing.entry import REPLAY
 from sparkwap.landing.raw_models import BadRow, RawModel, bad_rows, raw_models
 
@@ -68,7 +69,7 @@ def listing(found: Sequence[tuple[RawModel, Sequence[BadRow]]]) -> list[str]:
     """Return the lines that list the rows in quarantine."""
     lines = []
     for model, rows in found:
-        lines.append(f"{model.name}: {_rows(len(rows))} in quarantine")
+        lines.append(f"{model.name}: {counted(len(rows), 'row')} in quarantine")
         for row in sorted(rows)[:_SHOWN]:
             lines.append(f"  {row.file}, line {row.line}: {row.reason}")
             lines.append(f"    {_short(row.text)}")
@@ -84,12 +85,10 @@ def replay_summary(before: int, after: int, code: int) -> str:
             f"No row was accepted (dbt ended with code {code}); readers of main see the state "
             "before the replay. For the reason: dbt run-operation wap_status"
         )
-    stay = f"; {_rows(after)} stay in quarantine: sparkwap quarantine list" if after else ""
-    return f"{_rows(before - after)} of {before:,} accepted{stay}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+    stay = (
+        f"; {counted(after, 'row')} stay in quarantine: sparkwap quarantine list" if after else ""
+    )
+    return f"{counted(before - after, 'row')} of {before:,} accepted{stay}"
 
 
 def _short(text: str) -> str:

@@ -6,6 +6,7 @@ and the messages of Iceberg and the databases. An unknown error is not transient
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
@@ -164,6 +165,16 @@ def retrying(
     )
 
 
-def wait_seconds(tried: int, draw: float, first: float = FIRST_WAIT_SECONDS) -> float:
-    """Return the pause before the next try, which doubles; ``draw`` is random, from 0 to 1."""
-    return first * 2.0 ** min(tried - 1, 10) * (0.5 + draw)
+def wait_seconds(
+    tried: int, draw: float, first: float = FIRST_WAIT_SECONDS, longest: float = math.inf
+) -> float:
+    """Return the seconds before the next try: twice as long each time.
+
+    Args:
+        tried: The number of tries so far, from 1 on.
+        draw: A random number from 0 to 1, so that two writers do not collide again.
+        first: The seconds after the first try.
+        longest: The most seconds.
+    """
+    # The exponent is limited, because a float can overflow.
+    return min(first * 2.0 ** min(tried - 1, 64) * (0.5 + draw), longest)

@@ -19,3 +19,12 @@ def first_line(text: str | None) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 table`, `2 tables`."""
     return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def age(seconds: float) -> str:
+    """Return a time span in words: `2 minutes`, `less than a minute`."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return "less than a minute"

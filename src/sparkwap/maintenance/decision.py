@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sparkwap.core import text
 from sparkwap.gate.settings import Limits
 
 
@@ -171,16 +172,10 @@ def _why_tag_goes(tag: TagFact, gone: Collection[str], now: datetime) -> str | N
     return f"{kind}, past its age of {words(tag.keeps)}"
 
 
-def words(age: timedelta) -> str:
+def words(span: timedelta) -> str:
     """Return an age in words, rounded down: ``8 days``."""
-    seconds = age.total_seconds()
-    if seconds < 0:
-        return "less than 0 s (clocks differ)"
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}{'s' if count != 1 else ''}"
-    return "less than a minute"
+    seconds = span.total_seconds()
+    return text.age(seconds) if seconds >= 0 else "less than 0 s (clocks differ)"
 
 
 def _limit(limits: Limits, branch: BranchFact) -> timedelta:

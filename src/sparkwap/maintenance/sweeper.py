@@ -12,6 +12,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import SparkwapError
+from sparkwap.core.text import counted
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.decision import SweepPlan, Swept, decide
@@ -243,7 +244,7 @@ class Sweeper:
             "run_id": self._run_id,
             "swept_at": datetime.now(UTC),
             "what": "manifests",
-            "reason": f"no use for {_count(self._limits.manifest_days, 'day')}",
+            "reason": f"no use for {counted(self._limits.manifest_days, 'day')}",
             "count": len(hashes),
         }
         with _reported(report, "manifests"):
@@ -298,27 +299,27 @@ def lines(report: SweepReport, again: str) -> list[str]:
     plan = report.plan
     for branch in plan.branches:
         count = report.branches.get(branch.name, 0)
-        found.append(f"  branch   {branch.name}   {_count(count, 'table')}   {branch.reason}")
+        found.append(f"  branch   {branch.name}   {counted(count, 'table')}   {branch.reason}")
     found += _shortened([f"  tag      {tag.table} {tag.name}   {tag.reason}" for tag in plan.tags])
     if report.snapshots:
         found.append(
-            f"  history  {_count(report.snapshots, 'snapshot')} that no branch and no tag reaches"
+            f"  history  {counted(report.snapshots, 'snapshot')} that no branch and no tag reaches"
         )
     if plan.manifests:
         found.append(
-            f"  code     {_count(len(plan.manifests), 'manifest')} that no open branch and no "
+            f"  code     {counted(len(plan.manifests), 'manifest')} that no open branch and no "
             "table's latest publish uses"
         )
     if report.found.count:
-        folders = _count(len(report.found.folders), "folder")
+        folders = counted(len(report.found.folders), "folder")
         size = f"{report.found.size:,} bytes"
         found.append(
-            f"  files    {_count(report.found.count, 'file')}, {size}, in {folders}, to which "
+            f"  files    {counted(report.found.count, 'file')}, {size}, in {folders}, to which "
             "nothing refers"
         )
         found += _shortened(
             [
-                f"           {folder.path}   {_count(len(folder.files), 'file')}, "
+                f"           {folder.path}   {counted(len(folder.files), 'file')}, "
                 f"{folder.size:,} bytes"
                 for folder in report.found.folders
             ]
@@ -348,10 +349,6 @@ def _next(report: SweepReport, again: str) -> Iterable[str]:
 def _shortened(found: Sequence[str]) -> list[str]:
     more = len(found) - _SHOWN
     return [*found[:_SHOWN], *([f"           and {more:,} more"] if more > 0 else [])]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager

@@ -15,7 +15,6 @@ FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "sta
 """The differences that a build on the present main resolves. All others mean that the audit branch
 has changed since its audits, and a person has to look at it."""
 
-_LONGEST_WAIT_SECONDS = 300.0
 _SHORTEST_LIMIT_SECONDS = 3600.0
 _TIMES_THE_RUN = 3
 _NAMED = 3
@@ -131,18 +130,6 @@ def moved_by_others(
     if run_id in writers:
         return False
     return wrote_to_branch or (bool(writers) and None not in writers)
-
-
-def wait_seconds(tried: int, first: float, draw: float) -> float:
-    """Return the seconds before the next try: twice as long each time, at most five minutes.
-
-    Args:
-        tried: The number of tries so far.
-        first: The seconds before the first try.
-        draw: A random number from 0 to 1, so that two runs do not collide again.
-    """
-    # The exponent is limited, because a float can overflow.
-    return min(first * 2.0 ** min(tried, 64) * (0.5 + draw), _LONGEST_WAIT_SECONDS)
 
 
 def limit_seconds(given: float | None, taken: float) -> float | None:

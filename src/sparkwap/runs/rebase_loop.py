@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
+from sparkwap.core.retry import wait_seconds
 from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
 from sparkwap.ledger.records import token_of
@@ -23,6 +24,8 @@ from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import RunEnd
+
+LONGEST_WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,9 @@ def follow(
     limit = rebase.limit_seconds(run.settings.rebuild_timeout, taken)
     publish_id = None
     while closing.rebase is not None:
-        wait = rebase.wait_seconds(closing.tries, run.settings.rebuild_wait, draw())
+        wait = wait_seconds(
+            closing.tries + 1, draw(), run.settings.rebuild_wait, LONGEST_WAIT_SECONDS
+        )
         tell(_announced(closing, closing.rebase, wait, tries))
         sleep(wait)
         ended = build(closing.rebase.nodes, limit)

@@ -18,6 +18,7 @@ from sparkwap.catalog import lease
 from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import is_run_branch, short_run_id
+from sparkwap.core.text import age
 from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
@@ -246,15 +247,6 @@ def find_continuation(
             f"to do so: {next_command.dbt(command, branch=run.branch)}"
         )
     return Continuation(None, line, tuple(gone))
-
-
-def age(seconds: float) -> str:
-    """Return a time span in words: `2 minutes`, `less than a minute`."""
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}{'s' if count != 1 else ''}"
-    return "less than a minute"
 
 
 def unfinished_run(folder: Path) -> LastRun | None:

@@ -110,3 +110,9 @@ def test_steps() -> None:
 
 def test_waits_double() -> None:
     assert [wait_seconds(tried, 0.5, 1) for tried in (1, 2, 3)] == [1, 2, 4]
+    assert wait_seconds(1, 0, 2) == 1
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
+def test_waits_are_bounded(tried: int, first: float, draw: float) -> None:
+    assert 0 <= wait_seconds(tried, draw, first, 300) <= 300

@@ -18,7 +18,6 @@ from sparkwap.runs.rebase import (
     downstream,
     limit_seconds,
     moved_by_others,
-    wait_seconds,
 )
 
 KINDS: tuple[Difference, ...] = get_args(Difference)
@@ -103,16 +102,6 @@ def test_all_readers_of_a_rebuilt_table_are_rebuilt(data: st.DataObject) -> None
 
 def test_a_cycle_of_parents_terminates() -> None:
     assert downstream(["a"], {"a": ["b"], "b": ["a"]}) == {"a", "b"}
-
-
-@given(st.integers(0, 10_000), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
-def test_waits_are_bounded(tried: int, first: float, draw: float) -> None:
-    assert 0 <= wait_seconds(tried, first, draw) <= 300
-
-
-def test_waits_double() -> None:
-    assert [wait_seconds(tried, 2, 0.5) for tried in range(4)] == [2, 4, 8, 16]
-    assert wait_seconds(0, 2, 0) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from sparkwap.runs.state import (
     LastRun,
     RetryRecord,
     Waiting,
-    age,
     is_unfinished,
     pending,
     unfinished_run,
@@ -186,12 +185,3 @@ def test_dbt_test_continues_any_candidates() -> None:
 def test_published_nodes_are_not_pending() -> None:
     left = [row("a"), row("b", verdict="published"), row("c", resource_type="failures")]
     assert [one["node_id"] for one in pending(left)] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(-5, "less than a minute"), (59, "less than a minute"), (60, "1 minute"),
-     (3 * 3600 + 5, "3 hours"), (2 * 86400, "2 days")],
-)  # fmt: skip
-def test_ages(seconds: float, said: str) -> None:
-    assert age(seconds) == said

@@ -11,8 +11,9 @@ from sparkwap.catalog import OpenBranch
 from sparkwap.catalog import lease as leasing
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.text import age
 from sparkwap.runs.operations.context import Context, Operation
-from sparkwap.runs.state import age, published_and_died
+from sparkwap.runs.state import published_and_died
 
 if TYPE_CHECKING:
     from sparkwap.catalog.leases import Lease
