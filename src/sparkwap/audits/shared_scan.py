@@ -1,4 +1,4 @@
-"""Tests that can be proven by a shared scan: one aggregate query for all tests of a table.
+"""Tests that one aggregate query can prove for all tests of a table: a shared scan.
 
 A test passes if its query returns no row. For three shapes of queries an aggregate proves it:
 
@@ -42,7 +42,7 @@ _REFUSED = _words(
     " session_user current_catalog current_schema current_database"
     " values table _file _pos _partition _spec_id _deleted _row_id _last_updated_sequence_number"
 )
-"""Words that no condition may have: of subqueries, of other clauses, of what changes by itself."""
+"""Words that no condition may have: subqueries, other clauses, and values that change."""
 _JOINS = _words("anti cross full inner left natural on right semi using")
 _MOMENTS = _words("date timestamp timestamp_ltz timestamp_ntz")
 _NAME = r"(?:\w+|`[^`]+`)"
@@ -60,14 +60,14 @@ _SYMBOLS = frozenset("()+-*/%=<>!,.|&^~")
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What proves that a test's query returns no row.
+    """The parts of an aggregate that proves that a test's query returns no row.
 
     Attributes:
-        relation: The table or view that it reads, with its alias, as it is written.
-        conditions: Of the rows that it looks at; all of them hold.
-        keys: The columns of which no two rows may have the same values; empty for a test that no
-            row may pass.
-        columns: Columns that the query names besides: they have to exist.
+        relation: The table or view that the query reads, with its alias, as written.
+        conditions: The conditions of the rows that count; all of them hold.
+        keys: The columns in which no two rows may have the same values; empty if no row may fulfil
+            the conditions.
+        columns: Other columns that the query names; they have to exist.
         names: The parts of the name of each table or view that the query reads.
     """
 
@@ -78,7 +78,7 @@ class Proof:
     names: tuple[tuple[str, ...], ...] = ()
 
     def aggregate(self) -> str:
-        """An aggregate over the relation that is 0 exactly if the query returns no row."""
+        """Return an aggregate over the relation that is 0 exactly if the query returns no row."""
         if not self.keys:
             return f"count({self._where('1')})"
         key = f"struct({', '.join(self.keys)})"
@@ -87,7 +87,7 @@ class Proof:
         return f"count({self._where('1')}) - count(distinct {self._where(key)}) + {sortable}"
 
     def _where(self, value: str) -> str:
-        """A value for the rows of all conditions, null for others.
+        """Return an expression: a value for rows that fulfil all conditions, null for others.
 
         Like a filter, `if` takes no condition that would have to be cast to a boolean.
         """
@@ -98,7 +98,10 @@ class Proof:
 
 
 def statement(proofs: Sequence[Proof]) -> str:
-    """One query for proofs of any number of relations.
+    """Return one query for proofs of any number of relations.
+
+    Args:
+        proofs: The proofs.
 
     Returns:
         SQL whose rows are `at`, the index of a proof, and `found`, which is 0 where the test's own
@@ -117,7 +120,7 @@ def statement(proofs: Sequence[Proof]) -> str:
 
 
 def read(sql: str) -> Proof | None:
-    """What proves that a query returns no row; None if it is of no shape that is understood."""
+    """Return the proof that a query returns no row; None if its shape is not understood."""
     found = tuple(tokens(sql))
     # Double quotes are those of a name where a session says so.
     if not found or any(one.kind == "unclosed" or one.text[0] == '"' for one in found):
@@ -141,11 +144,17 @@ class _NotUnderstood(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a relation by conditions, or groups of them.
+    """The rows of a relation that fulfil conditions, or groups of them.
 
-    ``star`` says that all columns of the relation can be named; ``keys`` are those of groups, each
-    with the name that it has outside; ``twice`` says that only groups of more rows than one count,
-    ``closed`` that columns were selected of the groups, so that no condition may follow.
+    Attributes:
+        relation: The relation, with its alias, as written.
+        name: The parts of its name.
+        conditions: The conditions.
+        columns: The columns that a select has named.
+        star: Whether all columns of the relation can be named.
+        closed: Whether columns of the groups were selected, so that no condition may follow.
+        keys: The columns of groups, by their names outside of the query.
+        twice: Whether only groups of more than one row count.
     """
 
     relation: str
@@ -179,7 +188,7 @@ class _Reader:
         return self._tokens[at] if at < len(self._tokens) else None
 
     def _is(self, *texts: str) -> bool:
-        """Whether these come next; keywords in lower case."""
+        """Return whether these tokens come next; keywords in lower case."""
         following = self._tokens[self._at : self._at + len(texts)]
         return len(following) == len(texts) and all(
             token.kind in ("word", "symbol") and token.text.lower() == text
@@ -206,7 +215,7 @@ class _Reader:
         return token
 
     def _text(self, start: int) -> str:
-        """What is written from one token to before the present one."""
+        """Return the text from a token up to the present one."""
         return self._sql[self._tokens[start].start : self._tokens[self._at - 1].end]
 
     # -- queries ---------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ class _Reader:
         return replace(rows, columns=(*rows.columns, *named), star=False)
 
     def _columns(self) -> list[tuple[str, str]] | None:
-        """The columns of a select, each with its name; None for `*`."""
+        """Return the columns of a select, each with its name; None for `*`."""
         if self._take("*"):
             return None
         found = []
@@ -301,7 +310,7 @@ class _Reader:
         return _Rows(self._text(start), name)
 
     def _alias(self) -> None:
-        """Pass over an alias, if there is one."""
+        """Skip an alias, if there is one."""
         token = self._peek()
         if self._take("as"):
             self._name()
@@ -311,7 +320,7 @@ class _Reader:
             self._name()
 
     def _expression(self, ends: Sequence[str]) -> str:
-        """An expression of one value for one row, up to one of these keywords or the end."""
+        """Return an expression with one value per row, up to one of these keywords or the end."""
         start, depth = self._at, 0
         while (token := self._peek()) is not None:
             if token.kind == "word" and depth == 0 and token.text.lower() in ends:
@@ -369,7 +378,7 @@ def _filtered(rows: _Rows, condition: str) -> _Rows:
 
 
 def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
-    """Groups by a condition on their keys: no such group is the same as no such row."""
+    """Return groups under a condition on their keys: without such a row, there is no group."""
     if rows.twice or rows.closed or _has_dots(condition):
         raise _NotUnderstood
     parts: list[str] = []
@@ -393,7 +402,7 @@ def _filtered_groups(rows: _Rows, condition: str) -> _Rows:
 
 
 def _has_dots(condition: str) -> bool:
-    """Whether a condition names a column by its table, or a field."""
+    """Return whether a condition names a column by its table, or a field."""
     found = list(tokens(condition))
     return any(
         token.text == "." and not (at and found[at - 1].text.isdecimal())

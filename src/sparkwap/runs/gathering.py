@@ -1,4 +1,4 @@
-"""Gathers the facts that the end of a run is decided on; reads the ledger and the catalog."""
+"""Gathers the facts for the decision at the end of a run, from the ledger and the catalog."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ _ENDED = ("pass", "warn", "fail")
 
 @dataclass(frozen=True, slots=True)
 class ClosingFacts:
-    """What a run's end is decided on.
+    """The facts for the decision at the end of a run.
 
     Attributes:
-        nodes: what this run and earlier ones built, stored failures, and changes of unknown origin.
-        tests: the tests that count.
-        expected: the audits that have to pass.
-        results: the results of this run and of earlier ones; ``fresh`` are this run's.
-        settings: the gate's, as strict as what is on the branch demands.
-        now: ids of the nodes that this run was to build; ``earlier`` are those of earlier runs.
-        caught: what the run has moved of `main` past the gate.
-        built_on: the candidates that each node was built on: node to token.
-        earlier_reads: what nodes of earlier runs have read from `main`, by node.
-        reads: what nodes and tests of this run and earlier ones have read, by node or test.
-        seconds: what a build or test took, as far as known.
-        batches: the ranges of time that microbatch models were to build, by node.
+        nodes: The nodes of this run and of earlier runs on the branch, stored failures, and changes
+            of unknown origin.
+        tests: The tests that count.
+        expected: The audits that have to pass.
+        results: The results of this run and of earlier runs.
+        fresh: The results of this run.
+        settings: The settings of the gate, as strict as the branch demands.
+        now: Ids of the nodes that this run had to build.
+        earlier: Ids of the nodes that only earlier runs have built.
+        caught: The changes of `main` by which the run has bypassed the gate.
+        built_on: The candidates that each node was built on: node to token.
+        earlier_reads: What nodes of earlier runs have read from `main`, by node.
+        reads: What nodes and tests of this run and of earlier runs have read, by node or test.
+        seconds: The duration of a build or test, if known.
+        batches: The time ranges that microbatch models had to build, by node.
     """
 
     nodes: tuple[BuiltNode, ...]
@@ -62,7 +65,16 @@ class ClosingFacts:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Gathers the facts on a run that ends; ``caught`` tells what it has moved past the gate."""
+    """Gathers the facts at the end of a run.
+
+    Attributes:
+        invocation: The command of dbt.
+        candidates: The tables and views of the run.
+        trail: What nodes and tests have read.
+        notes: The notes of builds and audits.
+        rules: The rules of tests in the ledger.
+        caught: Returns the changes of `main` by which the run has bypassed the gate.
+    """
 
     invocation: Invocation
     candidates: Candidates
@@ -79,7 +91,7 @@ class Gathering:
         known: Collection[str],
         varied: bool,
     ) -> ClosingFacts:
-        """Gather them; see :meth:`sparkwap.runs.run.Run.close` for the parameters."""
+        """Return the facts; `sparkwap.runs.run.Run.close` describes the arguments."""
         own, branch = self.invocation.is_own, self.invocation.branch
         earlier = (
             BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
@@ -123,8 +135,8 @@ class Gathering:
             results += [TestResult(one.test_id, "gone") for one in lost]
             results += [TestResult(one.test_id, "elsewhere") for one in theirs]
         # A build that adds no row leaves the same candidate, but counts as a new build.
-        standing = {n: token for n, token in present.items() if n not in mine}
-        expected += failed_before(earlier.tests, tests, standing)
+        earlier_present = {n: token for n, token in present.items() if n not in mine}
+        expected += failed_before(earlier.tests, tests, earlier_present)
         now = frozenset(fact.node_id for fact in nodes)
         earlier_reads = {
             row["node_id"]: dict(row.get("reads") or {})
@@ -154,7 +166,7 @@ class Gathering:
     def _batches(
         self, nodes: Sequence[NodeFact], history: Iterable[Mapping[str, Any]]
     ) -> dict[str, tuple[Range, ...]]:
-        """The ranges of time that the candidates of microbatch models were to have, by node."""
+        """Return the time ranges that the candidates of microbatch models should have, by node."""
         found = {fact.node_id: fact.batches for fact in nodes}
         for row in history:
             node_id = row["node_id"]
@@ -165,7 +177,7 @@ class Gathering:
     def _tell_lacking(
         self, nodes: Sequence[NodeFact], ranges: Mapping[str, tuple[Range, ...]]
     ) -> None:
-        """Tell of batches that `main` lacks and will lack when what this run has is published."""
+        """Add notices of the batches that `main` still lacks after the publish of this run."""
         for fact in nodes:
             if fact.batches:
                 rows = self.candidates.lake.ledger.builds(fact.node_id, fact.identifier)
@@ -227,8 +239,8 @@ class Gathering:
         return TestRule(test.severity, test.inputs, test.code, token, test.given)
 
     def _status_of(self, seen: TestSeen, test: TestFact | None) -> str:
-        """The status of a result; one that saw none or a part of the rows has passed nothing."""
-        # A unit test reads rows of its own, whatever dbt was told of the tables.
+        """Return the status of a result; no test passes in a run that builds no or few rows."""
+        # A unit test reads its own rows, also with --empty or --sample.
         part = None if test and test.kind == "unit" else self.invocation.part
         return part if part is not None and seen.status in ("pass", "warn") else seen.status
 
@@ -238,7 +250,7 @@ def _reads(test: TestFact | None) -> frozenset[str]:
 
 
 def _result_of(row: Mapping[str, Any]) -> TestResult:
-    """A test result that an earlier run on the branch wrote into the ledger."""
+    """Return a test result from the ledger's row of an earlier run on the branch."""
     return TestResult(
         row["test_id"],
         row["status"],

@@ -1,4 +1,4 @@
-"""What the ledger tells of tests: by which rule they let rows through, and what is accepted."""
+"""The rules of tests in the ledger: thresholds of earlier publishes, and accepted failures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sparkwap.runs.types import DAY, TestFact
 
 @dataclass(frozen=True)
 class Rules:
-    """What the ledger tells of the tests of what a run has built.
+    """Reads the rules and acceptances of the tests of a run's nodes from the ledger.
 
     Attributes:
+        candidates: The tables and views that the run builds.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
     """
 
@@ -27,11 +28,16 @@ class Rules:
     table_of_node: Callable[[str], Identifier | None]
 
     def _table_of(self, node_id: str) -> Identifier | None:
-        """The table that a node is, by what was built or by the code; None where neither knows."""
+        """Return the table of a node, from the build or else the code; None if it has none."""
         return self.candidates.built.get(node_id) or self.table_of_node(node_id)
 
     def gone(self, built: Iterable[str], there: set[str]) -> list[AuditTest]:
-        """The tests that saw what was last published of these nodes, and are not there now."""
+        """Return the tests that audited the last publish of nodes, and no longer exist.
+
+        Args:
+            built: Ids of the nodes.
+            there: Ids of the present tests.
+        """
         nodes = {n: key for n in built if (key := self._table_of(n)) is not None}
         return [
             AuditTest(
@@ -45,7 +51,7 @@ class Rules:
         ]
 
     def of_others(self, nodes: Iterable[str]) -> list[AuditTest]:
-        """The tests that another project has of tables which it has published, and we build."""
+        """Return the tests of other projects on tables that they published and this run builds."""
         built, targets = self.candidates.built, self.candidates.targets
         nodes_by_table = {
             built[node_id]: node_id
@@ -60,7 +66,10 @@ class Rules:
         ]
 
     def former(self, results: Sequence[TestResult]) -> dict[str, TestRule]:
-        """The rule at the last publish of those tests that may let rows through by another now."""
+        """Return the rules at the last publish, by test.
+
+        Only of tests that may let rows pass now by another rule.
+        """
         asked = {
             one.test_id
             for one in results
@@ -77,19 +86,21 @@ class Rules:
         return {key: rule_of(row) for key, row in before.items()}
 
     def error_if(self, test_id: str, severity: str) -> str | None:
-        """The condition on which a test fails, where that is not its own: some is accepted.
+        """Return the condition on which a test fails; None if no failures of it are accepted.
 
-        dbt then warns of the rows, and builds what reads them.
+        For accepted rows, dbt only warns, and builds the nodes that read them.
 
-        :param severity: the test's, with its thresholds.
+        Args:
+            test_id: The test.
+            severity: Its severity, with its thresholds.
         """
         accepted = self.accepted(test_id, severity)
         return accepting(severity, accepted.failures) if accepted else None
 
     def accepted(self, test_id: str, severity: str) -> Acceptance | None:
-        """What is accepted of a test by the rule that it has."""
+        """Return the acceptance of a test; None if there is none for its present rule."""
         row = self._acceptances.get(test_id)
-        # Of a test that fails by another rule now nobody has said anything.
+        # An acceptance holds only for the rule that it was given for.
         if row is None or row["severity"] != severity:
             return None
         until = f" until {row['until'] - DAY:%Y-%m-%d}" if row["until"] else ""
@@ -105,10 +116,15 @@ def failed_before(
     tests: Iterable[TestFact],
     present: Mapping[str, str],
 ) -> list[AuditTest]:
-    """The tests of earlier runs that failed on a present candidate and are not expected of it now.
+    """Return the tests of earlier runs that failed on a present candidate and do not read it now.
 
-    A test that was deleted, is switched off or belongs to another project has made no row better
-    by that; a new build of the table has rows of which it has said nothing.
+    The rows still fail if such a test was deleted, was disabled or belongs to another project. It
+    does not count for a new build of the table, which has rows that it has not read.
+
+    Args:
+        history: The rows of tests of earlier runs on the branch.
+        tests: The present tests.
+        present: The candidates of earlier runs on the branch: node to token.
     """
     reads = {test.test_id: test.reads for test in tests}
     found = []
@@ -122,7 +138,7 @@ def failed_before(
 
 
 def rule_of(row: Mapping[str, Any]) -> TestRule:
-    """The rule of a row of the ledger's ``tests``; one of an older version knows no inputs."""
+    """Return the rule in a row of ``tests``; rows of older versions have no inputs."""
     inputs = row.get("inputs")
     return TestRule(
         row["severity"],

@@ -1,4 +1,4 @@
-"""What the statements of a run have read, by its order: what was built before them, what after."""
+"""Records what the statements of a run have read, and which nodes were built before them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ _PATTERN = re.compile(r"[*?\[{]")
 
 @dataclass(slots=True)
 class Named:
-    """What the statements of a node or test have named, and when the first and last of them was.
+    """The relations that the statements of a node or test have named.
 
     Attributes:
-        relations: all that they may have read.
-        present: what they may have read for the rows that it had then.
+        first: The step of the first statement.
+        last: The step of the last statement.
+        relations: All relations that they may have read.
+        present: The relations whose rows of that time they may have read.
     """
 
     first: int
@@ -52,17 +54,17 @@ class Named:
 
 
 class Trail:
-    """When the nodes of a run began and ended, and what they and its tests have named and read.
+    """The order in which a run's nodes began and ended, and what nodes and tests have read.
 
     Safe for use by dbt's threads.
 
     Attributes:
-        begun: the step at which a node was begun, by node.
-        continued: the nodes that add to what an earlier run has built.
-        candidates_at_build: the candidates that were on the branch when a node was built, by node.
-        naming: what the statements of a node or test have named.
-        reads: what a node or test has read from ``main``: name to token.
-        shared: the tests that a scan shared with other tests has answered.
+        begun: The step at which a node was begun, by node.
+        continued: The nodes that add to a candidate of an earlier run.
+        candidates_at_build: The candidates that were on the branch when a node was built, by node.
+        naming: The relations that the statements of a node or test have named.
+        reads: What a node or test has read from ``main``: name to token.
+        shared: The tests that shared statements have answered.
     """
 
     def __init__(self) -> None:
@@ -77,14 +79,20 @@ class Trail:
         self._lock = threading.Lock()
 
     def begin(self, node_id: str) -> bool:
-        """Record that a node is begun; returns whether it is for the first time."""
+        """Record that a node is begun; return whether it is for the first time."""
         with self._lock:
             first = node_id not in self.begun
             self.begun.setdefault(node_id, next(self._steps))
         return first
 
     def may_add_to_candidate(self, node_id: str, is_current: Callable[[], bool]) -> bool:
-        """Whether a node adds to what an earlier run has built: asked once, if it has not begun."""
+        """Return whether a node may add to an earlier run's candidate; if so, the node is begun.
+
+        Args:
+            node_id: The node.
+            is_current: Returns whether the candidate is unchanged; called until it returns True or
+                the node is begun.
+        """
         with self._lock:
             if node_id not in self.begun and is_current():
                 self.begun[node_id] = next(self._steps)
@@ -100,7 +108,7 @@ class Trail:
             self._done[node_id] = next(self._steps)
 
     def finished(self, node_id: str) -> float:
-        """When this run had built a node: never if it only began, before all if not even that."""
+        """Return the step at which a node was built: infinity if it only began, 0 if it did not."""
         return self._done.get(node_id, math.inf if node_id in self.begun else 0)
 
     def named(
@@ -111,9 +119,10 @@ class Trail:
     ) -> None:
         """Record what a statement of a node or test names, whether dbt knows of it or not.
 
-        :param reader: the node's or test's id.
-        :param relations: see :func:`sparkwap.core.sqllex.relation_names`.
-        :param present: those of them that it reads for their present rows; None for all.
+        Args:
+            reader: The id of the node or test.
+            relations: See `sparkwap.core.sqllex.relation_names`.
+            present: The relations whose present rows it reads; None for all.
         """
         with self._lock:
             step = next(self._steps)

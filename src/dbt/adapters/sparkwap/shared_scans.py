@@ -1,4 +1,4 @@
-"""Answers the tests that are due together by one statement, see `sparkwap.audits.shared_scan`.
+"""Answers tests that are ready together by one statement; see `sparkwap.audits.shared_scan`.
 
 The first test of a batch sends the statement. dbt compiles a test only when it begins, so the SQL
 of the other tests is predicted by calling their macros. A test takes its answer only if its
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkwap.runs.run import Run
 
 MOST_TESTS = 60
-"""Of one statement: Spark plans a longer one for longer than it saves."""
+"""The maximum of one statement: Spark plans a longer one for longer than it saves."""
 _FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0+|>\s*[0-9]+|(?:>=|=)\s*0*[1-9][0-9]*)"
 _STATEMENT = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
@@ -47,9 +47,14 @@ _STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A test of a batch: its query, what proves that it returns no row, and whether that did.
+    """A test of a batch.
 
-    ``read`` is the state of the tables that it reads, of a moment before the statement is sent.
+    Attributes:
+        test_id: The test.
+        query: Its query.
+        proof: The proof that the query returns no row.
+        read: The state of the tables that it reads, before the statement is sent.
+        proven: Whether the statement has proven it.
     """
 
     test_id: str
@@ -60,7 +65,7 @@ class _Member:
 
 
 class SharedScans:
-    """The batches of a command.
+    """Sends the shared statements of a command.
 
     Args:
         runs: The command's run.
@@ -78,7 +83,7 @@ class SharedScans:
 
     @available.parse(lambda *a, **k: None)
     def shared_answer(self, test: Mapping[str, Any], query: str, sql: str) -> Any:
-        """The result of a test that a shared scan has proven to find no row.
+        """Return the result of a test if a shared statement has proven that it finds no row.
 
         Args:
             test: dbt's node of the test.
@@ -110,12 +115,12 @@ class SharedScans:
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
 
     def _is_session_changed(self) -> bool:
-        """Whether macros have changed the session of this thread while dbt compiled the test."""
+        """Return whether macros have changed this thread's session while dbt compiled the test."""
         handle = self._command.connections.get_thread_connection().handle
         return bool(getattr(handle, "is_changed", True))
 
     def _settled_member(self, run: Run, test_id: str, query: str | None) -> _Member | None:
-        """The member of a test, of a new batch if it is in none; None if it has to run alone."""
+        """Return a test's member, of a new batch if it has none; None if it has to run alone."""
         with self._lock:
             self._begun.add(test_id)
             member = self._waiting.pop(test_id, None)
@@ -158,9 +163,9 @@ class SharedScans:
         return self._command.dbt_manifest().nodes[test_id]
 
     def _due(self, run: Run, about: str | None) -> Iterator[Any]:
-        """The generic tests that have not begun and whose parents are built.
+        """Yield the generic tests that have not begun and whose parents are built.
 
-        The tests of one node come together, those of ``about`` first.
+        The tests of one node come together, those of the node ``about`` first.
         """
         from dbt.contracts.graph.nodes import GenericTestNode
 
@@ -175,7 +180,7 @@ class SharedScans:
                 yield node
 
     def _member(self, run: Run, node: Any, query: str) -> _Member | None:
-        """A test by its query; None if it has to run alone."""
+        """Return a test as a member; None if it has to run alone."""
         config, manifest = node.config, self._command.manifest
         stored = config.store_failures
         if stored is None:
@@ -202,13 +207,13 @@ class SharedScans:
         return _Member(node.unique_id, query, proof, found)
 
     def _named(self, parts: tuple[str, ...]) -> Identifier | None:
-        """The table or view of a name; None for one in another catalog, or without its schema."""
+        """Return the table or view of a name; None in another catalog or without a schema."""
         if len(parts) == 3 and parts[0] == self._command.credentials.catalog_name:
             parts = parts[1:]
         return folded((parts[0], parts[1])) if len(parts) == 2 else None
 
     def _predicted(self, node: Any) -> str | None:
-        """What dbt is going to compile of a generic test; None if that is not known."""
+        """Return the SQL that dbt will compile for a generic test; None if it is not known."""
         from dbt.clients.jinja import (
             GENERIC_TEST_KWARGS_NAME,
             add_rendered_test_kwargs,
@@ -244,7 +249,7 @@ class SharedScans:
         return self._contexts[package]
 
     def _relation(self, test: Any, name: str, of: str) -> Any:
-        """The relation of the parent of this name."""
+        """Return the relation of the parent with this name."""
         nodes = getattr(self._command.dbt_manifest(), of)
         (parent,) = (
             nodes[key] for key in test.depends_on.nodes if key in nodes and nodes[key].name == name
@@ -254,7 +259,7 @@ class SharedScans:
     # -- the scan --------------------------------------------------------------------------------
 
     def _scan(self, batch: list[_Member]) -> None:
-        """Send the statement of a batch, and settle its members."""
+        """Send the statement of a batch, and set the results of its members."""
         try:
             if not self._settle(batch):
                 # Each relation by itself: one missing column is no reason for others to run alone.

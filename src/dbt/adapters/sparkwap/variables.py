@@ -1,4 +1,4 @@
-"""The vars and environment variables that tests use: with another one a test is another test."""
+"""The vars and environment variables that tests use; another value may make another test."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _OWNER_OF = {"model": "models", "seed": "seeds", "snapshot": "snapshots"}
 _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay_moment.VARIABLE})
-"""The vars of the pipeline, beside those of the gate: they say what to build and to read."""
+"""The vars of the pipeline, besides those of the gate: they select what to build and read."""
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _METADATA = "DBT_ENV_CUSTOM_ENV_"
-"""What the names of environment variables begin with that dbt reads as metadata of the command."""
+"""Prefix of the environment variables that dbt reads as metadata of the command."""
 _VOLATILE = re.compile(
     r"\b(?:run_started_at|invocation_id|graph|selected_resources|modules|context|run_query|statement"
     r"|load_result|adapter\s*\.\s*(?!dispatch\b|quote\b)\w+)\b"
 )
-"""What makes another query of the same test in another run: the time, the lake, other nodes."""
+"""Expressions that may change a test's query between runs: time, lake, other nodes."""
 
 
 class Inputs:
-    """What comes from outside of a project, and which of its tests use it.
+    """The values from outside of a project, and the tests that use them.
 
     Args:
         manifest: dbt's manifest.
         given: The vars of the command line.
         varying: Names of vars and environment variables that may have any value.
-        config: dbt's configuration of the command; None takes for granted that the manifest was
-            parsed with the same vars.
-        calls: Node -> the macros that it calls, as far as dbt knew before it ran the first one;
+        config: dbt's configuration of the command; None if the manifest was surely parsed with the
+            same vars.
+        calls: Node -> the macros that it calls, as dbt knew them before it ran the first node;
             None if it has run none.
     """
 
@@ -89,30 +89,31 @@ class Inputs:
 
     @property
     def varied(self) -> bool:
-        """Whether the command line has vars by which a model or test may be another, or off."""
+        """Whether the command line has vars that may change or disable a model or test."""
         return any(one.startswith("var ") for one in self._outside)
 
     def of_unit_test(self, test: Any) -> dict[str, str]:
-        """What a unit test uses, as in :meth:`of_test`, by what is written of it."""
+        """Return the tokens of the values that a unit test's YAML uses, as in `of_test`."""
         return self._tokens(_used(self._written(test, "unit_tests", test.name)))
 
     def of_test(self, test: Any, tested: Collection[str]) -> tuple[dict[str, str], str, bool]:
-        """What a test uses that came from outside of the project, and what its query is made of.
+        """Return the values from outside of the project that a test uses, and its code.
 
-        By the text of the test, of the YAML that its config may come from, and of the macros that
-        it calls: dbt keeps no config as it was before it was rendered. So also of the ephemeral
-        models that it reads, which are a part of its query, and of where the tables and views are
-        that it reads. What dbt has no record of, such as its flags, counts in the text of the
-        test's own package alone: macros of others look at the flags for reasons of their own.
+        dbt does not keep a config as it was before rendering. So variables are searched in the text
+        of the test, of the YAML that its config may come from, and of the macros that it calls. The
+        ephemeral models that it reads count too, because they are part of its query, and so do the
+        names and schemas of the tables and views that it reads. Values that dbt does not record,
+        such as its flags, count only in the text of the test's own package: macros of other
+        packages read the flags for other purposes.
 
         Args:
             test: dbt's node of the test.
-            tested: Ids of what it reads.
+            tested: Ids of the nodes and sources that it reads.
 
         Returns:
-            A token of the value of each variable or flag; a token of the code that makes the query;
-            and whether that may make another query in each run: by the time, by what it asks the
-            lake, by a variable that may have any value.
+            A token of the value of each variable or flag; a token of the code of the query; and
+            whether the code may make another query in each run, by the time, by the state of the
+            lake or by a variable that may have any value.
         """
         used = self._used_by_test(test, tested)
         above = [node for key in sorted(tested) if (node := self._nodes.get(key)) is not None]
@@ -138,11 +139,11 @@ class Inputs:
         )
 
     def _roots(self, nodes: Sequence[Any]) -> tuple[frozenset[str], frozenset[str]]:
-        """The macros that nodes call, as far as their code tells; and those of a run.
+        """Return the macros that the code of nodes calls, and those with the macros of a run.
 
-        dbt adds to a node's macros what it calls when it runs: names made at run time, and all that
-        its materialization calls for it. Tests that have run and tests that have not are compared,
-        so what is found then is no part of their code.
+        When a node runs, dbt adds the macros whose names are made at run time and those that the
+        materialization calls. Tests that have run are compared with tests that have not, so these
+        are no part of their code.
         """
         called: set[str] = set()
         written: set[str] = set()
@@ -154,7 +155,7 @@ class Inputs:
 
     @cached_property
     def _of_materialization(self) -> frozenset[str]:
-        """What dbt calls for each test, whatever its query is."""
+        """The macros that dbt calls for each test, independent of its query."""
         return self._called(
             frozenset(key for key in self._macros if ".materialization_test_" in key)
         )
@@ -166,7 +167,7 @@ class Inputs:
 
     @cached_property
     def given(self) -> dict[str, str]:
-        """All that this command was given from outside of the project -> a token of its value."""
+        """The values that this command got from outside of the project: name to token."""
         args = getattr(self._config, "args", None)
         found = {
             **self._outside,
@@ -200,8 +201,9 @@ class Inputs:
         return found
 
     def _at_run_time(self, used: set[str]) -> dict[str, Any]:
-        """Flags, and environment variables that a test asks for only when it runs: dbt has no
-        record of them. One that is not given, or switched off, is as the project has it.
+        """Return the flags and environment variables that a test reads only when it runs.
+
+        dbt does not record them. One that is not set, or false, counts as not used.
         """
         found: dict[str, Any] = {}
         for one in used - self._outside.keys() - self._varying:
@@ -216,7 +218,7 @@ class Inputs:
         return found
 
     def _used_by_parent(self, key: str) -> set[str]:
-        """What the place of a table that a test reads, or an ephemeral model's text, uses."""
+        """Return what the place of a table that a test reads uses, or an ephemeral model's text."""
         source = self._sources.get(key)
         if source is not None:
             return _used(self._written(source, "sources", source.source_name))
@@ -235,7 +237,7 @@ class Inputs:
         return used | _used(code) | self._used_by_macros(macros, node.package_name)
 
     def _written(self, node: Any, of: str, name: str) -> Any:
-        """The entries of a node in the YAML that tells of it, as they are written."""
+        """Return the entries of a node in its YAML, before rendering."""
         patch = getattr(node, "patch_path", None)
         where = patch or f"{node.package_name}://{node.original_file_path}"
         written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
@@ -243,7 +245,7 @@ class Inputs:
 
     @cached_property
     def _overrides(self) -> frozenset[str]:
-        """The project's macros that stand in the place of dbt's or the adapter's own."""
+        """The project's macros that override macros of dbt or the adapter."""
         internal = {
             macro.name for macro in self._macros.values() if macro.package_name in _INTERNAL
         }
@@ -254,7 +256,7 @@ class Inputs:
         )
 
     def _yaml_of(self, test: Any) -> Any:
-        """The entry of the model, seed, ... in whose YAML a test stands, as it is written."""
+        """Return the entry of the model, seed, ... with a test in its YAML, before rendering."""
         file = self._files.get(f"{test.package_name}://{test.original_file_path}")
         written: Mapping[str, Any] = getattr(file, "dict_from_yaml", None) or {}
         of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
@@ -270,7 +272,7 @@ class Inputs:
         }
 
     def _called_by(self, macros: frozenset[str]) -> frozenset[str]:
-        """Macros, and those that they call in turn."""
+        """Return macros and all macros that they call, directly or not."""
         seen: set[str] = set()
         todo = set(macros)
         while todo:
@@ -283,7 +285,7 @@ class Inputs:
         return frozenset(seen & self._macros.keys())
 
     def _macro_text(self, macros: frozenset[str]) -> tuple[str, bool]:
-        """A token of the text of macros and all that they call; whether it is volatile."""
+        """Return a token of the text of macros and all that they call, and whether it may vary."""
         texts = [self._macros[key].macro_sql for key in sorted(self._called(macros))]
         return _token(texts), _is_volatile(texts)
 
@@ -307,10 +309,13 @@ def _is_volatile(written: Any) -> bool:
 
 
 def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
-    """The environment variables that a manifest was parsed with, as they are now.
+    """Return the environment variables that a manifest was parsed with, with present values.
 
-    :param parsed: dbt's record of their values. dbt parses anew what uses one that has changed, but
-        not a manifest that its caller hands on: of such a one both values count.
+    dbt parses files again if a variable that they use has changed, but not a manifest that its
+    caller passes. In that case both values count.
+
+    Args:
+        parsed: dbt's record of their values.
     """
     found: dict[str, Any] = {}
     for name, value in parsed.items():
@@ -322,10 +327,10 @@ def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _other_vars(manifest: Any, config: Any) -> str | None:
-    """A token of the vars that a manifest was parsed with; None if they are this command's.
+    """Return a token of the vars that a manifest was parsed with; None if this command has them.
 
-    As dbt's own ``ManifestLoader.build_manifest_state_check`` has it. Only a manifest that the
-    caller of dbt hands on can have others.
+    It is computed as in dbt's ``ManifestLoader.build_manifest_state_check``. Only a manifest that
+    the caller of dbt passes can have other vars.
     """
     state = getattr(manifest, "state_check", None)
     parsed = str(state.vars_hash.checksum) if state is not None else ""
@@ -340,12 +345,12 @@ def _other_vars(manifest: Any, config: Any) -> str | None:
 
 
 def _named(text: str) -> set[str]:
-    """The variables that a text asks for: `var max_age`; `var` where it may be any."""
+    """Return the variables that a text reads: `var max_age`; `var` if it may be any."""
     return {" ".join(filter(None, (one["kind"], one["name"]))) for one in _GIVEN.finditer(text)}
 
 
 def _used(written: Any) -> set[str]:
-    """The variables and flags that a text may use, or texts within lists and mappings."""
+    """Return the variables and flags that a text may use, or texts in lists and mappings."""
     if isinstance(written, str):
         jinja = " ".join(_JINJA.findall(written))
         flags = {one["name"].upper() for one in _FLAG.finditer(written)}
