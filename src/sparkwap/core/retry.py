@@ -6,7 +6,6 @@ and the messages of Iceberg and the databases. An unknown error is not transient
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
@@ -166,7 +165,7 @@ def retrying(
 
 
 def wait_seconds(
-    tried: int, draw: float, first: float = FIRST_WAIT_SECONDS, longest: float = math.inf
+    tried: int, draw: float, first: float = FIRST_WAIT_SECONDS, longest: float = 300.0
 ) -> float:
     """Return the seconds before the next try: twice as long each time.
 
