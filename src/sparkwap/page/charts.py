@@ -17,6 +17,11 @@ _ROW_PIXELS = 26
 _FRAME_PIXELS = 110
 _GRID_FRAME_PIXELS = 150
 _GOOD, _BAD, _WAITS = (VERDICTS[name].colour for name in ("published", "rejected", "held"))
+# Vega's own labels are months without a year. The ticks decide how much of the time is needed.
+_MOMENT = (
+    "utcFormat(datum.value, utcseconds(datum.value) ? '%Y-%m-%d %H:%M:%S' : "
+    "utchours(datum.value) || utcminutes(datum.value) ? '%Y-%m-%d %H:%M' : '%Y-%m-%d')"
+)
 _ANOMALOUS = alt.datum.state == "anomalous"
 
 
@@ -66,9 +71,7 @@ def tests(results: Rows) -> alt.LayerChart:
 
 def metric(points: Rows) -> alt.LayerChart:
     """Return a line chart of a metric, with its expected range as a band."""
-    base = _chart(points).encode(
-        x=alt.X("at:T", scale=alt.Scale(type="utc")).title("measured (UTC)")
-    )
+    base = _chart(points).encode(x=_moments("at", "measured (UTC)"))
     band = base.mark_area(opacity=0.18, color=_GOOD).encode(
         y=alt.Y("low:Q").title("value"), y2="high:Q"
     )
@@ -98,7 +101,7 @@ def timeline(bars: Rows) -> alt.LayerChart:
     """Return the versions of a key as bars from beginning to end."""
     base = _chart(bars, len(bars) * (_ROW_PIXELS + 8) + _FRAME_PIXELS).encode(
         y=alt.Y("version:N", sort=alt.EncodingSortField("number")).title(None),
-        x=alt.X("start:T", scale=alt.Scale(type="utc")).title("valid (UTC)"),
+        x=_moments("start", "valid (UTC)"),
     )
     states = alt.Scale(domain=["current", "ended"], range=[_GOOD, "#9FB8C8"])
     spans = base.mark_bar(cornerRadius=3, height=alt.RelativeBandSize(0.6)).encode(
@@ -115,6 +118,11 @@ def timeline(bars: Rows) -> alt.LayerChart:
 
 def _chart(rows: Rows, height: int = _PLOT_PIXELS) -> alt.Chart:
     return alt.Chart(alt.Data(values=list(rows)), height=height)
+
+
+def _moments(field: str, title: str) -> alt.X:
+    labels = alt.Axis(labelExpr=_MOMENT, labelOverlap="greedy", tickCount=6)
+    return alt.X(f"{field}:T", scale=alt.Scale(type="utc"), axis=labels).title(title)
 
 
 def _runs(title: str | None = "run (UTC), oldest first", **axis: Any) -> alt.X:
