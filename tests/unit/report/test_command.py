@@ -1,19 +1,23 @@
-"""The Python that the command uses, and the stored rows that it reads."""
+"""The Python that the command uses, and the runs and stored rows that it reads."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from sparkwap.catalog.model import LedgerRows
+from sparkwap.core.dbt_cli import DbtCall, LakePlace
 from sparkwap.core.errors import ConfigError
 from sparkwap.publish.lake import Lake
 from sparkwap.report import command
 
-from .conftest import IDS, NOW, VOLUME
+from .conftest import IDS, MANIFEST, NOW, VOLUME, metric, result, row, verdict
 
 
 def test_without_elementary_the_error_has_the_command_to_install_it(
@@ -51,3 +55,33 @@ def test_stored_rows_are_read_only_on_request(tmp_path: Path) -> None:
     assert command.stored_rows(lake, kept, 0) == {}
     assert command.stored_rows(lake, kept, 2) == {IDS: [{"id": 1}, {"id": 2}]}
     lake.close()
+
+
+def test_the_runs_of_a_discarded_branch_are_left_out(tmp_path: Path) -> None:
+    properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"{tmp_path}/w"}
+    lake = Lake("lake", properties)
+    own = {"project": "shop", "target": "t"}
+
+    def run(days_ago: float, branch: str, outcome: str) -> dict[str, Any]:
+        found = row("runs", days_ago, run_id=f"r{days_ago}", branch=branch, outcome=outcome, **own)
+        return {**found, "ended_at": found["started_at"]}
+
+    runs = [run(4, "pr_1", "held"), run(3, "pr_1", "discarded")]
+    # The same branch, opened again.
+    runs += [run(2, "pr_1", "rejected"), run(1, "dev", "held")]
+    days = (4, 2, 1)
+    lake.ledger.append(
+        [
+            LedgerRows("runs", runs),
+            LedgerRows("nodes", [verdict(day, "held") for day in days]),
+            LedgerRows("tests", [result(day, "fail") for day in days]),
+            LedgerRows("metrics", [metric(day, 9.0) for day in days]),
+        ]
+    )
+    lake.close()
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    call = Mock(spec=DbtCall)
+    call.lake.return_value = LakePlace("lake", properties, "t")
+    found = command.collect(call, tmp_path, days=30, samples=0)
+    shown = (found.runs, found.nodes, found.tests, found.metrics)
+    assert [{one["run_id"] for one in rows} for rows in shown] == [{"r2", "r1"}] * 4
