@@ -17,12 +17,21 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The published bad rows of a raw model that no replay has accepted."""
+    """The published bad rows of a raw model that no replay has accepted.
+
+    Attributes:
+        model: The raw model.
+        table: Schema and name of its table.
+        rows: The bad rows.
+        good: The number of good rows.
+        columns: The columns of the table.
+    """
 
     model: str
     table: str
     rows: tuple[BadRow, ...]
     good: int
+    columns: tuple[str, ...]
 
 
 def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
@@ -37,12 +46,13 @@ def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
     named = {model.table: model.name for model in models}
     found = []
     for identifier, state in sorted(published_tables(lake).items()):
-        if {column.name for column in state.columns} >= _RAW_COLUMNS:
+        columns = tuple(column.name for column in state.columns)
+        if set(columns) >= _RAW_COLUMNS:
             table = lake.catalog.load_table(identifier)
             good = table.scan("_kind = 'row'").count()
             name = named.get((identifier[0], identifier[1]), identifier[1])
             rows = tuple(sorted(open_rows(table)))
-            found.append(Quarantine(name, ".".join(identifier), rows, good))
+            found.append(Quarantine(name, ".".join(identifier), rows, good, columns))
     return found
 
 
@@ -71,5 +81,6 @@ def group_reasons(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _reason(text: str) -> str:
-    # "amount is not a decimal(12,2): 12,x": the value comes after the colon.
-    return _QUOTED.sub("…", text.partition(": ")[0])
+    # "amount is not a decimal(12,2): 12,x": the value comes after the colon. A quotation may have
+    # a colon, too.
+    return _QUOTED.sub("…", text).partition(": ")[0]

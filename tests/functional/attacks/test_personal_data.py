@@ -1,8 +1,9 @@
-"""Attacked: whatever shows values, with a value under each mark that says it is personal.
+"""Attacked: alerts, diffs, comments and the report, with a value under each mark.
 
 The marks are those of `sparkwap.core.personal`, taken from there: one that is added is tried here,
-and an output that goes by a list of its own fails. A new output belongs into `outputs`. The page,
-which needs no Spark, has the same in its unit tests.
+and an output that goes by a list of its own fails. A new output belongs into `outputs`. The views
+of the page, which need no Spark, are in `tests/integration/page/test_app.py`. What dbt and
+`sparkwap quarantine list` print to the terminal of the person who calls them hides nothing.
 """
 
 from __future__ import annotations

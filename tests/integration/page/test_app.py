@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 from dbt.adapters.factory import reset_adapters
 
+from sparkwap.catalog import lease
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import dbt_cli
+from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT
 from sparkwap.page import access, actions
 from sparkwap.page.access import SETTINGS, Settings
 from sparkwap.page.formats import escape_markdown
@@ -228,34 +230,180 @@ def test_a_branch_that_was_dropped_meanwhile_is_not_shown(
     assert buttons(page) == {}
 
 
-def test_values_of_personal_columns_are_never_shown(draw: Draw, lake: Lake, project: Path) -> None:
-    rows = pa.table(
-        {
-            "id": pa.array([7], pa.int64()),
-            "email": pa.array(["ann@example.org"]),
-            "phone_2": pa.array(["555-0100"]),
-            "city": pa.array(["Rome"]),
-            "valid_from": pa.array([datetime(2026, 1, 1)], pa.timestamp("us")),
-            "valid_to": pa.array([None], pa.timestamp("us")),
-        }
-    )
-    lake.catalog.create_table(("s", "people"), rows.schema).append(rows)
-    node = {
-        "unique_id": "model.shop.people", "resource_type": "model", "schema": "s",
-        "alias": "people", "name": "people", "config": {"unique_key": "id"},
-        "columns": {"email": {"name": "email", "meta": {"personal": True}}},
-    }  # fmt: skip
+# Outcomes and states that the catalog and the ledger have beside those of the fixture `lake`.
+
+
+def publishes(run_id: str, **more: Any) -> dict[str, Any]:
+    names = {"publish_id": "p", "run_id": run_id, "schema": "s", "how": "branch"}
+    return {**names, "name": "orders", "published_at": NOW, "action": "publish", **more}
+
+
+@pytest.mark.parametrize(
+    ("others", "outcome"), [([], "rolled back"), (["prices"], "partly rolled back")]
+)
+def test_a_run_whose_publish_was_undone_is_shown_as_rolled_back(
+    draw: Draw, lake: Lake, others: list[str], outcome: str
+) -> None:
+    later = {"started_at": NOW, "ended_at": NOW, "branch": "main_1", "publish_id": "p"}
+    undone = "2b2b3c4d-0000-4000-8000-000000000000"
+    run = {"run_id": undone, "outcome": "published", "command": "build", **later}
+    rows = [publishes(undone), *(publishes(undone, name=name) for name in others)]
+    undo = publishes("3b2b3c4d-0000-4000-8000-000000000000", action="rollback")
+    lake.ledger.append([LedgerRows("runs", [run]), LedgerRows("publishes", [*rows, undo])])
+    page = draw("Runs")
+    shown = next(one.value for one in page.dataframe if "outcome" in one.value)
+    assert dict(zip(shown["run"], shown["outcome"], strict=True)) == {
+        "2b2b3c4d": f"↩ {outcome}",
+        RUN[:8]: "✖ rejected",
+    }
+    home = draw("Home").dataframe[0].value
+    assert any(f"The run 2b2b3c4d (build) was {outcome.removeprefix('partly ')}" in text
+               for text in home["what"])  # fmt: skip
+
+
+def test_a_branch_that_a_run_is_building_is_shown_as_building(draw: Draw, lake: Lake) -> None:
+    holding = lease.hold(lake.leases, run_id=RUN, branch=BRANCH, command="build")
+    try:
+        page = draw("Branches")
+        assert "**building**" in texts(page)
+        assert "is in use by run 1a2b3c4d" in texts(page).replace("\\", "")
+        assert buttons(page)[f"publish-{BRANCH}"] is False
+        assert "A run is building on this branch." in texts(page)
+    finally:
+        holding.release()
+    page = draw("Branches")
+    assert "**building**" not in texts(page)
+    assert "✖ rejected 1" in texts(page)
+
+
+# Personal values
+
+COLUMNS = sorted({f"has_{mark}" for mark in MARKS} | RAW_TEXT)
+WHOLE = [f"whole_{mark}" for mark in OF_TABLES]
+SECRETS = [*(f"secret of {name}" for name in COLUMNS), *(f"secret of {name}" for name in WHOLE)]
+SHOWN, DELIVERED = "Rome is shown", "delivered as text"
+BAD = {"_kind": "bad", "_file_path": "a.csv", "_row": 1, "_batch": 1}
+
+
+@pytest.fixture
+def personal(lake: Lake, project: Path) -> None:
+    """Tables with all marks: versions of keys, rows in quarantine, and reasons that quote."""
+    versions = {
+        "valid_from": pa.array([datetime(2026, 1, 1)], pa.timestamp("us")),
+        "valid_to": pa.array([None], pa.timestamp("us")),
+    }
+    texts = {name: [f"secret of {name}"] for name in COLUMNS}
+    hidden_by_pattern = {"phone_2": ["secret of phone_2"]}
+    tables = {"people": {"id": [7], "city": [SHOWN], **texts, **hidden_by_pattern, **versions}}
+    marks: dict[str, dict[str, Any]] = {"people": {}}
+    for name in WHOLE:
+        tables[name] = {"id": [7], "v": [f"secret of {name}"], **versions}
+        marks[name] = {"meta": {name.removeprefix("whole_"): True}}
+    bad = {key: [value] for key, value in BAD.items()}
+    for name in ("people", *WHOLE):
+        secret = f"secret of {'has_pii' if name == 'people' else name}"
+        errors = {"_error": [f"id is not a bigint: {secret}"], "_raw": [f"{secret},Oslo"]}
+        # A column without a mark of its own is as personal as the marked one of the same name.
+        column = "has_pii" if name == "people" else "id"
+        tables[f"raw_{name}"] = {**bad, **errors, column: pa.array([None], pa.string())}
+        marks[f"raw_{name}"] = marks[name]
+    tables["raw_orders"] = {**bad, "_error": ["gone"], "_raw": [DELIVERED]}
+    marks["raw_orders"] = {}
+    nodes = {}
+    for name, columns in tables.items():
+        rows = pa.table(columns)
+        lake.catalog.create_table(("s", name), rows.schema).append(rows)
+        nodes[f"model.shop.{name}"] = {
+            "unique_id": f"model.shop.{name}", "resource_type": "model", "schema": "s",
+            "alias": name, "name": name, "config": {"unique_key": "id", **marks[name]},
+        }  # fmt: skip
+    nodes["model.shop.people"]["columns"] = {
+        f"has_{mark}": {"name": f"has_{mark}", "config": {"meta": {mark: "customer"}}}
+        for mark in MARKS
+    }
     (project / "target").mkdir()
-    (project / "target/manifest.json").write_text(json.dumps({"nodes": {node["unique_id"]: node}}))
+    (project / "target/manifest.json").write_text(json.dumps({"nodes": nodes}))
     config = json.loads((project / "dbt_project.yml").read_text())
     config["vars"] = {"wap_diff_hide": ["phone*"]}
     (project / "dbt_project.yml").write_text(json.dumps(config))
+    shared = {"run_id": RUN, "branch": BRANCH, "schema": "s", "verdict": "rejected"}
+    rejected = []
+    for name in ("people", *WHOLE):
+        table = lake.catalog.load_table(("s", name))
+        lake.branches.open(("s", name), BRANCH)
+        table.refresh()
+        table.append(table.scan().to_arrow(), branch=BRANCH)
+        secret = f"secret of {'has_pii' if name == 'people' else name}"
+        reason = f"build failed: [CAST_INVALID_INPUT] The value '{secret}' cannot be cast"
+        node = {"node_id": f"model.shop.{name}", "name": name, "built_at": NOW, "reason": reason}
+        rejected.append({**shared, **node})
+    lake.ledger.append([LedgerRows("nodes", rejected)])
+
+
+def shown(page: Any) -> bytes:
+    """Return all that the browser receives: texts, tables, plots, and options of selections."""
+    found = [*page.main, *page.sidebar]
+    return b"".join(e.proto.SerializeToString() for e in found if getattr(e, "proto", None))
+
+
+def secrets(page: Any) -> list[str]:
+    content = shown(page)
+    return [text for text in (*SECRETS, "secret of") if text.encode() in content]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_shows_a_value_that_a_mark_hides(draw: Draw, personal: None, view: str) -> None:
+    page = draw(view)
+    assert secrets(page) == []
+    # The view has drawn what it was asked for.
+    error = escape_markdown("[CAST_INVALID_INPUT]")
+    drawn = {"Quarantine": DELIVERED, "History of a key": SHOWN, "Branches": error}
+    assert drawn.get(view, "").encode() in shown(page)
+
+
+def test_compare_shows_no_value_of_any_table(draw: Draw, personal: None) -> None:
+    page = draw("Compare")
+    for name in ("people", *WHOLE):
+        page.selectbox(key="compared").select_index(
+            page.selectbox(key="compared").options.index(f"s.{name}")
+        ).run()
+        assert secrets(page) == []
+        assert b"valid_from" in shown(page)
+
+
+def test_the_quarantine_says_that_rows_with_personal_columns_are_not_shown(
+    draw: Draw, personal: None
+) -> None:
+    page = draw("Quarantine")
+    for name in ("people", *WHOLE):
+        assert f"sparkwap quarantine list raw_{name}" in texts(page)
+    assert "sparkwap quarantine list raw_orders" not in texts(page)
+    assert DELIVERED.encode() not in shown(draw("Quarantine", None))
+
+
+@pytest.mark.parametrize("key", [*COLUMNS, "phone_2"])
+def test_a_personal_column_is_no_key_of_a_history(draw: Draw, personal: None, key: str) -> None:
     page = draw("History of a key")
-    frame = page.dataframe[0].value
-    assert frame["city"][0] == "Rome"
-    assert not {"email", "phone_2"} & set(frame.columns)
-    assert "Rome" not in texts(draw("History of a key", None))
-    page.selectbox(key="key").select("email").run()
+    if key not in page.selectbox(key="key").options:
+        assert key.startswith("_"), "technical columns cannot be chosen"
+        return
+    page.selectbox(key="key").select(key).run()
     assert "is personal" in page.warning[0].value
     assert not page.dataframe
-    assert "ann@example.org" not in texts(page)
+    assert secrets(page) == []
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_personal_table_has_no_history(draw: Draw, personal: None, name: str) -> None:
+    page = draw("History of a key")
+    tables = page.selectbox(key="history")
+    tables.select_index(tables.options.index(f"s.{name}")).run()
+    for key in page.selectbox(key="key").options:
+        page.selectbox(key="key").select(key).run()
+        assert "is personal" in page.warning[0].value
+        assert not page.dataframe
+        assert secrets(page) == []
+
+
+def test_the_history_of_a_key_is_locked_without_the_token(draw: Draw, personal: None) -> None:
+    assert SHOWN.encode() not in shown(draw("History of a key", None))

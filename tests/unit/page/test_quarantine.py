@@ -10,7 +10,7 @@ def test_reasons_are_counted_without_quoted_values() -> None:
     rows = [
         BadRow("b.csv", 9, "amount is not a decimal(12,2): Ann", "x"),
         BadRow("a.csv", 3, "amount is not a decimal(12,2): Bob", "y"),
-        BadRow("a.csv", 4, 'operation "Cy" is not one of I, U, D', "z"),
+        BadRow("a.csv", 4, 'operation "Cy: 1" is not one of I, U, D', "z"),
     ]
     found = quarantine.group_reasons(rows)
     assert found == [

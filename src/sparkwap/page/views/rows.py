@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from sparkwap.core.personal import RAW_TEXT
 from sparkwap.page import charts, key_history, quarantine, queries
 from sparkwap.page.formats import escape_markdown, format_count, format_time
 from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_plot, draw_table
@@ -35,17 +36,27 @@ def draw_quarantine(page: Page) -> None:
             draw_plot(charts.reasons(grouped))
             draw_table(grouped)
             with st.expander("The rows"):
-                if page.unlocked:
-                    draw_table(
-                        [
-                            {"file": r.file, "line": r.line, "reason": r.reason, "text": r.text}
-                            for r in table.rows[:_ROWS_SHOWN]
-                        ]
-                    )
-                else:
-                    draw_locked("the rows as they were delivered")
+                _draw_bad_rows(page, table)
             st.caption("After you have fixed the landing entry, read the rows again:")
             st.code(f"sparkwap quarantine replay {table.model}", language="shell")
+
+
+def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
+    # A bad row is one text: a personal value in it cannot be distinguished from the others.
+    personal = page.hidden(table.table, table.columns) - RAW_TEXT
+    if personal:
+        named = escape_markdown(", ".join(sorted(personal)))
+        st.caption(f"Not shown, because the table has personal columns: {named}. In a terminal:")
+        st.code(f"sparkwap quarantine list {table.model}", language="shell")
+    elif not page.unlocked:
+        draw_locked("the rows as they were delivered")
+    else:
+        draw_table(
+            [
+                {"file": row.file, "line": row.line, "reason": row.reason, "text": row.text}
+                for row in table.rows[:_ROWS_SHOWN]
+            ]
+        )
 
 
 def draw_key(page: Page) -> None:
