@@ -86,7 +86,7 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
         else:
             lines.append(f"  alert sent to {text}")
     if any(delivery.problem for delivery in done):
-        lines.append("  Next: try again   sparkwap alerts check")
+        lines.append("  To send it again: sparkwap alerts check")
     return lines
 
 

@@ -21,10 +21,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sparkwap import landing
+from sparkwap.core import next_command
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import of_one_call
@@ -128,7 +130,7 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     return (
         f"The drop {drop} was not published ({how}); readers of main see the state "
         f"before it.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n{files}\n"
-        "Publish it (see dbt's summary), or move its files away; then: sparkwap build"
+        "Publish it (the commands are above), or move its files away; then: sparkwap build"
     )
 
 
@@ -331,12 +333,19 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             return 0
         tell(f"no unread landing files; one build of the present data: {why}")
         return call.run("build", *call.build, **listing)
-    for number, drop in enumerate(found, start=1):
-        tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
-        day = {UNTIL: drop.load_date.isoformat()} if drop.load_date else {}
-        code = call.run("build", *call.build, **listing, **day)
-        if code or _left(drop, known_files(lake, models, [file.name for file in drop.files])):
-            tell(stopped(drop, found[number:], code))
-            return code
+    with TemporaryDirectory(prefix="sparkwap-") as folder:
+        steps = Path(folder) / "next"
+        for number, drop in enumerate(found, start=1):
+            tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
+            day = {UNTIL: drop.load_date.isoformat()} if drop.load_date else {}
+            # A later drop continues with the tables that this one leaves held, and its summary has
+            # their next commands; so they are shown only where the build stops.
+            later = {next_command.VARIABLE: str(steps)} if number < len(found) else {}
+            steps.unlink(missing_ok=True)
+            code = call.run("build", *call.build, **listing, **day, **later)
+            if code or _left(drop, known_files(lake, models, [file.name for file in drop.files])):
+                print(steps.read_text() if steps.exists() else "", end="", flush=True)
+                tell(stopped(drop, found[number:], code))
+                return code
     tell(f"{_count(found, 'drop')} published, up to {found[-1]}")
     return 0

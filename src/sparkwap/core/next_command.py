@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
-"""The environment variable and value that turn off the next command in dbt's summary, because the
-caller prints it.
+"""The environment variable that takes the next commands out of dbt's summary, because the caller
+prints them: ``off``, or the file that dbt writes them to.
 """
 
 

@@ -69,7 +69,18 @@ def lines(
         text += (f"{_INDENT}{line}" for line in closing.refused.splitlines())
     text += (f"{_INDENT}{line}" for line in remarks)
     wrapped = [part for line in text for part in _wrapped(line, width)]
-    return [*wrapped, *(_next(next_steps(closing, branch), width) if with_next else ())]
+    return [*wrapped, *(next_lines(closing, branch, width) if with_next else ())]
+
+
+def next_lines(closing: ClosedRun, branch: str, width: int | None = None) -> list[str]:
+    """Return the next commands after a run, line by line.
+
+    Args:
+        closing: As for `lines`.
+        branch: The audit branch.
+        width: As for `lines`.
+    """
+    return list(_next(next_steps(closing, branch), width))
 
 
 def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[str]:
@@ -88,13 +99,15 @@ def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[
         f"{_INDENT}A hook failed before the gate decided, so nothing was published.",
         *(f"{_INDENT}{message}" for message in caught),
         f"{_INDENT}{unchanged}the built tables stay on the branch.",
-        *_next(
-            [
-                ("after a fix of the hook", next_command.dbt("build", branch=branch)),
-                ("discard it", discard_command(branch)),
-            ]
-        ),
     ]
+
+
+def next_of_not_closed(branch: str) -> list[str]:
+    """Return the next commands after `not_closed`, line by line."""
+    fixed = next_command.dbt("build", branch=branch)
+    return list(
+        _next([("after a fix of the hook", fixed), ("discard it", discard_command(branch))])
+    )
 
 
 def _group(outcome: Outcome, group: Sequence[NodeOutcome], width: int) -> Iterable[str]:

@@ -293,7 +293,7 @@ def lines(report: SweepReport, again: str) -> list[str]:
 
     Args:
         report: The report.
-        again: The command that carries out a preview.
+        again: The command that carries out a preview; empty for a sweep at the end of a run.
     """
     found: list[str] = []
     plan = report.plan
@@ -343,7 +343,9 @@ def _next(report: SweepReport, again: str) -> Iterable[str]:
     if not report.done and report.anything:
         yield f"  Next: sweep   {again}"
     if report.problems:
-        yield "  Next: sweep again; the other removals are done"
+        # After a run, the next commands are those of the run.
+        how = "Next: sweep again" if again else "The next sweep tries again"
+        yield f"  {how}; the other removals are done"
 
 
 def _shortened(found: Sequence[str]) -> list[str]:

@@ -210,12 +210,14 @@ def test_a_bad_row_is_rejected_and_readers_keep_what_they_have(insurer: Pipeline
     done = insurer.sparkwap("build")
     assert done.returncode != 0
     assert "The drop 2024-03-31 was not published" in done.stdout
+    assert done.stdout.count("Next:") == 1
     assert str(insurer.landing / CHANGED) in done.stdout
     assert insurer.failures() >= {"quarantine_below_raw_insurance__policies_"}
     assert insurer.heads() == heads
     again = insurer.sparkwap("build")
     assert again.returncode != 0
     assert "drop 2024-03-31 (1 of 1)" in again.stdout, "what was rejected is tried again"
+    assert again.stdout.count("Next:") == 1
     assert insurer.heads() == heads
 
 

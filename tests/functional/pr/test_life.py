@@ -250,6 +250,7 @@ def test_readers_do_not_see_audits(story: Story) -> None:
 def test_the_first_audit_fails_with_its_reason(story: Story) -> None:
     text = story.jobs["opened"].failed().text
     assert "--select state:modified+" in text
+    assert text.count("Next:") == 1
     comment = story.comments()[0]
     assert comment.startswith(f"{BRANCH} -->\n### sparkwap: `{BRANCH}` was rejected")
     assert "| `amounts_are_known` | failed | 1 |" in comment

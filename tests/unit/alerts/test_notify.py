@@ -70,7 +70,7 @@ def test_a_message_that_was_not_delivered_is_sent_again(
     assert (done.problem, done.tries) == ("it answered 500", 2)
     assert lines_of([done]) == [
         "  alert not sent to team: 1 table rejected: it answered 500",
-        "  Next: try again   sparkwap alerts check",
+        "  To send it again: sparkwap alerts check",
     ]
     (done,) = notify(lake.ledger, [now()], settings, target="prod")
     assert lines_of([done]) == ["  alert sent to team: 1 table rejected"]

@@ -13,7 +13,7 @@ import pytest
 from sparkwap import cli
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.cli import build, main
-from sparkwap.core import dbt_cli
+from sparkwap.core import dbt_cli, next_command
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.landing import LandingError, list_files, raw_models
@@ -65,12 +65,18 @@ class Lake:
         self.bad: dict[date | None, int] = {}
         self.lines: list[str] = []
         self.why: str | None = None
+        self.summaries = ""
         lake = self
 
         def run(_: DbtCall, *command: str, **environment: str) -> int:
             day = environment.get(UNTIL)
             until = date.fromisoformat(day) if day else None
             lake.builds.append(until)
+            steps = f"  Next: commands of {until}\n"
+            if file := environment.get(next_command.VARIABLE):
+                Path(file).write_text(steps)
+            else:
+                lake.summaries += steps
             if until in lake.bad:
                 return lake.bad[until]
             if until:
@@ -264,7 +270,7 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
     assert "Waiting: 2024-03-31." in last
     assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
-    # dbt's summary, above this message, has the commands for the drop.
+    # The lines above this message are the commands for the drop.
     assert "then: sparkwap build" in last
     assert "dbt run-operation" not in last
     lake.bad = {}
@@ -277,6 +283,17 @@ def test_a_held_drop_stops_the_build_although_dbt_succeeds(lake: Lake) -> None:
     assert lake.build() == 0
     assert lake.builds == [JANUARY]
     assert "dbt succeeded, but the gate held it" in lake.lines[-1]
+
+
+@pytest.mark.parametrize("stops", [JANUARY, MARCH, None])
+def test_the_next_commands_are_shown_once_for_all_drops(
+    stops: date | None, lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As with `wap_publish: lineage`: each drop publishes its files and leaves other tables held.
+    lake.bad = {stops: 1} if stops else {}
+    lake.build()
+    told = lake.summaries + capsys.readouterr().out
+    assert told == f"  Next: commands of {stops or MARCH}\n"
 
 
 def test_landing_until_is_the_last_drop(lake: Lake) -> None:

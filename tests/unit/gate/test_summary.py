@@ -10,7 +10,7 @@ import pytest
 
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import lines, not_closed
+from sparkwap.gate.summary import lines, next_of_not_closed, not_closed
 from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.runs.watched import GateBypass
 
@@ -311,6 +311,8 @@ def test_a_run_without_a_decision() -> None:
         "sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d",
         "  A hook failed before the gate decided, so nothing was published.",
         "  Readers of main see no change; the built tables stay on the branch.",
+    ]
+    assert next_of_not_closed(BRANCH) == [
         "  Next: after a fix of the hook   SPARKWAP_BRANCH=wap_1a2b3c4d dbt build",
         "        discard it                "
         "dbt run-operation wap_discard --args '{branch: wap_1a2b3c4d}'",

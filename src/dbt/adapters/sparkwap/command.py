@@ -266,4 +266,13 @@ def width() -> int | None:
 
 def tells_next() -> bool:
     """Return whether the summary shows the next steps; if not, the calling command shows them."""
-    return os.environ.get(next_command.VARIABLE) != next_command.OFF
+    return not os.environ.get(next_command.VARIABLE)
+
+
+def next_to_tell(lines: list[str]) -> list[str]:
+    """Return the lines of the next steps if the summary shows them; if not, hand them over."""
+    wanted = os.environ.get(next_command.VARIABLE)
+    if wanted and wanted != next_command.OFF:
+        text = "".join(f"{redact(line)}\n" for line in lines)
+        Path(wanted).write_text(text, encoding="utf-8")
+    return lines if tells_next() else []

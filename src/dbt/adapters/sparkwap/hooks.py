@@ -10,7 +10,7 @@ from dbt.adapters.base.meta import available
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap import rebase, run_results
-from dbt.adapters.sparkwap.command import as_dbt_error, tell, tells_next, width
+from dbt.adapters.sparkwap.command import as_dbt_error, next_to_tell, tell, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.sessions import logger
@@ -128,9 +128,9 @@ class RunHooks:
         audited_again = run_results.audited_again(skipped)
         remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
         remarks += _shared(run, results)
-        lines = summary.lines(
-            closing, **about, remarks=remarks, width=width(), with_next=tells_next()
-        )
+        columns = width()
+        lines = summary.lines(closing, **about, remarks=remarks, width=columns, with_next=False)
+        lines += next_to_tell(summary.next_lines(closing, run.branch, columns))
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
         return {"lines": [*lines, *self._swept(run)], "failed": self._fail(closing, results)}
@@ -218,6 +218,7 @@ class RunHooks:
         elif run is not None and self._runs.opened_by_hook:
             caught = [change.message for change in run.caught_on_main()]
             tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
+            tell(next_to_tell(summary.next_of_not_closed(run.branch)))
 
     def _publish_copies(self, run: Run) -> None:
         with as_dbt_error():

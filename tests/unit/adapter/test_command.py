@@ -1,0 +1,33 @@
+"""The next commands: in dbt's summary, or handed over to the calling command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dbt.adapters.sparkwap.command import next_to_tell, tells_next
+from sparkwap.core import next_command
+
+LINES = ["  Next: fix it   dbt retry", "        discard it"]
+
+
+def test_without_the_variable_the_summary_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(next_command.VARIABLE, raising=False)
+    assert tells_next()
+    assert next_to_tell(LINES) == LINES
+
+
+def test_a_caller_that_has_its_own_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(next_command.VARIABLE, next_command.OFF)
+    assert not tells_next()
+    assert next_to_tell(LINES) == []
+
+
+def test_a_file_gets_them_in_the_place_of_the_summary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(next_command.VARIABLE, str(tmp_path / "next"))
+    assert not tells_next()
+    assert next_to_tell(LINES) == []
+    assert (tmp_path / "next").read_text().splitlines() == LINES
