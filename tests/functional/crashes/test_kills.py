@@ -106,7 +106,7 @@ def test_a_retry_dies(
     log: Log, fresh: int, step: str, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The build before it has left a candidate, which the retry forgets."""
-    code, _ = _crash(log, "audit.begins:kill-dbt:1", monkeypatch)
+    code, _ = _crash(log, "audit.begins:kill-process:1", monkeypatch)
     assert code == -9
     _try(log, fresh, f"{step}:{action}:1", monkeypatch, command="retry")
 
@@ -115,7 +115,7 @@ def test_a_retry_dies(
 def test_a_build_on_a_named_branch_dies(
     log: Log, fresh: int, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _try(log, fresh, f"{step}:kill-dbt:1", monkeypatch, wap_branch="march")
+    _try(log, fresh, f"{step}:kill-process:1", monkeypatch, wap_branch="march")
 
 
 def _try(
@@ -134,7 +134,7 @@ def _try(
     published = log.rows() == after
     assert log.rows() in (before, after)
     assert states <= 2
-    if action == "kill-dbt":
+    if action == "kill-process":
         assert code == -9
         assert published == (checkpoints.CHECKPOINTS[step].readers == "after")
     else:

@@ -10,7 +10,7 @@ import os
 from sparkwap.core import checkpoints
 
 ALL = bool(os.environ.get("SOAK"))
-ACTIONS = ("kill-dbt", "raise")
+ACTIONS = ("kill-process", "raise")
 ON_SPARK = (*ACTIONS, "kill-server")
 
 # -- without Spark -----------------------------------------------------------------------------
@@ -23,8 +23,8 @@ CELLS = [
 ]
 
 _SERIES_STEPS = [step.name for step in checkpoints.CHECKPOINTS.values() if step.where == "series"]
-SERIES_CELLS = [(name, "kill-dbt") for name in _SERIES_STEPS]
-SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-dbt", "raise")]
+SERIES_CELLS = [(name, "kill-process") for name in _SERIES_STEPS]
+SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-process", "raise")]
 ROLLED_BACK = ("journal.written", "series.changed", "journal.closing")
 """Where a rollback by a series dies."""
 RETRIED = (
@@ -51,14 +51,14 @@ PARTS = ("begun", "rows_changed", "committed")
 
 REPRESENTATIVE = [
     *(
-        (step.name, "kill-dbt", 1)
+        (step.name, "kill-process", 1)
         for step in checkpoints.CHECKPOINTS.values()
         if step.where == "dbt"
     ),
-    ("node.placed", "kill-dbt", 1),
-    ("node.checking", "kill-dbt", 2),
-    ("publish.rows_changed", "kill-dbt", 1),
-    ("publish.committed", "kill-dbt", 1),
+    ("node.placed", "kill-process", 1),
+    ("node.checking", "kill-process", 2),
+    ("publish.rows_changed", "kill-process", 1),
+    ("publish.committed", "kill-process", 1),
     ("node.placed", "kill-server", 2),
     ("audit.begins", "kill-server", 1),
     ("publish.committed", "kill-server", 1),
@@ -77,7 +77,7 @@ EVERYTHING = [
     if name.partition(".")[0] in _REACHED and name not in (*_NOT_REACHED, *_FORGETTING)
     for action in ON_SPARK
 ]
-AGAIN = [("forget.committed", "kill-dbt")]
+AGAIN = [("forget.committed", "kill-process")]
 AGAIN_SOAK = [(name, action) for name in _FORGETTING for action in ON_SPARK]
 """Where a retry dies: a build has nothing yet on its branch that it could forget."""
 NAMED = ("publish.committed", "publish.rows_changed")

@@ -3,7 +3,7 @@
 `inject` switches it on in the process that is to die. A fault is
 ``<step>:<action>[:<occurrence>]``::
 
-    publish.committed:kill-dbt       the first time that the step is checkpoint
+    publish.committed:kill-process   the first time that the step is reached
     statement.sending:kill-server:3  the third time
 
 The actions are those of `ACTIONS`. The server is the embedded one of the lake that
@@ -43,7 +43,7 @@ class Injector:
     Args:
         step: Name of the step.
         action: One of `ACTIONS`.
-        occurrence: Which time that the step is checkpoint, from 1 on.
+        occurrence: Which time that the step is reached, from 1 on.
 
     Raises:
         ValueError: There is no such action, or the occurrence is below 1.
@@ -80,7 +80,7 @@ class Injector:
             self._action(step)
 
 
-def _kill_dbt(_step: Checkpoint) -> None:
+def _kill_process(_step: Checkpoint) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -114,14 +114,14 @@ def _lose_network(step: Checkpoint) -> None:
 
 
 ACTIONS: Mapping[str, Callable[[Checkpoint], None]] = {
-    "kill-dbt": _kill_dbt,
+    "kill-process": _kill_process,
     "kill-server": _kill_server,
     "raise": _raise,
     "disk-full": _fill_disk,
     "lost-network": _lose_network,
 }
-"""What can go wrong: SIGKILL of this process, SIGKILL of the server, an exception, a disk without
-space, a network that is gone."""
+"""What can go wrong: SIGKILL of this process (dbt, or a process that runs the library without dbt),
+SIGKILL of the server, an exception, a disk without space, a network that is gone."""
 
 
 def inject(fault: str) -> None:

@@ -118,12 +118,12 @@ def test_cell_of_a_series(series: SeriesWorld, step: str, action: str) -> None:
 
 @pytest.mark.parametrize("step", cells.ROLLED_BACK)
 def test_a_rollback_by_a_series(series: SeriesWorld, step: str) -> None:
-    _try(series, "series back", step, "kill-dbt", 1)
+    _try(series, "series back", step, "kill-process", 1)
 
 
 @pytest.mark.parametrize("step", cells.RETRIED)
 def test_a_retry_after_a_series(series: SeriesWorld, step: str) -> None:
-    _try(series, "series retried", step, "kill-dbt", 1)
+    _try(series, "series retried", step, "kill-process", 1)
 
 
 @pytest.mark.parametrize(("step", "occurrence"), cells.UNBEGUN)
@@ -131,7 +131,7 @@ def test_verdicts_without_a_journal_are_none(
     series: SeriesWorld, step: str, occurrence: int
 ) -> None:
     """The ledger's rows of the nodes are there, and the journal is not yet."""
-    _try(series, "series", step, "kill-dbt", occurrence, promise="before")
+    _try(series, "series", step, "kill-process", occurrence, promise="before")
 
 
 @pytest.mark.skipif(not ALL, reason="long: only in the soak")
@@ -141,7 +141,7 @@ def test_every_other_step_of_a_series(series: SeriesWorld, name: str) -> None:
     for step, times in Counter(series.told(name)[0]).items():
         if checkpoints.CHECKPOINTS[step].where != "series":
             for time in range(times):
-                _try(series, name, step, "kill-dbt", time + 1, promise="between")
+                _try(series, name, step, "kill-process", time + 1, promise="between")
 
 
 def _try(
@@ -157,7 +157,7 @@ def _try(
     assert world.begin(name) == before
     with world.reader.polling("s") as poller:
         code = world.run(name, "act", f"{step}:{action}:{occurrence}")
-    assert code == {"kill-dbt": KILLED, "raise": RAISED}[action]
+    assert code == {"kill-process": KILLED, "raise": RAISED}[action]
     # Readers: the old state or the new one, whole, and at no time anything else.
     now = world.look()
     promise = promise or checkpoints.CHECKPOINTS[step].readers
