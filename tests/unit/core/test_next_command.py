@@ -1,0 +1,34 @@
+"""The commands that messages recommend."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkwap.core import next_command
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (next_command.operation("wap_sweep"), "dbt run-operation wap_sweep"),
+        (
+            next_command.operation("wap_discard", "march", force=True),
+            "dbt run-operation wap_discard --args '{branch: march, force: true}'",
+        ),
+        (
+            next_command.operation("wap_rollback", run="1a2b3c4d", reopen=False),
+            "dbt run-operation wap_rollback --args '{run: 1a2b3c4d, reopen: false}'",
+        ),
+        (
+            next_command.operation("wap_sweep", older_than=3),
+            "dbt run-operation wap_sweep --args '{older_than: 3}'",
+        ),
+        (
+            next_command.operation("wap_publish", "march", settings={"disabled_tests": "publish"}),
+            "SPARKWAP_DISABLED_TESTS=publish dbt run-operation wap_publish "
+            "--args '{branch: march}'",
+        ),
+    ],
+)
+def test_operations_are_written_with_their_arguments(command: str, text: str) -> None:
+    assert command == text
