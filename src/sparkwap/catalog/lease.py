@@ -151,9 +151,6 @@ def describe(lease: Lease, *, lives: bool) -> str:
     return f"{who} is dead; it was last heard of at {_time(lease.last_heard)}"
 
 
-told = describe  # until sparkwap.page calls `describe`
-
-
 def process_started(pid: int) -> float | None:
     """Return the start of a process of this machine, in seconds since the epoch.
 

@@ -103,7 +103,7 @@ def branch_overviews(lake: Lake) -> list[BranchOverview]:
     """Return the open audit branches, by name."""
     now = lake.leases.now()
     leases = {
-        lease.branch: leasing.told(lease, lives=True)
+        lease.branch: leasing.describe(lease, lives=True)
         for lease in lake.leases.all()
         if leasing.alive(lease, now)
     }
