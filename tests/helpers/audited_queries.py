@@ -1,4 +1,4 @@
-"""Queries of tests, over a table `t (id, other, s)`, that a shared scan understands."""
+"""Queries of tests, over a table `t (id, other, s)`."""
 
 UNIQUE = """
 select
@@ -26,7 +26,7 @@ left join parent on child.from_field = parent.to_field
 where parent.to_field is null
 """
 FILTERED = "(select * from t where other > 0) dbt_subquery"
-UNDERSTOOD = {
+QUERIES = {
     "not null": "select id\nfrom t\nwhere id is null",
     "not null of some rows": f"select * from {FILTERED} where id is null",
     "unique": UNIQUE,

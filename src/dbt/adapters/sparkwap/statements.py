@@ -72,6 +72,11 @@ class StatementGuard:
         if run is not None and self.at_work.reader is not None:
             present = sqllex.relation_names(sql, present=True)
             run.trail.named(self.at_work.reader, sqllex.relation_names(sql), present)
+        self.require_allowed(sql)
+
+    def require_allowed(self, sql: str) -> None:
+        """Refuse a statement that could harm a live table; records nothing."""
+        run = self._runs.current()
         with as_dbt_error():
             closed = self._runs.closed
             settings = (run or closed or self._command).settings

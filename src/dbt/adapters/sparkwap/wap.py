@@ -21,7 +21,7 @@ from dbt.adapters.sparkwap.nodes import Nodes
 from dbt.adapters.sparkwap.operations import Operations
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.python_models import PythonModels
-from dbt.adapters.sparkwap.shared_scans import SharedScans
+from dbt.adapters.sparkwap.shared_statements import SharedStatements
 from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
 from dbt.adapters.sparkwap.statements import StatementGuard
 
@@ -42,7 +42,7 @@ class Gate:
         PythonModels,
         Histories,
         Audits,
-        SharedScans,
+        SharedStatements,
         RunHooks,
         Operations,
     )
@@ -66,7 +66,7 @@ class Gate:
             PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
             Audits(self.runs),
-            SharedScans(self.runs, statements),
+            SharedStatements(self.runs, statements),
             self.hooks,
             Operations(self.runs, statements),
         )

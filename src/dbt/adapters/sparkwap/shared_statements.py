@@ -1,9 +1,9 @@
-"""Answers tests that are ready together by one statement; see `sparkwap.audits.shared_scan`.
+"""Answers the tests that are due together by one statement, see `sparkwap.audits.shared_statement`.
 
 The first test of a batch sends the statement. dbt compiles a test only when it begins, so the SQL
 of the other tests is predicted by calling their macros. A test takes its answer only if its
 compiled SQL is exactly the predicted one, and if all tables that it reads are as they were when the
-statement was sent. In every other case, and if the scan finds a row or fails, the test runs alone.
+statement was sent. In every other case, and if its query has a row or fails, the test runs alone.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.flags import get_flags
 from dbt_common.clients.agate_helper import table_from_rows
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
-from sparkwap.audits.shared_scan import Proof, read, statement
+from sparkwap.audits.shared_statement import is_enclosed, may_read_others, statement
 from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_TESTS = 60
 """The maximum of one statement: Spark plans a longer one for longer than it saves."""
-_FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0+|>\s*[0-9]+|(?:>=|=)\s*0*[1-9][0-9]*)"
+_FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0|>\s*[0-9]{1,9}|(?:>=|=)\s*[1-9][0-9]{0,8})"
 _STATEMENT = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
     rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_warn,"
@@ -52,19 +54,17 @@ class _Member:
     Attributes:
         test_id: The test.
         query: Its query.
-        proof: The proof that the query returns no row.
         read: The state of the tables that it reads, before the statement is sent.
         proven: Whether the statement has proven it.
     """
 
     test_id: str
     query: str
-    proof: Proof
     read: Mapping[Identifier, tuple[str, str]]
     proven: Future[bool] = field(default_factory=Future)
 
 
-class SharedScans:
+class SharedStatements:
     """Sends the shared statements of a command.
 
     Args:
@@ -137,21 +137,22 @@ class SharedScans:
                 return None
             self._waiting |= {one.test_id: one for one in batch[1:]}
             self._begun |= self._waiting.keys()
-        self._scan(batch)
+        self._send(batch)
         return batch[0]
 
     # -- the batch -------------------------------------------------------------------------------
 
     def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
-        first = self._member(run, self._node(test_id), query)
+        tested, existing = self._node(test_id), self._relations()
+        first = self._member(run, tested, query, existing) if self._may_share(tested) else None
         if first is None:
             return []
         found = [first]
-        for node in self._due(run, getattr(self._node(test_id), "attached_node", None)):
+        for node in self._due(run, getattr(tested, "attached_node", None)):
             if len(found) == MOST_TESTS:
                 break
-            predicted = self._predicted(node)
-            member = self._member(run, node, predicted) if predicted else None
+            predicted = self._predicted(node) if self._may_share(node) else None
+            member = self._member(run, node, predicted, existing) if predicted else None
             if member is None:
                 # It is not tried again by each batch to come.
                 self._begun.add(node.unique_id)
@@ -179,38 +180,53 @@ class SharedScans:
             if all(0 < run.trail.finished(one) < math.inf for one in tested):
                 yield node
 
-    def _member(self, run: Run, node: Any, query: str) -> _Member | None:
-        """Return a test as a member; None if it has to run alone."""
-        config, manifest = node.config, self._command.manifest
+    def _may_share(self, node: Any) -> bool:
+        """Return whether dbt counts the rows of a test's query, which is the same each time."""
+        config = node.config
         stored = config.store_failures
         if stored is None:
             stored = get_flags().STORE_FAILURES
         if stored or config.limit or config.get("sql_header") or config.fail_calc != "count(*)":
+            return False
+        # Its macros may make another query each time, or do something.
+        return not self._command.manifest.varies(node.unique_id)
+
+    def _member(
+        self, run: Run, node: Any, query: str, existing: Callable[[str], frozenset[Identifier]]
+    ) -> _Member | None:
+        """Return a test as a member; None if it has to run alone."""
+        if not is_enclosed(query):
             return None
-        # Its query may be another one each time, or ask the session for something.
-        if manifest.varies(node.unique_id):
+        try:
+            self._statements.require_allowed(query)
+        except DbtRuntimeError:
             return None
-        proof = read(query)
-        if proof is None:
-            return None
+        manifest = self._command.manifest
         tested = [manifest.table(one) for one in manifest.tested(node)]
         schema_of = run.candidates.overlay.schema_of
         reads = {(schema_of(*one), one[1]) for one in tested if one is not None}
         # A table that dbt does not know of, by its name or behind a view, may be built after the
         # statement and before the test.
-        named = {self._named(one) for one in proof.names}
-        if None in tested or not named <= {folded(one) for one in reads}:
+        if None in tested or may_read_others(query, map(folded, reads), existing):
             return None
         found = self._command.lake.locations(reads)
         if found.keys() != reads or any(kind != "table" for kind, _ in found.values()):
             return None
-        return _Member(node.unique_id, query, proof, found)
+        return _Member(node.unique_id, query, found)
 
-    def _named(self, parts: tuple[str, ...]) -> Identifier | None:
-        """Return the table or view of a name; None in another catalog or without a schema."""
-        if len(parts) == 3 and parts[0] == self._command.credentials.catalog_name:
-            parts = parts[1:]
-        return folded((parts[0], parts[1])) if len(parts) == 2 else None
+    def _relations(self) -> Callable[[str], frozenset[Identifier]]:
+        """Return a function that returns the tables and views of a schema, all in lower case."""
+        lake = self._command.lake
+        schemas = lake.schemas()
+
+        @cache
+        def relations_in(schema: str) -> frozenset[Identifier]:
+            alike = (one for one in schemas if one.lower() == schema)
+            return frozenset(
+                (schema, name.lower()) for one in alike for name in lake.relations(one)
+            )
+
+        return relations_in
 
     def _predicted(self, node: Any) -> str | None:
         """Return the SQL that dbt will compile for a generic test; None if it is not known."""
@@ -256,17 +272,18 @@ class SharedScans:
         )
         return SparkWapRelation.create_from(self._command.config, parent)
 
-    # -- the scan --------------------------------------------------------------------------------
+    # -- the statement ---------------------------------------------------------------------------
 
-    def _scan(self, batch: list[_Member]) -> None:
-        """Send the statement of a batch, and set the results of its members."""
+    def _send(self, batch: list[_Member]) -> None:
+        """Send the statement of a batch, and settle its members."""
         try:
             if not self._settle(batch):
-                # Each relation by itself: one missing column is no reason for others to run alone.
-                relations: dict[str, list[_Member]] = {}
+                # The tests of the same tables together: one missing column is no reason for the
+                # others to run alone.
+                parts: dict[frozenset[Identifier], list[_Member]] = {}
                 for member in batch:
-                    relations.setdefault(member.proof.relation, []).append(member)
-                for part in relations.values() if len(relations) > 1 else ():
+                    parts.setdefault(frozenset(member.read), []).append(member)
+                for part in parts.values() if len(parts) > 1 else ():
                     self._settle(part)
         finally:
             for member in batch:
@@ -277,9 +294,7 @@ class SharedScans:
         """Send one statement; return whether Spark has answered it."""
         try:
             with self._statements.own():
-                rows = self._command.connections.rows_of(
-                    statement([member.proof for member in batch])
-                )
+                rows = self._command.connections.rows_of(statement([one.query for one in batch]))
         except Exception as error:
             # Each test runs alone and reports its own error.
             logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
