@@ -31,13 +31,6 @@ SCHEMA = fixtures.model_schema_yml.replace("text", "string")
 
 
 class _SparkTypes:
-    # The YAML has tests of models that are not there. dbt drops them with a warning; the gate would
-    # reject what they may have read.
-    changes: ClassVar = {
-        "data_tests": {"+enabled": False},
-        "vars": {"wap_disabled_tests": "publish"},
-    }
-
     @pytest.fixture
     def string_type(self):
         return "string"

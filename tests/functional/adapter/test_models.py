@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from dbt.tests.adapter.column_types.test_column_types import BaseColumnTypes
@@ -191,13 +191,6 @@ class TestSimpleCopy(SimpleCopyBase):
 
 
 class TestSimpleCopyUppercase(BaseSimpleCopyUppercase):
-    # Its YAML has tests of models that are not there by that (lower-case) name. dbt drops them with
-    # a warning; the gate would reject the seed that they may have read.
-    changes: ClassVar = {
-        "data_tests": {"+enabled": False},
-        "vars": {"wap_disabled_tests": "publish"},
-    }
-
     @pytest.fixture(scope="class")
     def dbt_profile_target(self, lake_dir) -> dict[str, Any]:
         # The base class asks for a PostgreSQL database with a mixed-case name.
