@@ -147,13 +147,15 @@ class Project:
             lines.append(str(ended.exception))
         # The summary is logged line by line, with the time of dbt's own lines left out.
         text = "\n".join(lines)
+        # `docs generate` has the results of its compilation beside the catalog.
+        ran = getattr(ended.result, "_compile_results", None) or ended.result
         return Outcome(
             ok=ended.success,
             run_id=events[0].info.invocation_id if events else "",
             text=text,
             statuses={
                 result.node.name: str(result.status)
-                for result in getattr(ended.result, "results", None) or []
+                for result in getattr(ran, "results", None) or []
                 if hasattr(result, "node")
             },
             verdicts=verdicts(text),

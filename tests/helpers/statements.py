@@ -93,6 +93,90 @@ SESSION = (
 """What would let the next statement of the session mean something else."""
 
 
+LINES = {
+    "from insert": (
+        "from (select 9 as id) insert into {s}.{t} select id",
+        "with a as (select 9 as id) from a insert overwrite {s}.`{t}` select id",
+        "FROM {s}.{o} INSERT INTO lake.{s}.{t} SELECT id WHERE id > 0 INSERT INTO {s}.{o}"
+        " SELECT id",
+    ),
+    "execute immediate": (
+        "execute immediate 'insert into {s}.{t} values (9)'",
+        "EXECUTE IMMEDIATE r'truncate table {s}.{t}'",
+        "explain execute immediate 'drop table {s}.{t}'",
+    ),
+    "block": (
+        "begin insert into {s}.{t} values (9); end",
+        "/* a */ BEGIN\n declare x = 1;\n delete from {s}.{t};\nEND",
+        "begin if true then truncate table {s}.{t}; end if; end",
+    ),
+    "identifier": (
+        "insert into identifier('{s}.{t}') values (9)",
+        "insert overwrite IDENTIFIER ('{s}' || '.{t}') values (9)",
+        "delete from identifier(r'lake.{s}.`{t}`')",
+    ),
+    "call": (
+        "call lake.system.add_files(table => '{s}.{t}', source_table => '`parquet`.`{files}`')",
+        "CALL `lake`.system.rollback_to_snapshot('{s}.{t}', {id})",
+        "call system.rewrite_data_files(table => '{s}.{t}', options => map('a', 'b'))",
+    ),
+    "use": (
+        "use {s} | insert into {t} values (9)",
+        "use lake.{s} | delete from `{t}`",
+        "USE SCHEMA {s} | truncate table {t}",
+        "use {s} | alter table {t} unset tblproperties ('write.wap.enabled')",
+        "use lake.{s} | drop table {t}",
+        "USE {s} | call system.rollback_to_snapshot('{t}', {id})",
+    ),
+    "snapshot by a property": (
+        "alter table {s}.{t} set tblproperties ('current-snapshot-id' = '{id}')",
+        "ALTER TABLE `{s}`.`{t}` SET TBLPROPERTIES ('a' = 'b', 'current-snapshot-id' '{id}')",
+        "alter table lake.{s}.{t} set tblproperties (`write.wap.enabled` = false)",
+    ),
+    "branch": (
+        "insert into {s}.{t} with ('branch' = 'main') values (9)",
+        "insert into {s}.{t}.branch_main values (9)",
+        "delete from lake.{s}.{t}.`branch_main`",
+    ),
+    "drop": (
+        "drop table identifier('{s}.{t}')",
+        "drop table if exists lake . {s} -- `\n . `{t}` purge",
+        "drop view {s}.{t}",
+    ),
+    "capital letters": (
+        "insert into {s}.{t} values (9)",
+        "create or replace table {s}.{t} using iceberg as select cast(null as int) as id",
+        "alter table {s}.{t} rename to {s}.{l}",
+    ),
+    "session": (
+        "set spark.wap.branch = main | insert into {s}.{t} values (9)",
+        "reset | insert into {s}.{t} values (9)",
+        "set `spark.sql.variable.substitute` = true | ${{spark.app.name}}",
+    ),
+}
+"""Statements of the issue's lines, each in several spellings; ` | ` parts those of one session."""
+
+
+def lines(
+    schema: str, table: str, other: str, snapshot: int | str, files: str
+) -> dict[str, list[str]]:
+    """The statements of LINES by the name of the line and a number.
+
+    Args:
+        schema: of the tables.
+        table: the gated table that they attack.
+        other: another gated table.
+        snapshot: id of some snapshot of the table.
+        files: a folder of Parquet files.
+    """
+    given = {"s": schema, "t": table, "l": table.lower(), "o": other, "id": snapshot}
+    return {
+        f"{line.replace(' ', '_')}_{number}": text.format(**given, files=files).split(" | ")
+        for line, spellings in LINES.items()
+        for number, text in enumerate(spellings)
+    }
+
+
 @dataclass(frozen=True)
 class Written:
     """A statement, and how it was made: for the name of a test."""
