@@ -13,12 +13,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from helpers.catalogs import KIND
 from helpers.lake import Reader
 from helpers.project import MakeProject, Project
 
+ROOT = Path(__file__).parents[3]
 TABLE = "{{ config(materialized='table') }} "
 BY_ENV = TABLE + "select cast({{ env_var('V') }} as int) as id"
 APPEND = "{{ config(materialized='incremental', incremental_strategy='append') }} "
@@ -431,14 +438,73 @@ def test_a_clone_over_a_table_with_tests(make_project: MakeProject, reader: Read
 
 
 # Another project builds the table, and has none of its tests.
-def test_another_project_builds_the_table(make_project: MakeProject, reader: Reader) -> None:
-    files = {"models/t.sql": TABLE + "select 1 as id", "models/m.yml": props_of("t")}
-    owner = make_project("owner", files)
+SNAPSHOT = """
+    snapshots:
+      - name: t
+        relation: ref('rows')
+        config: {unique_key: id, strategy: check, check_cols: [id]}
+        columns: [{name: id, data_tests: [not_null]}]
+"""
+BUILDERS = {
+    "model": {"models/t.sql": TABLE + "select 1 as id", "models/m.yml": props_of("t")},
+    "seed": {"seeds/t.csv": "id\n1\n", "seeds/m.yml": props_of("t", kind="seeds")},
+    "snapshot": {"models/rows.sql": TABLE + "select 1 as id", "snapshots/t.yml": SNAPSHOT},
+}
+GUESTS = {
+    "model": {"models/t.sql": TABLE + "select cast(null as int) as id"},
+    "seed": {"seeds/t.csv": "id,v\n,1\n"},
+    "incremental model": {"models/t.sql": APPEND + "select cast(null as int) as id"},
+    "model in another case": {
+        "models/t.sql": "{{ config(materialized='table', alias='T') }} select null as id"
+    },
+}
+
+
+@pytest.fixture(scope="module", params=BUILDERS)
+def owner(request: pytest.FixtureRequest, make_project: MakeProject) -> Project:
+    owner = make_project("owner", BUILDERS[request.param])
     owner.dbt("build").succeeded()
-    bad = {"models/t.sql": TABLE + "select cast(null as int) as id"}
-    other = make_project("guest", bad, settings={"name": "guest"})
+    return owner
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_another_project_builds_the_table(
+    owner: Project, make_project: MakeProject, reader: Reader, guest: str
+) -> None:
+    before = {name: one.seen() for name, one in reader.look(owner.schema).items()}
+    other = make_project("guest", GUESTS[guest], settings={"name": "guest"})
     profile = json.loads((other.folder / "profiles.yml").read_text())
     profile["shop"]["outputs"]["test"]["schema"] = owner.schema
     other.write({"profiles.yml": json.dumps(profile)})
-    other.dbt("build")
-    assert ids(reader, owner, "t") == [1]
+    for options in ({}, {"wap_publish": "lineage", "wap_branch": "theirs"}):
+        done = other.dbt("build", **options)
+        look = {name: one.seen() for name, one in reader.look(owner.schema).items()}
+        assert look == before, done.text
+    other.operation("wap_publish", branch="theirs")
+    assert {name: one.seen() for name, one in reader.look(owner.schema).items()} == before
+
+
+@pytest.mark.skipif(KIND != "sqlite", reason="the example is called with the catalog of a folder")
+def test_a_file_is_loaded_into_the_table(
+    owner: Project, reader: Reader, lake_dir: Path, tmp_path: Path
+) -> None:
+    before = reader.table(owner.schema, "t").seen()
+    kind = reader.catalog.load_table((owner.schema, "t")).schema().as_arrow()
+    rows = [{**dict.fromkeys(kind.names), "id": None}]
+    pq.write_table(pa.Table.from_pylist(rows, kind), tmp_path / "rows.parquet")
+    (tmp_path / "audits.sql").write_text("select * from candidate where id > 5")
+    done = subprocess.run(
+        [
+            *(sys.executable, ROOT / "examples/load/load.py"),
+            *(tmp_path / "rows.parquet", f"{owner.schema}.t"),
+            *("--catalog", f"sqlite:///{lake_dir}/catalog.db"),
+            *("--warehouse", f"file://{lake_dir}/warehouse"),
+            *("--audits", tmp_path / "audits.sql", "--publish"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{owner.schema}.t is built by" in done.stderr
+    assert reader.table(owner.schema, "t").seen() == before
