@@ -66,6 +66,8 @@ def test_what_a_user_has_made_stays(
     seen = reader.look(project.schema)
     refused(project.dbt("build", wap_branch=name), table, kind, name)
     refused(project.dbt("run", "--select", "report", wap_branch=name), table, kind, name)
+    project.operation("wap_publish", branch=name).failed()
+    project.operation("wap_publish", branch=name, mode="lineage").failed()
     project.operation("wap_discard", branch=name)
     project.operation("wap_sweep", older_than="1")
     project.dbt("build").succeeded()
