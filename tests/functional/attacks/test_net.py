@@ -81,7 +81,7 @@ PYTHON: Mapping[str, Sequence[str]] = {
 OWN: Mapping[str, Sequence[str]] = {"own": ["insert into <t> values (cast(null as bigint))"]}
 """Written to the run's own branch, as all of its sessions write there."""
 RENAME: Mapping[str, Sequence[str]] = {
-    "rename": ["alter table <t> rename to lake.<s>.renamed"],
+    "rename": ["alter table <t> rename to <s>.renamed"],
     "hider": ["drop table if exists identifier('lake.<s>.' || 'nothing')"],
 }
 VICTIMS = [*STATEMENTS, *UNMARKED, *PYTHON, *OWN, *RENAME, "foreign", "hook"]
