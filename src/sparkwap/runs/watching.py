@@ -151,6 +151,12 @@ class Watch:
         self._store.commit(stage, "rollback", table=".".join(identifier))
         # A REST catalog writes the metadata file itself.
         row = self._store.backend.get(identifier)
+        # A renamed table came back from its new name, where it is no longer expected.
+        self._rows = {
+            name: one
+            for name, one in self._rows.items()
+            if row is None or one.location != row.location
+        }
         self.accept(identifier, row)
         return row
 

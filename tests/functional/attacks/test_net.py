@@ -315,11 +315,6 @@ def test_rows_on_the_run_s_own_branch_are_not_published(den: Den) -> None:
     )
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Watch.put_back takes the row back from the new name, but still expects it there: the"
-    " next look puts the new name back, and takes the old one from readers",
-)
 def test_a_rename_and_a_later_hidden_name(den: Den) -> None:
     done = den.attack(RENAME).failed()
     look = den.reader.look(den.schema)

@@ -312,10 +312,6 @@ def accepted(request: pytest.FixtureRequest, make_project: MakeProject) -> Itera
         yield Accepted(project, rejected, project.dbt("retry").failed())
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="dbt's task dies with a ValueError and its traceback: no node has the id of the test",
-)
 def test_a_retry_after_a_date_was_accepted_names_the_command(accepted: Accepted) -> None:
     assert "Traceback" not in accepted.retried.text
     assert advised(accepted.retried.text)[0] == accepted.rejected.branch

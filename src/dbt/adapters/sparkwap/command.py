@@ -23,11 +23,13 @@ from dbt_common.invocation import get_invocation_id
 from dbt.adapters.sparkwap import rebase
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, built_by
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap.core import next_command, steplog
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.core.text import some_of
 from sparkwap.gate.settings import GateSettings, from_environment, of_one_call
 from sparkwap.ledger import manifests
 from sparkwap.runs import main_history, replay_moment, time_travel
@@ -42,6 +44,8 @@ RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
 """Commands that write or audit, and so open a run. All others read ``main`` or ``wap_branch``."""
 _LOOKING = frozenset({"show", "compile"})
 """Commands that compile nodes and open no run."""
+_FEW = 5
+"""The most nodes that a recommended command selects by name."""
 _DBT_CLOCK = len("12:34:56  ")
 _NARROWEST = 40
 
@@ -206,6 +210,39 @@ class DbtCommand:
         """The run that `dbt retry` repeats, if it is the last one of this target folder."""
         last = LastRun.read(self.target_path) if self.is_retry else None
         return last if last and last.run_id == run_of(self.retried_results) else None
+
+    def require_retryable(self) -> None:
+        """Refuse a retry of nodes or tests that the project no longer has.
+
+        dbt itself would end in a traceback.
+
+        Raises:
+            DbtRuntimeError: Some are missing; the message names the command that goes on.
+        """
+        manifest = self.dbt_manifest()
+        if not self.is_retry or self.name in ("", "run-operation") or manifest is None:
+            return
+        known = {**manifest.nodes, **manifest.unit_tests}
+        gone = [
+            one
+            for one in self.to_retry
+            if one not in known and one.partition(".")[0] in (*BUILT_TYPES, "test", "unit_test")
+        ]
+        if not gone:
+            return
+        again = sorted(
+            {key for one in self.to_retry if one in known for key in built_by(known[one])}
+        )
+        few = 0 < len(again) <= _FEW
+        selected = " --select " + " ".join(f"{next_command.selected(one)}+" for one in again)
+        branch = self.retried.branch if self.retried else ""
+        command = next_command.dbt(f"build{selected if few else ''}", branch=branch)
+        names = some_of([one.split(".")[2] for one in gone])
+        raise DbtRuntimeError(
+            f"dbt retry repeats the last command, but the project no longer has {names}. A test "
+            "with changed arguments is another test to dbt. Nothing has changed, and what the last "
+            f"command built is still on its branch. Build it again:\n  {command}"
+        )
 
     # -- the lake and the manifest ---------------------------------------------------------------
 

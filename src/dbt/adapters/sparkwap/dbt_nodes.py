@@ -105,6 +105,12 @@ def tested_by(unit_test: Any) -> str:
     return str(unit_test.depends_on.nodes[0])
 
 
+def built_by(node: Any) -> list[str]:
+    """Return the node itself if it is built; of a test, the built nodes that it names."""
+    ids = [node.unique_id] if str(node.resource_type) in BUILT_TYPES else depends_on(node)
+    return [one for one in ids if one.partition(".")[0] in BUILT_TYPES]
+
+
 def depends_on(node: Any) -> list[str]:
     # A seed's dependencies have no list of nodes.
     return list(getattr(node.depends_on, "nodes", []))

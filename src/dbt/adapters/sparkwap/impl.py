@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import agate
     from dbt.adapters.base.impl import FreshnessResponse
     from dbt.adapters.contracts.connection import AdapterResponse
+    from dbt.adapters.contracts.macros import MacroResolverProtocol
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
 
@@ -90,6 +91,11 @@ class SparkWapAdapter(SparkAdapter):
         self.gate = Gate(
             config, self.connections, self.get_macro_resolver, self.get_columns_in_relation
         )
+
+    def set_macro_resolver(self, macro_resolver: MacroResolverProtocol) -> None:
+        # dbt calls it when it has read the whole project.
+        super().set_macro_resolver(macro_resolver)
+        self.gate.command.require_retryable()
 
     @property
     def lake(self) -> Lake:
