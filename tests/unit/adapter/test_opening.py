@@ -70,7 +70,7 @@ def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         with click.Context(click.Command(called), info_name=called):
             adapter = SparkWapAdapter(config, get_context("spawn"))
         adapter.gate.command.lake = lake
-        manifest: Any = SimpleNamespace(nodes={}, macros={})
+        manifest: Any = SimpleNamespace(nodes={}, unit_tests={}, macros={})
         adapter.set_macro_resolver(manifest)
         opened.append(adapter)
         return adapter.gate.runs.current()
@@ -114,10 +114,14 @@ def publish(run: Run) -> None:
     assert run.close([NODE], [], []).published == 1
 
 
-def on_record(target: Path, branch: str) -> None:
+def on_record(target: Path, branch: str, *failed: str) -> None:
     """Write the results that a run writes at its start, for `dbt retry`."""
     LastRun(DEAD, branch, "open").write(target)
-    record = {"metadata": {"invocation_id": DEAD}, "results": [{"message": UNFINISHED}]}
+    results = [
+        {"unique_id": one, "status": "error", "message": UNFINISHED}
+        for one in failed or ("operation.shop.hook",)
+    ]
+    record = {"metadata": {"invocation_id": DEAD}, "results": results}
     (target / "run_results.json").write_text(json.dumps(record))
 
 
@@ -133,6 +137,16 @@ def test_a_retry_of_a_published_run_is_refused_also_on_a_named_branch(
             open_run(**({} if named is None else {"wap_branch": named}))
     assert live(lake) == [1, 2]
     assert lake.branches.all() == []
+
+
+def test_a_retry_of_a_test_that_has_other_arguments_now_names_the_command(
+    target: Path, open_run: Open
+) -> None:
+    on_record(target, "march", "test.shop.row_count_drop_orders_0_4.1a2b")
+    with pytest.raises(DbtRuntimeError) as error:
+        open_run()
+    assert "no longer has row_count_drop_orders_0_4." in str(error.value)
+    assert "SPARKWAP_BRANCH=march dbt build" in str(error.value)
 
 
 @pytest.mark.parametrize("named", [None, "march"])
