@@ -48,7 +48,8 @@ models:
       - {name: parent, data_tests: [relationships: {arguments: {to: ref('parent'), field: id}}]}
   - name: broken
     columns:
-      - {name: id, data_tests: [not_null, unique]}
+      - name: id
+        data_tests: [not_null, unique, accepted_values: {arguments: {values: [a, b]}}]
       - {name: gone, data_tests: [not_null]}
 """
 FILES = {
