@@ -7,6 +7,7 @@ because such a server need not be atomic (Iceberg's own test server is not).
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 _DOCUMENTS = 500
+_ODD_NAME = re.compile(r"[^\w $-]")
 
 
 class RestBackend(RestClient):
@@ -264,9 +266,13 @@ class RestBackend(RestClient):
     ) -> None:
         document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
-            raise CatalogError(
-                f"{'.'.join(before.identifier)} cannot be moved in one step on a REST catalog."
-            )
+            if before.location != after.location:
+                raise CatalogError(
+                    f"{'.'.join(before.identifier)} cannot be moved and changed in one step on a "
+                    "REST catalog."
+                )
+            self.rename(before.identifier, after.identifier, after.kind)
+            return
         if after.kind == "view":
             self._put_view(before, after, document or self._read(after.location))
             return
@@ -343,7 +349,9 @@ class RestBackend(RestClient):
         schema, name = map(_part, identifier)
         answer = self._send("GET", f"namespaces/{schema}/{kind}s/{name}")
         # 406: some catalogs keep views among their tables, and refuse to load a view as a table.
-        if answer.status_code in (404, 406):
+        # 400: no server has a table whose name it does not take in a path, as with a slash.
+        odd_name = answer.status_code == 400 and any(map(_ODD_NAME.search, identifier))
+        if answer.status_code in (404, 406) or odd_name:
             return None
         body = self._must(answer).json()
         location = str(body["metadata-location"])

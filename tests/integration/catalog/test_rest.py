@@ -20,6 +20,7 @@ from sparkwap.catalog.pointers import Unanswered
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance import expiry, file_references
+from sparkwap.runs.watching import Watch
 
 pytestmark = pytest.mark.long
 
@@ -79,6 +80,26 @@ def test_a_moved_main_stops_the_whole_publish(rest: Bench) -> None:
     with pytest.raises(PublishRefused):
         rest.publish(*items)
     assert rest.pointers() == before
+
+
+@pytest.mark.parametrize("name", ["/lake/s/a.parquet", "a\\b", "a%b", "..", "a;b", "a\tb"])
+def test_a_name_that_the_server_refuses_to_read_is_no_table(rest: Bench, name: str) -> None:
+    rest.table("a", 1)
+    asked = [("s", "a"), ("s", name), ("parquet", name)]
+    assert rest.lake.locations(asked).keys() == {("s", "a")}
+
+
+def test_a_renamed_table_comes_back_by_one_request(rest: Bench) -> None:
+    rest.table("a", 1)
+    rows = rest.lake.store.backend
+    before = rows.get(("s", "a"))
+    rows.rename(("s", "a"), ("s", "b"), "table")
+    watch = Watch(rest.lake.store, lambda: rest.lake.ledger, {("s", "a")}, run_id=RUN, branch="x")
+    watch.name([("s", "b")])
+    watch.put_back(("s", "a"), before, ())
+    assert rest.lake.relations("s") == {"a": "table"}
+    assert rest.read("a") == [1]
+    assert watch.changes() == []
 
 
 class Died(BaseException):
