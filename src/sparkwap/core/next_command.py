@@ -6,12 +6,14 @@ changed ``--vars`` would make dbt parse the whole project again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
 """The environment variable that takes the next commands out of dbt's summary, because the caller
 prints them: ``off``, or the file that dbt writes them to.
 """
+_SELECTED = 3
+"""The most nodes that a command selects by name."""
 
 
 def dbt(command: str, *, branch: str = "", **settings: str) -> str:
@@ -42,6 +44,19 @@ def operation(
     texts = [f"{key}: {_yaml(value)}" for key, value in {**given, **arguments}.items()]
     command = f"run-operation {name}" + (f" --args '{{{', '.join(texts)}}}'" if texts else "")
     return dbt(command, **(settings or {}))
+
+
+def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) -> str:
+    """Return the command that builds nodes and their descendants; all nodes if these are many.
+
+    Args:
+        node_ids: dbt's ids of the nodes; empty for all.
+        branch: The branch; empty for none.
+        upstream: Whether it also builds what the nodes are built from.
+    """
+    few = node_ids if len(node_ids) <= _SELECTED else ()
+    selection = "".join(f" {'+' * upstream}{selected(one)}+" for one in few)
+    return dbt(f"build{' --select' if selection else ''}{selection}", branch=branch)
 
 
 def _yaml(value: object) -> str:

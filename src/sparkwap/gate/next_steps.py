@@ -16,7 +16,6 @@ from sparkwap.gate.verdicts import (
 )
 
 _UNBUILT = (LOAD, MOVED)
-_SELECTED = 3
 
 
 class CaughtMove(Protocol):
@@ -143,12 +142,9 @@ def _accept(branch: str, test: str) -> str:
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
     """Return the command that builds these nodes and their descendants again."""
-    names = [next_command.selected(node.node_id) for node in nodes]
-    before = "+" if upstream else ""
     # A leftover has only the name of its table, which dbt cannot select.
-    few = len(names) <= _SELECTED and all(node.kind != LEFTOVER for node in nodes)
-    selected = "".join(f" {before}{name}+" for name in names) if few else ""
-    return next_command.dbt(f"build{' --select' if selected else ''}{selected}", branch=branch)
+    named = [] if any(node.kind == LEFTOVER for node in nodes) else [n.node_id for n in nodes]
+    return next_command.build(named, branch, upstream=upstream)
 
 
 def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[str, str]]:

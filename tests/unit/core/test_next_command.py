@@ -32,3 +32,18 @@ from sparkwap.core import next_command
 )
 def test_operations_are_written_with_their_arguments(command: str, text: str) -> None:
     assert command == text
+
+
+@pytest.mark.parametrize(
+    ("names", "upstream", "text"),
+    [
+        ((), False, "dbt build"),
+        (("model.shop.a", "model.shop.b.v2"), False, "dbt build --select a+ b.v2+"),
+        (("model.shop.a",), True, "dbt build --select +a+"),
+        (tuple(f"model.shop.{one}" for one in "abcd"), True, "dbt build"),
+    ],
+)
+def test_a_build_names_its_nodes_if_they_are_few(
+    names: tuple[str, ...], upstream: bool, text: str
+) -> None:
+    assert next_command.build(names, "march", upstream=upstream) == f"SPARKWAP_BRANCH=march {text}"

@@ -44,8 +44,6 @@ RUN_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot", "clone"})
 """Commands that write or audit, and so open a run. All others read ``main`` or ``wap_branch``."""
 _LOOKING = frozenset({"show", "compile"})
 """Commands that compile nodes and open no run."""
-_FEW = 5
-"""The most nodes that a recommended command selects by name."""
 _DBT_CLOCK = len("12:34:56  ")
 _NARROWEST = 40
 
@@ -233,10 +231,7 @@ class DbtCommand:
         again = sorted(
             {key for one in self.to_retry if one in known for key in built_by(known[one])}
         )
-        few = 0 < len(again) <= _FEW
-        selected = " --select " + " ".join(f"{next_command.selected(one)}+" for one in again)
-        branch = self.retried.branch if self.retried else ""
-        command = next_command.dbt(f"build{selected if few else ''}", branch=branch)
+        command = next_command.build(again, self.retried.branch if self.retried else "")
         names = some_of([one.split(".")[2] for one in gone])
         raise DbtRuntimeError(
             f"dbt retry repeats the last command, but the project no longer has {names}. A test "

@@ -126,8 +126,8 @@ class RunHooks:
             *rebase_loop.format_rebase(closing),
         ]
         audited_again = run_results.audited_again(skipped)
-        remarks += filter(None, (run.left_nothing(), manifest.dropped(), audited_again))
-        remarks += _shared(run, results)
+        found = (run.left_nothing(), manifest.dropped(), audited_again, _shared(run, results))
+        remarks += filter(None, found)
         columns = width()
         lines = summary.lines(closing, **about, remarks=remarks, width=columns, with_next=False)
         lines += next_to_tell(summary.next_lines(closing, run.branch, columns))
@@ -230,11 +230,11 @@ class RunHooks:
             raise DbtRuntimeError(closing.refused)
 
 
-def _shared(run: Run, results: Sequence[Any]) -> list[str]:
-    """Return a line about the tests that shared statements have answered; empty if none."""
+def _shared(run: Run, results: Sequence[Any]) -> str | None:
+    """Return a line about the tests that shared statements have answered; None if none."""
     tests = sum(str(result.node.resource_type) == "test" for result in results)
     shared = len(run.trail.shared)
-    return [f"Shared statements answered {shared:,} of {tests:,} tests."] if shared else []
+    return f"Shared statements answered {shared:,} of {tests:,} tests." if shared else None
 
 
 def _not_closed(error: Exception, branch: str) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _REWRITTEN = "rejected: written again since its run, by a run that has not ended"
 _SHOWN = 10
-_SELECTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,19 +147,15 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
 
 def _next_commands(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """Yield the next commands for a branch; ``nodes`` are its rows in the ledger."""
-    rejected = [
-        next_command.selected(node["node_id"]) for node in nodes if node["verdict"] == "rejected"
-    ]
+    rejected = [node["node_id"] for node in nodes if node["verdict"] == "rejected"]
     if rejected:
-        selected = " ".join(f"+{name}+" for name in rejected[:_SELECTED])
-        more = selected if len(rejected) <= _SELECTED else ""
-        select = f" --select {more}" if more else ""
-        yield f"    after a fix, build again   {next_command.dbt(f'build{select}', branch=branch)}"
+        again = next_command.build(rejected, branch, upstream=True)
+        yield f"    after a fix, build again   {again}"
     elif nodes:
         yield f"    audit again and publish    {next_command.dbt('test', branch=branch)}"
         yield f"    publish as audited         {next_command.operation('wap_publish', branch)}"
     else:
-        yield f"    build it again             {next_command.dbt('build', branch=branch)}"
+        yield f"    build it again             {next_command.build((), branch)}"
     yield f"    drop it                    {next_command.operation('wap_discard', branch)}"
 
 
