@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 from harness import machine, serving, spread
 
-from sparkwap.catalog import BranchItem
+from sparkwap.catalog import Candidate
 from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 
@@ -272,7 +272,8 @@ def _publish(config: ServerConfig, rounds: int) -> list[float]:
             table = lake.catalog.load_table(("bench_publish", name))
             table.append(rows, branch=branch)
             head = table.refresh().refs()[branch].snapshot_id
-            items.append(BranchItem(("bench_publish", name), branch, opened.base, head))
+            table = ("bench_publish", name)
+            items.append(Candidate(table, branch, "branch", opened.base, token=str(head)))
         started = time.perf_counter()
         lake.publishing.publish(
             items,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkwap.catalog import BranchItem, Identifier, PublishReceipt, SideItem
+from sparkwap.catalog import Candidate, Identifier, PublishReceipt
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
@@ -23,6 +23,10 @@ RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 
 def values(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def on_branch(identifier: Identifier, base: int | None, head: int) -> Candidate:
+    return Candidate(identifier, BRANCH, "branch", base, token=str(head))
 
 
 class Bench:
@@ -82,12 +86,12 @@ class Bench:
         assert state is not None, identifier
         return state
 
-    def candidate(self, name: str, *ids: int) -> BranchItem:
+    def candidate(self, name: str, *ids: int) -> Candidate:
         """A table that exists, written on the audit branch."""
         opened = self.lake.branches.open(("s", name), BRANCH)
-        return BranchItem(("s", name), BRANCH, opened.base, self.write(("s", name), *ids))
+        return on_branch(("s", name), opened.base, self.write(("s", name), *ids))
 
-    def changed(self, name: str, *ids: int) -> SideItem:
+    def changed(self, name: str, *ids: int) -> Candidate:
         """A table that exists, cloned, with a new column and rows."""
         self.lake.branches.clone(("s", name), SIDE)
         table = self.lake.catalog.load_table((SIDE, name))
@@ -97,7 +101,7 @@ class Bench:
         table.overwrite(rows)
         return self.side(name)
 
-    def new(self, name: str, *ids: int) -> SideItem:
+    def new(self, name: str, *ids: int) -> Candidate:
         """A table that is new."""
         self.lake.ensure_schema(SIDE, BRANCH)
         location = f"{self.folder}/warehouse/s/{name}-1a2b3c4d"
@@ -116,10 +120,11 @@ class Bench:
         swap = PointerUpdate(standing, Pointer((schema, name), "view", file))
         self._commit(swap, view_json(location, sql, namespace))
 
-    def side(self, name: str, expected: str | None = None) -> SideItem:
-        return SideItem(("s", name), SIDE, self.state((SIDE, name)).metadata_location, expected)
+    def side(self, name: str, expected: str | None = None) -> Candidate:
+        location = self.state((SIDE, name)).metadata_location
+        return Candidate(("s", name), BRANCH, "side", base_metadata=expected, token=location)
 
-    def publish(self, *items: BranchItem | SideItem, **options: Any) -> PublishReceipt:
+    def publish(self, *items: Candidate, **options: Any) -> PublishReceipt:
         defaults: dict[str, Any] = {
             "run_id": RUN,
             "tag": TAG,

@@ -1,13 +1,12 @@
 """The catalog: states of tables, audit branches, clones, and commits, on SQL and REST catalogs."""
 
 from sparkwap.catalog.model import (
-    BranchItem,
+    Candidate,
     ColumnState,
     Difference,
     Discarded,
     How,
     Identifier,
-    Item,
     Kind,
     LedgerRows,
     Mismatch,
@@ -19,7 +18,6 @@ from sparkwap.catalog.model import (
     Read,
     RefState,
     RollbackReceipt,
-    SideItem,
     SideObject,
     TableState,
     UndonePublish,
@@ -34,14 +32,13 @@ from sparkwap.catalog.refusals import (
 )
 
 __all__ = [
-    "BranchItem",
+    "Candidate",
     "ColumnState",
     "CommitUnknown",
     "Difference",
     "Discarded",
     "How",
     "Identifier",
-    "Item",
     "Kind",
     "LedgerRows",
     "Mismatch",
@@ -58,7 +55,6 @@ __all__ = [
     "RollbackReceipt",
     "RollbackRefused",
     "RollbackTorn",
-    "SideItem",
     "SideObject",
     "TableState",
     "UndonePublish",

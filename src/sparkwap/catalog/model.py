@@ -1,4 +1,4 @@
-"""The types of the catalog: identifiers, states, publish items, receipts, mismatches."""
+"""The types of the catalog: identifiers, states, candidates, receipts, mismatches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
+
+from sparkwap.core.names import side_schema
 
 Identifier = tuple[str, str]
 """``(schema, name)`` of a table or view, without the catalog's name."""
@@ -185,42 +187,58 @@ def merge_rows(appends: Iterable[LedgerRows]) -> list[LedgerRows]:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchItem:
-    """Publish the audit branch of a table.
+class Candidate:
+    """A table or view on an audit branch: where it is built, and what is published of it.
+
+    Made when a node is placed. Its build adds the token, or the problem that stops a publish.
 
     Attributes:
-        identifier: The live table.
+        identifier: ``(schema, name)`` under which it is published.
         branch: The audit branch.
-        base: The required snapshot of ``main``; None for a table that had no snapshot.
-        candidate: The required head of the branch, which becomes ``main``.
+        how: ``branch`` of the live table, or ``side`` for an object in the side schema: a new
+            table, a clone, a view, a replacement.
+        base: The snapshot of ``main`` that the branch or clone started from; None without one.
+        base_metadata: The metadata file of the live object at the start; None without one. The
+            publish requires it of side objects, except for a clone, which has ``main`` and the
+            definition of its base to compare with.
+        token: The state to publish: the snapshot id of a branch, or the metadata file of a side
+            object; None until the build has ended.
+        problem: An invariant that did not hold, in words; None if all held.
+        since: The snapshot before the present run wrote; None without one.
+        changes: The differences from the live table, in words; empty for a branch.
     """
 
     identifier: Identifier
     branch: str
-    base: int | None
-    candidate: int
+    how: Literal["branch", "side"]
+    base: int | None = None
+    base_metadata: str | None = None
+    token: str | None = None
+    problem: str | None = None
+    since: int | None = None
+    changes: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The live name, for messages."""
+        return ".".join(self.identifier)
 
-@dataclass(frozen=True, slots=True)
-class SideItem:
-    """Publish an object of a side schema.
+    @property
+    def place(self) -> Identifier:
+        """The name of the object that has the rows: the live table, or the side object."""
+        schema, name = self.identifier
+        return self.identifier if self.how == "branch" else (side_schema(schema, self.branch), name)
 
-    Attributes:
-        identifier: The name that readers use.
-        side_schema: The side schema, where the object has the same name.
-        candidate: The required metadata file of the object.
-        expected: The required metadata file of the live name; None for no object. Ignored for a
-            clone: its base has ``main`` and the definition to compare with, so that another run's
-            branch or tag on the live table does not stop the publish.
-    """
+    @property
+    def head(self) -> int:
+        """The snapshot of a candidate on a branch.
 
-    identifier: Identifier
-    side_schema: str
-    candidate: str
-    expected: str | None = None
-
-
-Item = BranchItem | SideItem
+        Raises:
+            ValueError: It is a side object, or its build has not ended.
+        """
+        if self.how != "branch":
+            raise ValueError(f"{self.name} is not on a branch")
+        return int(str(self.token))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,9 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from sparkwap.catalog.model import (
-    BranchItem,
+    Candidate,
     Identifier,
-    Item,
     PublishedEntry,
-    SideItem,
     UndonePublish,
 )
 
@@ -68,12 +66,12 @@ class Move:
 
     Attributes:
         entry: The state before and after, as a rollback needs it.
-        item: The item that is published; None in a rollback.
+        candidate: The candidate that is published; None in a rollback.
         uuid: The identity of the live object afterwards.
     """
 
     entry: PublishedEntry
-    item: Item | None
+    candidate: Candidate | None
     uuid: str
 
     @property
@@ -269,7 +267,7 @@ def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...], str |
 def _plain(move: Move) -> dict[str, Any]:
     return {
         "entry": asdict(move.entry),
-        "item": None if move.item is None else asdict(move.item),
+        "candidate": None if move.candidate is None else asdict(move.candidate),
         "uuid": move.uuid,
     }
 
@@ -279,10 +277,9 @@ def _entry(plain: Mapping[str, Any]) -> PublishedEntry:
 
 
 def _move(plain: Mapping[str, Any]) -> Move:
-    entry = _entry(plain["entry"])
-    item = plain["item"]
-    if item is None:
-        return Move(entry, None, plain["uuid"])
-    item = {**item, "identifier": tuple(item["identifier"])}
-    kind = SideItem if "side_schema" in item else BranchItem
-    return Move(entry, kind(**item), plain["uuid"])
+    found = plain["candidate"]
+    if found is not None:
+        found = Candidate(
+            **{**found, **{key: tuple(found[key]) for key in ("identifier", "changes")}}
+        )
+    return Move(_entry(plain["entry"]), found, plain["uuid"])

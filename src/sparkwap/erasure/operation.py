@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparkwap.catalog import BranchItem, Identifier, LedgerRows, PublishRefused
+from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.core import names, next_command
@@ -180,23 +180,25 @@ class Erasure:
         branch = names.audit_branch(self._run_id, None)
         journal.branch = branch
         journal.write(path)
-        items: list[BranchItem] = []
+        candidates: list[Candidate] = []
         for rewrite in found.rewrites:
             base = self._lake.branches.open(rewrite.identifier, branch).base
             if base != found.heads[rewrite.identifier]:
                 return None
             for statement in rewrite.statements(branch):
                 self._sql(statement)
-            candidate = live_manifests.keep_live_files(
+            head = live_manifests.keep_live_files(
                 self._lake, rewrite.identifier, branch, self._run_id
             )
             if not self._audit(rewrite, branch, base):
                 return None
-            items.append(BranchItem(rewrite.identifier, branch, base, candidate))
+            candidates.append(
+                Candidate(rewrite.identifier, branch, "branch", base, token=str(head))
+            )
             self._at("rewritten")
         try:
             self._lake.publishing.publish(
-                items,
+                candidates,
                 run_id=self._run_id,
                 tag=names.publish_tag(self._run_id),
                 tag_max_age_ms=self._tag_max_age_ms,
@@ -207,7 +209,7 @@ class Erasure:
                 raise
             return None
         self._at("published")
-        return {item.identifier: item.candidate for item in items}
+        return {one.identifier: one.head for one in candidates}
 
     def _audit(self, rewrite: Rewrite, branch: str, base: int | None) -> bool:
         """Compare the rows of the branch with the expected rows.

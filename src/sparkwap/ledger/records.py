@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from sparkwap.catalog.model import How, PublishedEntry
+from sparkwap.catalog.model import Candidate, How, PublishedEntry
 from sparkwap.ledger.rollback_plan import Undone, undone_entries
 
 LOADED = "load."
@@ -79,17 +79,29 @@ def token_of(node: Mapping[str, Any]) -> str | None:
     return str(snapshot) if snapshot is not None else node["candidate_metadata"]
 
 
-def token_columns(token: str | None, how: str | None) -> dict[str, Any]:
-    """Return the columns of ``nodes`` from which `token_of` reads a token.
+def candidate_of(node: Mapping[str, Any]) -> Candidate:
+    """Return the candidate in a row of ``nodes``."""
+    return Candidate(
+        (node["schema"], node["name"]),
+        node["branch"],
+        "side" if node["how"] == "side" else "branch",
+        base=node["base_snapshot"],
+        base_metadata=node["base_metadata"],
+        token=token_of(node),
+        problem=node["problem"],
+    )
 
-    Args:
-        token: The token; None if there is no candidate.
-        how: ``branch`` if the candidate is a snapshot; otherwise it is a metadata file.
-    """
-    branch = how == "branch"
+
+def candidate_columns(candidate: Candidate | None) -> dict[str, Any]:
+    """Return the columns of ``nodes`` from which `candidate_of` reads where a candidate is."""
+    found = candidate
+    beside = found is not None and found.how == "side"
     return {
-        "candidate_snapshot": int(token) if branch and token else None,
-        "candidate_metadata": None if branch else token,
+        "how": found.how if found else None,
+        "base_snapshot": found.base if found else None,
+        "base_metadata": found.base_metadata if found else None,
+        "candidate_snapshot": int(found.token) if found and found.token and not beside else None,
+        "candidate_metadata": found.token if found and beside else None,
     }
 
 

@@ -15,7 +15,7 @@ from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_b
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.content_equality import follows_compaction, same_rows
 from sparkwap.catalog.difference import difference
-from sparkwap.catalog.model import BranchItem, How, Identifier, Item, PublishedEntry, SideItem
+from sparkwap.catalog.model import Candidate, How, Identifier, PublishedEntry
 from sparkwap.catalog.planning import (
     Differs,
     Load,
@@ -32,7 +32,7 @@ from sparkwap.core.names import base_tag
 
 @dataclass(frozen=True)
 class Publisher:
-    """Plans the publish of each item.
+    """Plans the publish of each candidate.
 
     Attributes:
         load: Reads a metadata document.
@@ -50,134 +50,135 @@ class Publisher:
     tag_max_age_ms: int | None
     schemas: Mapping[str, str]
 
-    def plan(self, item: Item) -> MovePlan:
-        """Return the plan for one item.
+    def plan(self, candidate: Candidate) -> MovePlan:
+        """Return the plan for one candidate.
 
         Raises:
             Differs: The catalog does not have the audited candidate or its base any more.
         """
-        if isinstance(item, BranchItem):
-            return self._branch(item)
-        side = self.rows.get((item.side_schema, item.identifier[1]))
-        if side is None or side.location != item.candidate:
-            expected = f"metadata {item.candidate}"
-            raise Differs(item.identifier, "side object", expected, row_words(side), "side")
+        if candidate.how == "branch":
+            return self._branch(candidate)
+        side = self.rows.get(candidate.place)
+        if side is None or side.location != candidate.token:
+            expected = f"metadata {candidate.token}"
+            raise Differs(candidate.identifier, "side object", expected, row_words(side), "side")
         document = self.load(side.location)
         if side.kind == "view":
-            return self._view(item, side, document)
+            return self._view(candidate, side, document)
         if is_clone(document):
-            return self._clone(item, side, document)
-        return self._table(item, side, document)
+            return self._clone(candidate, side, document)
+        return self._table(candidate, side, document)
 
-    def _branch(self, item: BranchItem) -> MovePlan:
-        live = require_table(item.identifier, self.rows.get(item.identifier))
+    def _branch(self, candidate: Candidate) -> MovePlan:
+        identifier, branch, base = candidate.identifier, candidate.branch, candidate.base
+        wanted = candidate.head
+        live = require_table(identifier, self.rows.get(identifier))
         document = self.load(live.location)
-        if not follows_compaction(document, item.base, document, item.candidate):
-            require_main(item.identifier, document, item.base)
-        ref = md.refs_of(document).get(item.branch)
+        if not follows_compaction(document, base, document, wanted):
+            require_main(identifier, document, base)
+        ref = md.refs_of(document).get(branch)
         head = ref.snapshot_id if ref is not None and ref.type == "branch" else None
-        if head != item.candidate:
-            what = f"audit branch '{item.branch}'"
-            expected = snapshot_words(item.candidate)
+        if head != wanted:
+            what = f"audit branch '{branch}'"
+            expected = snapshot_words(wanted)
             found = "no such branch" if head is None else snapshot_words(head)
-            raise Differs(item.identifier, what, expected, found, "branch")
-        if not md.grew_from(document, item.candidate, item.base):
-            what = f"history of audit branch '{item.branch}'"
-            expected = f"a history that starts from {snapshot_words(item.base)}"
-            raise Differs(item.identifier, what, expected, "another history", "history")
+            raise Differs(identifier, what, expected, found, "branch")
+        if not md.grew_from(document, wanted, base):
+            what = f"history of audit branch '{branch}'"
+            expected = f"a history that starts from {snapshot_words(base)}"
+            raise Differs(identifier, what, expected, "another history", "history")
         # A discard or a sweep drops the tag with the branch. If the run writes again afterwards,
         # Spark creates the branch again, without the earlier rows of the run.
-        tag = md.refs_of(document).get(base_tag(item.branch))
-        opened = empty_base(item.branch) in md.properties_of(document)
-        if (tag is None or tag.snapshot_id != item.base) and not (opened and item.base is None):
-            what = f"base of audit branch '{item.branch}'"
+        tag = md.refs_of(document).get(base_tag(branch))
+        opened = empty_base(branch) in md.properties_of(document)
+        if (tag is None or tag.snapshot_id != base) and not (opened and base is None):
+            what = f"base of audit branch '{branch}'"
             found = "no base tag" if tag is None else snapshot_words(tag.snapshot_id)
-            raise Differs(item.identifier, what, snapshot_words(item.base), found, "branch")
+            raise Differs(identifier, what, snapshot_words(base), found, "branch")
         gated = md.properties_of(document).get(md.WAP_ENABLED)
         if gated != "true":
             # Without it the writes of a session go to `main`, not to the branch.
-            raise Differs(
-                item.identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch"
-            )
+            raise Differs(identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch")
         change = (
             MetadataChange(document)
-            .branch(md.MAIN, item.candidate)
-            .remove_refs(item.branch, base_tag(item.branch))
-            .properties({md.WAP_ENABLED: "true", empty_base(item.branch): None})
+            .branch(md.MAIN, wanted)
+            .remove_refs(branch, base_tag(branch))
+            .properties({md.WAP_ENABLED: "true", empty_base(branch): None})
         )
-        return self._table_plan(item.identifier, "branch", live, None, change, document)
+        return self._table_plan(identifier, "branch", live, None, change, document)
 
-    def _table(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
-        live = self._expected(item)
+    def _table(self, candidate: Candidate, side: Pointer, document: md.Document) -> MovePlan:
+        live = self._expected(candidate)
         change = MetadataChange(document).properties({md.WAP_ENABLED: "true"})
         how: How = "new" if live is None else "replace"
         base = self.load(live.location) if live is not None else None
-        return self._table_plan(item.identifier, how, live, side, change, base)
+        return self._table_plan(candidate.identifier, how, live, side, change, base)
 
-    def _clone(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
-        identifier = item.identifier
+    def _clone(self, candidate: Candidate, side: Pointer, document: md.Document) -> MovePlan:
+        identifier = candidate.identifier
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
         base_location, base_snapshot = clone_base(document)
         if md.identity(present) != md.identity(document):
             expected = f"table {md.identity(document)}"
             raise Differs(identifier, "table", expected, f"table {md.identity(present)}", "table")
-        candidate = md.main_of(document)
-        if candidate is None or not follows_compaction(present, base_snapshot, document, candidate):
+        head = md.main_of(document)
+        if head is None or not follows_compaction(present, base_snapshot, document, head):
             require_main(identifier, present, base_snapshot)
         base = self.load(base_location)
         if md.definition(base) != md.definition(present):
             expected = f"as in {base_location}"
             found = f"as in {live.location}"
             raise Differs(identifier, "definition", expected, found, "definition")
-        if candidate is None and base_snapshot is not None:
+        if head is None and base_snapshot is not None:
             raise Differs(identifier, "side object", "a snapshot on main", "no snapshot", "side")
         merged = merge_clone(document, present, base, self.branch)
         change = difference(present, merged)
-        if candidate is not None:
-            change = change.branch(md.MAIN, candidate)
+        if head is not None:
+            change = change.branch(md.MAIN, head)
         return self._table_plan(identifier, "clone", live, side, change, present)
 
-    def _view(self, item: SideItem, side: Pointer, document: md.Document) -> MovePlan:
-        live = self._expected(item)
+    def _view(self, candidate: Candidate, side: Pointer, document: md.Document) -> MovePlan:
+        live = self._expected(candidate)
         live_view = self.load(live.location) if live is not None and live.kind == "view" else None
         published = views.publishable(document, live_view, self.schemas)
         unaudited = views.reads_unaudited(published, self.schemas, {self.branch})
         if unaudited is not None:
             wanted = "a text that reads published tables"
-            raise Differs(item.identifier, "view", wanted, f"a text that {unaudited}", "side")
+            raise Differs(candidate.identifier, "view", wanted, f"a text that {unaudited}", "side")
         location = md.next_location(published, live.location if live else side.location)
         how: How = "replace" if live is not None and live.kind == "table" else "view"
         base = self.load(live.location) if live is not None else None
         entry = PublishedEntry(
-            item.identifier,
+            candidate.identifier,
             how,
             md.main_of(base) if base is not None else None,
             live.location if live else None,
             None,
             location,
         )
-        after = Pointer(item.identifier, "view", location)
+        after = Pointer(candidate.identifier, "view", location)
         return MovePlan(entry, _swaps(live, side, after), {location: published})
 
-    def _expected(self, item: SideItem) -> Pointer | None:
-        live = self.rows.get(item.identifier)
-        if (live.location if live else None) != item.expected and not self._as_good(item, live):
-            expected = f"metadata {item.expected}" if item.expected else "nothing"
+    def _expected(self, candidate: Candidate) -> Pointer | None:
+        live = self.rows.get(candidate.identifier)
+        base = candidate.base_metadata
+        if (live.location if live else None) != base and not self._is_as_good(base, live):
+            expected = f"metadata {base}" if base else "nothing"
             found = row_words(live)
-            raise Differs(item.identifier, "live object", expected, found, "standing")
+            raise Differs(candidate.identifier, "live object", expected, found, "standing")
         return live
 
-    def _as_good(self, item: SideItem, live: Pointer | None) -> bool:
+    def _is_as_good(self, base: str | None, live: Pointer | None) -> bool:
         """Return whether the table to be replaced still has the expected rows and definition.
 
         Another run's branch or tag, or a compaction, does not stop the publish, because the
         replacement shares no files with the table.
         """
-        if live is None or live.kind != "table" or item.expected is None:
+        if live is None or live.kind != "table" or base is None:
             return False
         try:
-            before = self.load(item.expected)
+            before = self.load(base)
         except CatalogError:
             return False  # The file was deleted, so nothing proves the earlier state.
         now = self.load(live.location)

@@ -19,7 +19,6 @@ from sparkwap.catalog.model import (
     Identifier,
     Mismatch,
     PublishedEntry,
-    SideItem,
 )
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
@@ -35,13 +34,13 @@ from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import restore
 from sparkwap.publish.sequential_moves import (
     in_place_change,
-    names_of,
     not_expressible,
     reached_table,
     rest_of,
     settled,
     side_identifier,
 )
+from sparkwap.publish.staging import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,8 +113,8 @@ class PublishPort:
             raise jn.Moved(str(problem)) from problem
 
     def _find(self, move: jn.Move) -> Mapping[Identifier, Pointer]:
-        assert move.item is not None
-        return self._backend.find(names_of([move.item]))
+        assert move.candidate is not None
+        return self._backend.find(names_of([move.candidate]))
 
     def _look(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
         if move.entry.how in ("branch", "clone"):
@@ -185,7 +184,7 @@ class PublishPort:
         return bool(here["representations"] == current_version(published)["representations"])
 
     def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> MovePlan:
-        assert move.item is not None
+        assert move.candidate is not None
         journal = self._journal
         publisher = Publisher(
             self._store.load,
@@ -195,7 +194,7 @@ class PublishPort:
             journal.tag_max_age_ms,
             self._schemas,
         )
-        return publisher.plan(move.item)
+        return publisher.plan(move.candidate)
 
     def _step(
         self, move: jn.Move, rows: Mapping[Identifier, Pointer]
@@ -302,13 +301,12 @@ class PublishPort:
         self._backend.apply([PointerUpdate(rows[move.identifier], after)], documents={})
 
     def _move_out(self, move: jn.Move, live: Pointer | None) -> None:
-        item = move.item
-        assert isinstance(item, SideItem)
         if live is not None:
             if md.identity(self._store.load(live.location)) != move.uuid:
                 return
-            self._backend.ensure_schema(item.side_schema, self._journal.branch)
-            self._backend.rename(move.identifier, side_identifier(move), "table")
+            side = side_identifier(move)
+            self._backend.ensure_schema(side[0], self._journal.branch)
+            self._backend.rename(move.identifier, side, "table")
             reached_table(SERIES_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
+    Candidate,
     Identifier,
-    Item,
     LedgerRows,
     PublishedEntry,
     PublishReceipt,
     Read,
     RollbackReceipt,
-    SideItem,
     UndonePublish,
 )
 from sparkwap.catalog.planning import Differs
@@ -28,10 +27,11 @@ from sparkwap.core import names, next_command
 from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.planner import Publisher
-from sparkwap.publish.rollback import AsBeforePublish, Candidate, Reopener, Undoer
+from sparkwap.publish.rollback import AsBeforePublish, Reopener, Undoer
 from sparkwap.publish.staging import (
     PUBLISH_TRIES,
     Staging,
+    names_of,
     publish_rows,
     rollback_rows,
     side_views,
@@ -58,7 +58,7 @@ class Publishing:
 
     def publish(
         self,
-        items: Sequence[Item],
+        candidates: Sequence[Candidate],
         *,
         run_id: str,
         tag: str,
@@ -75,13 +75,13 @@ class Publishing:
         On a catalog without multi-table transactions this is a sequential publish, which this call
         or the next command completes or undoes (see `publish_journal`).
 
-        Each item is checked in the transaction: ``main`` is the base, the head of the branch is
-        the candidate, and the side object and the live object are those that were audited. After
+        Each candidate is checked in the transaction: ``main`` is its base, the head of the branch
+        is its snapshot, and the side object and the live object are those that were audited. After
         any other change of a table (another branch, a tag) the publish is staged again. Rows for
         the ledger's ``publishes`` are part of the transaction.
 
         Args:
-            items: The tables and views to publish; each name once.
+            candidates: The tables and views to publish; each name once.
             run_id: The run that publishes.
             tag: The receipt that each published snapshot gets.
             tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
@@ -89,8 +89,8 @@ class Publishing:
             appends: Rows for other tables of the ledger, in the same transaction; rows of
                 ``runs`` get the id of the publish.
             publish_id: The id of the publish; a new id if None.
-            read: The tables and views that builds and audits of the items read, as they were then.
-                The receipt lists those that have changed.
+            read: The tables and views that their builds and audits read, as they were then. The
+                receipt lists those that have changed.
             strict_reads: Refuse the publish if one of them has changed, and lock their rows in the
                 transaction. A sequential publish checks them before its first move only.
             manifest_hash: The code that is published, for the rows of ``publishes``.
@@ -103,10 +103,10 @@ class Publishing:
             CatalogError: Other writers were faster, or the database failed; nothing has
                 changed.
         """
-        _require_own([item.identifier for item in items])
+        _require_own([one.identifier for one in candidates])
         publish_id = publish_id or str(uuid.uuid4())
         now = datetime.now(UTC)
-        self._at.prepare_ledger(appends, bool(items))
+        self._at.prepare_ledger(appends, bool(candidates))
         appends = [with_publish_id(append, publish_id) for append in appends]
         if not self._store.backend.atomic:
             journal = jn.PublishJournal(
@@ -120,18 +120,18 @@ class Publishing:
                 moves=(),
                 manifest_hash=manifest_hash,
             )
-            return self._series.publish(journal, items, appends, read, strict_reads)
+            return self._series.publish(journal, candidates, appends, read, strict_reads)
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
         def stage() -> Staged[PublishReceipt]:
-            schemas.update(self._at.side_schemas(branch, items))
-            rows = self._store.backend.find(_names(items) | {one.identifier for one in read})
+            schemas.update(self._at.side_schemas(branch, candidates))
+            rows = self._store.backend.find(names_of(candidates) | {one.identifier for one in read})
             differ = self._at.moved(read, rows)
             folders.update(self._at.own_folders(side_views(rows.values(), schemas)))
             publisher = Publisher(self._store.load, rows, branch, tag, tag_max_age_ms, schemas)
             refused = differ if strict_reads else []
-            plans = self._at.plan(publisher.plan, items, PublishRefused, refused)
+            plans = self._at.plan(publisher.plan, candidates, PublishRefused, refused)
             entries = tuple(plan.entry for plan in plans)
             receipt = PublishReceipt(publish_id, run_id, branch, tag, now, entries, tuple(differ))
             recorded = publish_rows(
@@ -142,7 +142,7 @@ class Publishing:
             return replace(
                 staged,
                 requires={one.identifier: rows.get(one.identifier) for one in held},
-                guard=lambda _connection: self._require_distinct(items),
+                guard=lambda _connection: self._require_distinct(candidates),
             )
 
         receipt = self._store.commit(
@@ -290,13 +290,13 @@ class Publishing:
         """Return the ledger's rows of the publishes and rollbacks that `recover` would end."""
         return [] if self._store.backend.atomic else self._at.ledger().open_journals()
 
-    def _require_distinct(self, items: Sequence[Item]) -> None:
+    def _require_distinct(self, candidates: Sequence[Candidate]) -> None:
         """Refuse new names that differ from existing names in case only.
 
         Called in the transaction, after the ledger's row was read. If another publish creates such
         a name meanwhile, it changes that row, so that this publish is staged and checked again.
         """
-        taken = self._at.taken(items)
+        taken = self._at.taken(candidates)
         if taken:
             raise PublishRefused(taken)
 
@@ -340,12 +340,6 @@ class Publishing:
                 "commit that it reported. Look at them with `dbt run-operation wap_status`; undo "
                 "the publish with `dbt run-operation wap_rollback`."
             )
-
-
-def _names(items: Sequence[Item]) -> set[Identifier]:
-    live = {item.identifier for item in items}
-    sides = [item for item in items if isinstance(item, SideItem)]
-    return live | {(item.side_schema, item.identifier[1]) for item in sides}
 
 
 def _require_own(identifiers: Sequence[Identifier]) -> None:

@@ -19,7 +19,7 @@ from sparkwap.catalog.branches import (
 )
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
-from sparkwap.catalog.model import Identifier, Kind, PublishedEntry
+from sparkwap.catalog.model import Candidate, Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
     Differs,
     Load,
@@ -200,25 +200,6 @@ class AsBeforePublish:
         return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A candidate that can be audited again.
-
-    Attributes:
-        how: ``branch`` or ``side``.
-        base: The present snapshot of ``main``.
-        base_metadata: The present metadata file of the live name; None if there is no object.
-        snapshot: The head of a branch; None for a side object.
-        metadata: The metadata file of a side object; None for a branch.
-    """
-
-    how: str
-    base: int | None
-    base_metadata: str | None
-    snapshot: int | None
-    metadata: str | None
-
-
 @dataclass(frozen=True)
 class Reopener:
     """Puts the candidates of a publish back on their audit branch, after its rollback.
@@ -285,7 +266,8 @@ class Reopener:
         grown = change.document(swap.after.location)
         location = md.next_location(grown, swap.after.location)
         after = Pointer(entry.identifier, "table", location)
-        candidate = Candidate("branch", entry.base, location, entry.candidate, None)
+        token = str(entry.candidate)
+        candidate = Candidate(entry.identifier, self.branch, "branch", entry.base, location, token)
         return MovePlan(
             entry, [PointerUpdate(swap.before, after, change)], {location: grown}
         ), candidate
@@ -318,7 +300,7 @@ class Reopener:
         writes = {**plan.writes, **({location: document} if document is not None else {})}
         swaps = [*plan.swaps, PointerUpdate(None, Pointer(beside, kind, location))]
         now = after.location if after else None
-        candidate = Candidate("side", entry.base, now, None, location)
+        candidate = Candidate(entry.identifier, self.branch, "side", entry.base, now, location)
         return replace(plan, swaps=swaps, writes=writes), candidate
 
     def _published(self, entry: PublishedEntry) -> md.Document:

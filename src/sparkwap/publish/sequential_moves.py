@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.model import Identifier, Item, Mismatch, PublishedEntry, SideItem
+from sparkwap.catalog.model import Candidate, Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Load, MovePlan
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.refusals import PublishRefused
@@ -37,11 +37,13 @@ def pause(attempt: int) -> None:
     time.sleep(wait_seconds(attempt + 1, random.random(), _FIRST_WAIT_SECONDS))
 
 
-def moves_of(plans: Sequence[MovePlan], items: Sequence[Item], load: Load) -> tuple[jn.Move, ...]:
+def moves_of(
+    plans: Sequence[MovePlan], candidates: Sequence[Candidate], load: Load
+) -> tuple[jn.Move, ...]:
     """Return the moves of a publish, one for each plan."""
     return tuple(
-        jn.Move(plan.entry, item, md.identity(load(_source(plan).location)))
-        for plan, item in zip(plans, items, strict=True)
+        jn.Move(plan.entry, candidate, md.identity(load(_source(plan).location)))
+        for plan, candidate in zip(plans, candidates, strict=True)
     )
 
 
@@ -83,9 +85,9 @@ def with_locations(journal: jn.PublishJournal, store: Store) -> tuple[PublishedE
 def leftovers(journal: jn.PublishJournal, store: Store) -> list[Pointer]:
     """Return the clones and views in side schemas that a completed publish no longer needs."""
     beside = {
-        (move.item.side_schema, move.item.identifier[1])
+        move.candidate.place
         for move in journal.moves
-        if isinstance(move.item, SideItem)
+        if move.candidate is not None and move.candidate.how == "side"
     }
     return list(store.backend.find(beside).values())
 
@@ -116,21 +118,13 @@ def settled(
 
 def side_identifier(move: jn.Move) -> Identifier:
     """Return the name of the published object in its side schema."""
-    item = move.item
-    assert isinstance(item, SideItem)
-    return item.side_schema, item.identifier[1]
+    assert move.candidate is not None
+    return move.candidate.place
 
 
 def reached_table(step: Checkpoint, journal: jn.PublishJournal, identifier: Identifier) -> None:
     """Call a checkpoint for one table of a journal."""
     checkpoint(step, table=".".join(identifier), **about(journal))
-
-
-def names_of(items: Sequence[Item]) -> set[Identifier]:
-    """Return the live names and the side names of items."""
-    live = {item.identifier for item in items}
-    sides = [item for item in items if isinstance(item, SideItem)]
-    return live | {(item.side_schema, item.identifier[1]) for item in sides}
 
 
 def not_expressible(identifier: Identifier, reason: str) -> Mismatch:

@@ -9,8 +9,8 @@ from typing import Any
 
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import (
+    Candidate,
     Identifier,
-    Item,
     LedgerRows,
     Mismatch,
     PublishedEntry,
@@ -32,6 +32,7 @@ from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.rollback_port import RollbackPort
 from sparkwap.publish.staging import (
     Staging,
+    names_of,
     publish_rows,
     rollback_rows,
     side_views,
@@ -56,9 +57,9 @@ class SequentialPublish:
             outcome, reasons = self._carry(journal, RollbackPort(self._store, journal))
             self._finish_rollback(journal, outcome, ())
             return sequential_journal.format_rollback(journal, outcome, reasons)
-        items = [move.item for move in journal.moves if move.item]
-        schemas = self._at.side_schemas(journal.branch, items)
-        port = PublishPort(self._store, journal, schemas, self._at.taken(items))
+        candidates = [move.candidate for move in journal.moves if move.candidate]
+        schemas = self._at.side_schemas(journal.branch, candidates)
+        port = PublishPort(self._store, journal, schemas, self._at.taken(candidates))
         outcome, _ = self._carry(journal, port)
         if outcome.state == "completed":
             run = {
@@ -83,24 +84,24 @@ class SequentialPublish:
     def publish(
         self,
         journal: jn.PublishJournal,
-        items: Sequence[Item],
+        candidates: Sequence[Candidate],
         appends: Sequence[LedgerRows],
         read: Collection[Read],
         strict_reads: bool,
     ) -> PublishReceipt:
         """Publish by a journal; see `Publishing.publish`."""
-        schemas = self._at.side_schemas(journal.branch, items)
-        rows = self._store.backend.find(
-            sequential_moves.names_of(items) | {one.identifier for one in read}
-        )
+        schemas = self._at.side_schemas(journal.branch, candidates)
+        rows = self._store.backend.find(names_of(candidates) | {one.identifier for one in read})
         differ = self._at.moved(read, rows)
         publisher = Publisher(
             self._store.load, rows, journal.branch, journal.tag, journal.tag_max_age_ms, schemas
         )
-        more = [*(differ if strict_reads else ()), *self._at.taken(items)]
-        plans = self._at.plan(publisher.plan, items, PublishRefused, more)
+        more = [*(differ if strict_reads else ()), *self._at.taken(candidates)]
+        plans = self._at.plan(publisher.plan, candidates, PublishRefused, more)
         sequential_moves.require_expressible(plans)
-        journal = replace(journal, moves=sequential_moves.moves_of(plans, items, self._store.load))
+        journal = replace(
+            journal, moves=sequential_moves.moves_of(plans, candidates, self._store.load)
+        )
         # The results of the audits are written with the journal: a later command lacks them.
         intended = LedgerRows("journal", [sequential_journal.row_of(journal, "intended")])
         about, ledger = sequential_journal.about(journal), self._at.ledger()

@@ -11,13 +11,12 @@ from sparkwap.catalog import branches, read_dependencies, sparksql
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import (
+    Candidate,
     Identifier,
-    Item,
     LedgerRows,
     Mismatch,
     PublishedEntry,
     Read,
-    SideItem,
     TableState,
     UndonePublish,
     merge_rows,
@@ -101,12 +100,10 @@ class Staging:
         there, here = self.store.backend.get(one), self.store.backend.get(other)
         return there is not None and here is not None and there.location == here.location
 
-    def taken(self, items: Iterable[Item]) -> list[Mismatch]:
+    def taken(self, candidates: Iterable[Candidate]) -> list[Mismatch]:
         """Return the new names that differ in case only from another name of lake or publish."""
         new = {
-            item.identifier
-            for item in items
-            if isinstance(item, SideItem) and item.expected is None
+            one.identifier for one in candidates if one.how == "side" and one.base_metadata is None
         }
         others = self.alike(new) | new
         return [
@@ -139,7 +136,7 @@ class Staging:
             raise ValueError("rows of 'publishes' are written by publish and rollback themselves")
         self.ledger().ensure(tables | ({"publishes"} if publishes else set()))
 
-    def side_schemas(self, branch: str, items: Sequence[Item]) -> dict[str, str]:
+    def side_schemas(self, branch: str, candidates: Sequence[Candidate]) -> dict[str, str]:
         """Return side schema -> schema of the audit branch."""
         marked = self.store.backend.side_schemas()
         found = {
@@ -147,9 +144,7 @@ class Staging:
             for side, owner in marked.items()
             if owner == branch
         }
-        used = {
-            item.side_schema: item.identifier[0] for item in items if isinstance(item, SideItem)
-        }
+        used = {one.place[0]: one.identifier[0] for one in candidates if one.how == "side"}
         return found | used
 
     def state(self, row: Pointer) -> TableState:
@@ -224,6 +219,11 @@ class Staging:
         for schema in schemas:
             self.store.files.delete_empty(f"{warehouse}/{schema}")
         checkpoint(COMMIT_STEPS[operation]["purged"], **facts)
+
+
+def names_of(candidates: Iterable[Candidate]) -> set[Identifier]:
+    """Return the live names and the side names of candidates."""
+    return {name for one in candidates for name in (one.identifier, one.place)}
 
 
 def with_publish_id(append: LedgerRows, publish_id: str) -> LedgerRows:

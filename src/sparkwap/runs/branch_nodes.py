@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import names
 from sparkwap.gate.facts import LEFTOVER, MOVED, BuiltNode
-from sparkwap.ledger.records import LOADED, token_of
-from sparkwap.runs.candidates import VIEW, Candidates, target_of
+from sparkwap.ledger.records import LOADED, candidate_of, token_of
+from sparkwap.runs.candidates import VIEW, Candidates
 from sparkwap.runs.checks import Checks
 from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import Invocation, NodeFact, TestFact
@@ -29,14 +30,18 @@ class BranchNodes:
     candidates: Candidates
     trail: Trail
 
-    def leftovers(self, built: Sequence[BuiltNode]) -> list[BuiltNode]:
+    def leftovers(
+        self, built: Sequence[BuiltNode], tables: Collection[Identifier]
+    ) -> list[BuiltNode]:
         """Return the objects on the branch that the ledger does not know of.
 
         Runs that died have left them. Later nodes may have read them, so they hold up the branch.
+
+        Args:
+            built: The nodes of the branch.
+            tables: The tables and views that this run builds, and those of these nodes.
         """
-        known = {node.name.lower() for node in built} | {
-            ".".join(key) for key in (*self.candidates.targets, *self.candidates.built.values())
-        }
+        known = {node.name.lower() for node in built} | {".".join(key) for key in tables}
         left: set[str] = set()
         for one in self.candidates.lake.branches.all():
             if one.branch == self.invocation.branch:
@@ -56,14 +61,18 @@ class BranchNodes:
         facts: Sequence[NodeFact],
         history: Iterable[Mapping[str, Any]],
         known: Collection[str],
-    ) -> list[BuiltNode]:
-        """Return the nodes of this run, and the unpublished nodes of earlier runs on the branch.
+    ) -> tuple[list[BuiltNode], dict[str, Candidate]]:
+        """Return the nodes of this run and the unpublished ones of earlier runs on the branch.
 
         Args:
             facts: The nodes of this run.
             history: The ledger's rows of ``nodes`` of the branch.
             known: Ids of the nodes whose tests this command knows.
+
+        Returns:
+            The nodes, and the candidates of those that have one, by node.
         """
+        candidates = self.candidates.by_node()
         now = {
             fact.node_id: self._node(fact)
             for fact in facts
@@ -75,30 +84,30 @@ class BranchNodes:
             if (
                 node_id in now
                 or node_id in self.candidates.gone
-                or node_id in self.candidates.built
+                or node_id in candidates
                 or row["verdict"] == "published"
             ):
                 continue
-            built = target_of(row)
+            built = candidate_of(row)
             is_beside = self.candidates.overlay.side_schema(built.identifier) is not None
-            target = checks.still_there(built, is_beside)
-            if target is not None:
-                self.candidates.take(node_id, target)
+            present = checks.still_there(built, is_beside)
+            if present is not None:
+                candidates[node_id] = present
                 now[node_id] = BuiltNode(
                     node_id,
-                    target.name,
+                    present.name,
                     row["resource_type"],
                     row["status"],
-                    target.candidate,
-                    target.problem,
+                    present.token,
+                    present.problem,
                     frozenset(row["parents"] or ()),
                     self._is_known(row, known),
                 )
             elif row["resource_type"] != "failures":
                 # A failed node of an earlier run holds up the branch until it is built.
-                gone = built.candidate is not None
+                gone = built.token is not None
                 now[node_id] = _not_there(row, gone=gone, known=self._is_known(row, known))
-        return list(now.values())
+        return list(now.values()), candidates
 
     def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
         """Return whether this command knows all tests of a node of an earlier run.
@@ -153,16 +162,13 @@ class BranchNodes:
         self,
         nodes: Sequence[BuiltNode],
         history: Iterable[Mapping[str, Any]],
-        present: Collection[str],
+        present: Mapping[str, Candidate],
         built_on: Mapping[str, Mapping[str, str]],
     ) -> list[BuiltNode]:
         """Return the nodes with ``stale``: upstream tables that were built again after them."""
         # Tables that were published since are not on the branch any more.
         now = {row["node_id"]: token_of(row) for row in history}
-        now |= {
-            key: self.candidates.mark(self.candidates.targets[self.candidates.built[key]])
-            for key in present
-        }
+        now |= {key: self.candidates.mark(candidate) for key, candidate in present.items()}
         name_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in history}
         name_of |= {node.node_id: node.name for node in nodes}
         return [
@@ -182,13 +188,13 @@ class BranchNodes:
         ]
 
     def _node(self, fact: NodeFact) -> BuiltNode:
-        target = self.candidates.of(fact.node_id)
+        candidate = self.candidates.of(fact.node_id)
         # In a run with --empty or --sample, this also holds for views.
         status = {"success": self.invocation.part or "built", "skipped": "skipped"}.get(
             fact.status, "failed"
         )
-        problem = target.problem if target else None
-        if fact.status == "success" and target is None:
+        problem = candidate.problem if candidate else None
+        if fact.status == "success" and candidate is None:
             status, problem = "failed", "its materialization does not go through the gate"
         if status == "failed" and problem is None and fact.message:
             problem = fact.message
@@ -197,7 +203,7 @@ class BranchNodes:
             ".".join(fact.identifier),
             fact.resource_type,
             status,
-            target.candidate if target else None,
+            candidate.token if candidate else None,
             problem,
             fact.parents,
         )
@@ -206,16 +212,16 @@ class BranchNodes:
         """Return the tables of stored failures that this run has built, as nodes."""
         nodes = []
         for test in tests:
-            target = self.candidates.of(test.test_id)
-            if target is not None:
+            candidate = self.candidates.of(test.test_id)
+            if candidate is not None:
                 nodes.append(
                     BuiltNode(
                         test.test_id,
-                        target.name,
+                        candidate.name,
                         "failures",
                         self.invocation.part or "built",
-                        target.candidate,
-                        target.problem,
+                        candidate.token,
+                        candidate.problem,
                         test.reads,
                     )
                 )

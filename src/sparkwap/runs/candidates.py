@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from sparkwap.catalog import Identifier, Kind, TableState
+from sparkwap.catalog import Candidate, Identifier, Kind, TableState
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, fate
 from sparkwap.gate.placement import Desired, decide_build
-from sparkwap.ledger.records import token_of
+from sparkwap.ledger.records import candidate_of
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import relation_overlay
-from sparkwap.runs.types import BuildTarget, Invocation
+from sparkwap.runs.types import Invocation
 
 VIEW = "view "
 """Prefix of the mark of a view."""
@@ -33,21 +32,6 @@ def overlay_of(lake: Lake, branch: str) -> relation_overlay.Overlay:
     return found
 
 
-def target_of(row: Mapping[str, Any]) -> BuildTarget:
-    """Return the target of a row of ``nodes``, which an earlier run on the branch has written."""
-    schema, branch = row["schema"], row["branch"]
-    side = row["how"] == "side"
-    return BuildTarget(
-        (schema, row["name"]),
-        "side" if side else "branch",
-        side_schema=names.side_schema(schema, branch) if side else None,
-        base=row["base_snapshot"],
-        base_metadata=row["base_metadata"],
-        candidate=token_of(row),
-        problem=row["problem"],
-    )
-
-
 class Candidates:
     """The tables and views that a run builds, and those of earlier runs on its branch.
 
@@ -55,9 +39,9 @@ class Candidates:
 
     Attributes:
         overlay: The names that are in side schemas.
-        targets: The targets that this run builds or takes over, by name.
+        placed: The candidates that this run builds, by name.
         built: The name under which a node was built, by node.
-        gone: The names of targets that a hook of this run has dropped, by node.
+        gone: The names of candidates that a hook of this run has dropped, by node.
         found: The candidates on the branch when the run was opened, by node.
     """
 
@@ -66,11 +50,11 @@ class Candidates:
         self.branch = invocation.branch
         self._invocation = invocation
         self.overlay = relation_overlay.Overlay()
-        self.targets: dict[Identifier, BuildTarget] = {}
+        self.placed: dict[Identifier, Candidate] = {}
         self.built: dict[str, Identifier] = {}
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
-        self._earlier: dict[str, BuildTarget] = {}
+        self._earlier: dict[str, Candidate] = {}
         self._added: set[str] = set()
         self._dropped: set[Identifier] = set()
         self._marks: dict[str, str] = {}
@@ -79,8 +63,11 @@ class Candidates:
 
     # -- candidates of earlier runs --------------------------------------------------------------
 
-    def load_side_schemas(self) -> None:
-        """Find the side objects of earlier runs on this branch.
+    def load(self) -> None:
+        """Find the side schemas and the candidates of earlier runs on this branch.
+
+        Called before the first test: another run on the branch, which the lease does not stop, may
+        replace candidates later, and then it is unknown which of them a test has read.
 
         Raises:
             ConfigError: A user's schema has the name of a side schema of the branch.
@@ -90,18 +77,10 @@ class Candidates:
             if names.split_side_schema(schema, self.branch) is not None:
                 require_side_schema(schema, self.branch, marked.get(schema))
         self.overlay = overlay_of(self.lake, self.branch)
-
-    def find_candidates(self) -> None:
-        """Find the candidates of earlier runs on this branch, which this run audits.
-
-        Called before the first test: another run on the branch, which the lease does not stop, may
-        replace candidates later, and then it is unknown which of them a test has read.
-        """
         if not self._invocation.is_own:
             rows = self.lake.ledger.branch_history(self.branch).nodes
-            targets = {row["node_id"]: target_of(row) for row in rows}
-            self.found = {n: t.candidate for n, t in targets.items() if t.candidate is not None}
-            self._earlier = targets
+            self._earlier = {row["node_id"]: candidate_of(row) for row in rows}
+            self.found = {n: c.token for n, c in self._earlier.items() if c.token is not None}
             self._added = {
                 row["node_id"]
                 for row in rows
@@ -117,44 +96,38 @@ class Candidates:
 
     def present(self) -> dict[str, str]:
         """Return the candidates that are on the branch now, by node."""
-        built = {n: self.targets[key] for n, key in list(self.built.items())}
-        targets = (self._earlier | built).items()
-        return {n: self.mark(t) for n, t in targets if t.candidate is not None}
+        candidates = (self._earlier | self.by_node()).items()
+        return {n: self.mark(one) for n, one in candidates if one.token is not None}
 
-    def mark(self, target: BuildTarget) -> str:
+    def mark(self, candidate: Candidate) -> str:
         """Return the mark that identifies a candidate; a view has the hash of its text."""
-        token = str(target.candidate)
-        if target.how != "side":
+        token = str(candidate.token)
+        if candidate.how != "side":
             return token
         if token not in self._marks:
-            beside = (str(target.side_schema), target.identifier[1])
-            text = self.lake.view_content(beside)
+            text = self.lake.view_content(candidate.place)
             self._marks[token] = token if text is None else f"{VIEW}{text}"
         return self._marks[token]
 
     def is_current(self, node_id: str, identifier: Identifier) -> bool:
         """Return whether an earlier run's candidate of a node, and its inputs, are unchanged."""
         rows = self.lake.ledger.branch_history(self.branch).nodes
-        targets = [target_of(row) for row in rows if row["node_id"] == node_id]
-        if not targets or targets[0].candidate is None or targets[0].identifier != identifier:
+        found = next((candidate_of(row) for row in rows if row["node_id"] == node_id), None)
+        if found is None or found.token is None or found.identifier != identifier:
             return False
         # The rows in the candidate were built from these inputs.
         on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
         now = self.present()
         if any(now.get(key, token) != token for key, token in on.items() if key != node_id):
             return False
-        target = targets[0]
-        if target.how == "branch":
-            return self.lake.branches.is_on_present_main(
-                identifier, self.branch, int(str(target.candidate))
-            )
-        beside = (str(target.side_schema), identifier[1])
-        live, grown = self.lake.state(identifier), self.lake.descends(beside, str(target.candidate))
+        if found.how == "branch":
+            return self.lake.branches.is_on_present_main(identifier, self.branch, found.head)
+        live, grown = self.lake.state(identifier), self.lake.descends(found.place, found.token)
         # The base of a clone must be the present `main`; a new table must still be new.
         return (
             grown
-            and (live.main if live else None) == target.base
-            and (live is None) == (target.base_metadata is None)
+            and (live.main if live else None) == found.base
+            and (live is None) == (found.base_metadata is None)
         )
 
     # -- placing ---------------------------------------------------------------------------------
@@ -164,7 +137,7 @@ class Candidates:
         identifier: Identifier,
         desired: Desired,
         in_place: Mapping[str, str] | None = None,
-    ) -> BuildTarget:
+    ) -> Candidate:
         """Decide where a table is built, and create the branch, the clone or the side schema.
 
         Args:
@@ -187,7 +160,7 @@ class Candidates:
                 return self._branch(identifier, current, in_place)
             return self._clone(identifier, current, plan.changes, in_place)
 
-    def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> BuildTarget:
+    def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Candidate:
         """Build a table on a clone, because its schema will change.
 
         Args:
@@ -210,7 +183,7 @@ class Candidates:
                 return known or self._beside(identifier, current)
             return self._clone(identifier, current, tuple(changes))
 
-    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> BuildTarget:
+    def place_beside(self, identifier: Identifier, kind: Kind = "table") -> Candidate:
         """Build a new table or view in the side schema.
 
         Args:
@@ -224,25 +197,33 @@ class Candidates:
             known = self.target(identifier)
             return known or self._beside(identifier, self.lake.state(identifier), kind)
 
-    def place_copy(self, identifier: Identifier, source: Identifier) -> BuildTarget:
+    def place_copy(self, identifier: Identifier, source: Identifier) -> Candidate:
         """Build ``identifier`` as a zero-copy copy of another published table.
 
         Raises:
             SparkwapError: ``source`` is not a table.
         """
-        target = self.place_beside(identifier)
-        beside = (str(target.side_schema), identifier[1])
-        copied = self.lake.branches.copy(source, beside, self.location(identifier))
-        return self.keep(replace(target, since=copied.main))
+        placed = self.place_beside(identifier)
+        copied = self.lake.branches.copy(source, placed.place, self.location(identifier))
+        return self.keep(replace(placed, since=copied.main))
 
-    def target(self, identifier: Identifier) -> BuildTarget | None:
+    def target(self, identifier: Identifier) -> Candidate | None:
         """Return where ``identifier`` is built in this run; None if it is not built."""
-        return self.targets.get(identifier)
+        return self.placed.get(identifier)
 
-    def of(self, node_id: str) -> BuildTarget | None:
+    def of(self, node_id: str) -> Candidate | None:
         """Return where a node was built; None if it was not built."""
         key = self.built.get(node_id)
-        return self.targets.get(key) if key else None
+        return self.placed.get(key) if key else None
+
+    def by_node(self) -> dict[str, Candidate]:
+        """Return the candidates of the nodes that this run has built, by node."""
+        return {node_id: self.placed[key] for node_id, key in list(self.built.items())}
+
+    def table_of(self, node_id: str) -> Identifier | None:
+        """Return the table that this or an earlier run has built for a node; None if none has."""
+        earlier = self._earlier.get(node_id)
+        return self.built.get(node_id) or (earlier.identifier if earlier else None)
 
     def forget(self, identifier: Identifier, node_id: str) -> bool:
         """Drop the candidate under a name; returns whether there was one."""
@@ -253,11 +234,6 @@ class Candidates:
             self._invocation.reached(checkpoints.NODE_BEGUN, identifier, node_id=node_id)
             return found
 
-    def take(self, node_id: str, target: BuildTarget) -> None:
-        """Take over an earlier run's candidate of a node."""
-        self.targets.setdefault(target.identifier, target)
-        self.built[node_id] = target.identifier
-
     def fault(self, identifier: Identifier, problem: str) -> None:
         """Mark a candidate so that neither this run nor a later command publishes it.
 
@@ -265,9 +241,9 @@ class Candidates:
             identifier: The table or view.
             problem: The reason, in words.
         """
-        target = self.target(identifier)
-        if target is not None:
-            self.keep(replace(target, problem=problem))
+        found = self.target(identifier)
+        if found is not None:
+            self.keep(replace(found, problem=problem))
 
     def location(self, identifier: Identifier) -> str:
         """Return a new folder for a table, so that a discard can delete the whole folder."""
@@ -280,27 +256,28 @@ class Candidates:
         with self._lock:
             return self._places.setdefault(identifier, threading.Lock())
 
-    def keep(self, target: BuildTarget) -> BuildTarget:
-        """Store a target, replacing its earlier state; returns it."""
-        self.targets[target.identifier] = target
-        return target
+    def keep(self, candidate: Candidate) -> Candidate:
+        """Store a candidate, replacing its earlier state; returns it."""
+        self.placed[candidate.identifier] = candidate
+        return candidate
 
     def _branch(
         self,
         identifier: Identifier,
         current: TableState,
         in_place: Mapping[str, str] | None,
-    ) -> BuildTarget:
+    ) -> Candidate:
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         opened = self.lake.branches.open(identifier, self.branch, in_place)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            BuildTarget(
+            Candidate(
                 identifier,
+                self.branch,
                 "branch",
                 base=opened.base,
                 base_metadata=current.metadata_location,
-                candidate=None if opened.head is None else str(opened.head),
+                token=None if opened.head is None else str(opened.head),
                 since=opened.head,
             )
         )
@@ -311,7 +288,7 @@ class Candidates:
         current: TableState,
         changes: tuple[str, ...],
         in_place: Mapping[str, str] | None = None,
-    ) -> BuildTarget:
+    ) -> Candidate:
         side = names.side_schema(identifier[0], self.branch)
         beside = self.lake.state((side, identifier[1]))
         if beside is not None and beside.uuid != current.uuid:
@@ -322,10 +299,10 @@ class Candidates:
         self.overlay.add(identifier, side)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            BuildTarget(
+            Candidate(
                 identifier,
+                self.branch,
                 "side",
-                side_schema=side,
                 base=clone.main,
                 base_metadata=current.metadata_location,
                 changes=changes,
@@ -335,7 +312,7 @@ class Candidates:
 
     def _beside(
         self, identifier: Identifier, current: TableState | None, kind: Kind = "table"
-    ) -> BuildTarget:
+    ) -> Candidate:
         if current is not None and current.kind != kind:
             self.lake.require_change_of_kind(identifier, current.kind, kind)
         side = names.side_schema(identifier[0], self.branch)
@@ -345,10 +322,10 @@ class Candidates:
         beside = self.lake.state((side, identifier[1]))
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
-            BuildTarget(
+            Candidate(
                 identifier,
+                self.branch,
                 "side",
-                side_schema=side,
                 base=current.main if current else None,
                 base_metadata=current.metadata_location if current else None,
                 since=beside.main if beside else None,
@@ -390,7 +367,7 @@ class Candidates:
         with self._lock:
             self._dropped.add(identifier)
 
-    def has_dropped(self, target: BuildTarget) -> bool:
-        """Return whether a statement of this run has dropped the target after its build."""
-        beside = (str(target.side_schema), target.identifier[1])
-        return beside in self._dropped and self.lake.state(beside) is None
+    def has_dropped(self, candidate: Candidate) -> bool:
+        """Return whether a statement of this run has dropped a candidate after its build."""
+        place = candidate.place
+        return place in self._dropped and self.lake.state(place) is None

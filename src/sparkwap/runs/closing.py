@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sparkwap.catalog import (
-    BranchItem,
+    Candidate,
     CommitUnknown,
     Difference,
     LedgerRows,
@@ -16,19 +16,17 @@ from sparkwap.catalog import (
     PublishTorn,
     PublishUnverified,
     Read,
-    SideItem,
 )
 from sparkwap.core import checkpoints, names
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.verdicts import Decision, decide
 from sparkwap.ledger.manifests import Packed
+from sparkwap.publish.lake import Lake
 from sparkwap.runs import rebase
-from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.gathering import ClosingFacts
 from sparkwap.runs.rows import Rows, refused_rows
-from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import DAY_MS, BuildTarget, Invocation, RunEnd, RunNotes
+from sparkwap.runs.types import DAY_MS, Invocation, RunEnd, RunNotes
 
 REBASED_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands after which a rebase follows if main has moved."""
@@ -39,13 +37,13 @@ class ClosingPlan:
     """The planned writes of a closing run.
 
     Attributes:
-        items: The tables and views to publish, all or nothing.
+        candidates: The tables and views to publish, all or nothing.
         rows: The ledger's rows of the run.
         reads: Each table read from ``main`` -> the published nodes that it was read for.
         code_hash: The hash of the project's code; None if the ledger does not store the code.
     """
 
-    items: tuple[BranchItem | SideItem, ...]
+    candidates: tuple[Candidate, ...]
     rows: tuple[LedgerRows, ...]
     reads: Mapping[Read, Collection[str]]
     code_hash: str | None
@@ -53,11 +51,17 @@ class ClosingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """Closes a run: decides on its facts, then plans and makes all writes."""
+    """Closes a run: decides on its facts, then plans and makes all writes.
+
+    Attributes:
+        invocation: The command of dbt.
+        lake: The lake.
+        notes: The notes of builds and audits.
+        manifest: Returns the code of the project; None if the ledger does not store it.
+    """
 
     invocation: Invocation
-    candidates: Candidates
-    trail: Trail
+    lake: Lake
     notes: RunNotes
     manifest: Callable[[], Packed] | None
 
@@ -77,7 +81,7 @@ class Closer:
         refused: str | None = None
         refusals: dict[str, tuple[Difference, ...]] = {}
         again: rebase.Rebase | rebase.GiveUp = rebase.GiveUp()
-        if plan.items:
+        if plan.candidates:
             try:
                 self._publish(plan)
             except (CommitUnknown, PublishTorn, PublishUnverified):
@@ -85,29 +89,29 @@ class Closer:
             except SparkwapError as error:
                 refused = str(error)
                 if isinstance(error, PublishRefused):
-                    refusals = self._stopped(error.mismatches, plan.reads)
+                    refusals = _stopped(error.mismatches, facts, plan.reads)
                     again = self._plan_rebase(refusals, facts)
                 # The run continues with a rebase; its row is written when the rebase has ended.
                 rebase_follows = isinstance(again, rebase.Rebase)
                 rows = refused_rows(plan.rows, refused, refusals, rebase_follows=rebase_follows)
                 refused = self._record_refusal(rows, refused)
         elif facts.nodes:
-            self.candidates.lake.ledger.append(plan.rows)
+            self.lake.ledger.append(plan.rows)
         return RunEnd(
             decision,
             facts.nodes,
-            published=0 if refused else len(plan.items),
+            published=0 if refused else len(plan.candidates),
             refused=refused,
             seconds=(datetime.now(UTC) - started).total_seconds(),
             earlier=facts.earlier,
-            notices={node_id: tuple(lines) for node_id, lines in self.notes.notices.items()},
+            notices=self._notices(facts),
             refusals=refusals,
             rebase=again if isinstance(again, rebase.Rebase) else None,
             gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
-            in_series=not self.candidates.lake.store.backend.atomic,
+            in_series=not self.lake.store.backend.atomic,
             watched=watched,
             caught=facts.caught,
-            continued=frozenset(self.trail.continued),
+            continued=facts.continued,
             code_hash=plan.code_hash,
         )
 
@@ -117,12 +121,9 @@ class Closer:
         if self.manifest is not None and facts.nodes and kept:
             # Store the manifest only if this run or a later command may publish the nodes.
             code = self.manifest()
-        built, targets = self.candidates.built, self.candidates.targets
-        rows = Rows(self.invocation, self.candidates, self.trail, self.notes, facts, decision).all(
-            code
-        )
+        rows = Rows(self.invocation, self.notes, facts, decision).all(code)
         return ClosingPlan(
-            tuple(self._item(targets[built[n]]) for n in decision.publish),
+            tuple(facts.candidates[node_id] for node_id in decision.publish),
             tuple(rows),
             self._all_reads(facts, decision),
             code.hash if code else None,
@@ -131,8 +132,8 @@ class Closer:
     def _publish(self, plan: ClosingPlan) -> None:
         settings = self.invocation.settings
         days = settings.tag_retention_days
-        receipt = self.candidates.lake.publishing.publish(
-            list(plan.items),
+        receipt = self.lake.publishing.publish(
+            list(plan.candidates),
             run_id=self.invocation.run_id,
             tag=names.publish_tag(self.invocation.run_id),
             tag_max_age_ms=None if days is None else days * DAY_MS,
@@ -154,20 +155,16 @@ class Closer:
             for name, token in tokens.items():
                 schema, _, table = name.partition(".")
                 nodes = read_for.get(reader)
-                if nodes and (schema, table) not in self.candidates.targets:
+                if nodes and (schema, table) not in facts.tables:
                     found.setdefault(Read((schema, table), token), set()).update(nodes)
         return found
 
-    def _item(self, target: BuildTarget) -> BranchItem | SideItem:
-        if target.how == "branch":
-            branch = self.invocation.branch
-            return BranchItem(target.identifier, branch, target.base, int(str(target.candidate)))
-        return SideItem(
-            target.identifier,
-            str(target.side_schema),
-            str(target.candidate),
-            target.base_metadata,
-        )
+    def _notices(self, facts: ClosingFacts) -> dict[str, tuple[str, ...]]:
+        notes = self.notes.notices
+        return {
+            node_id: (*notes.get(node_id, ()), *facts.notices.get(node_id, ()))
+            for node_id in [*notes, *(n for n in facts.notices if n not in notes)]
+        }
 
     def _plan_rebase(
         self, refusals: Mapping[str, Collection[Difference]], facts: ClosingFacts
@@ -178,27 +175,9 @@ class Closer:
             return rebase.GiveUp()
         buildable = {node.node_id for node in facts.nodes} if run.repeats else facts.now
         # Several runs have added to these: one more build would contain only a part.
-        buildable = buildable - self.trail.continued
+        buildable = buildable - facts.continued
         tries = run.settings.rebuilds
         return rebase.decide(refusals, facts.nodes, buildable, tried=0, tries=tries)
-
-    def _stopped(
-        self, mismatches: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]
-    ) -> dict[str, tuple[Difference, ...]]:
-        """Return node id -> the kinds of differences for which its publish was refused."""
-        of_table = {key: node_id for node_id, key in self.candidates.built.items()}
-        found: dict[str, set[Difference]] = {}
-        for mismatch in mismatches:
-            if mismatch.kind == "read":
-                readers = (
-                    ns for read, ns in reads.items() if read.identifier == mismatch.identifier
-                )
-                stopped = {node_id for nodes in readers for node_id in nodes}
-            else:
-                stopped = {of_table.get(mismatch.identifier, ".".join(mismatch.identifier))}
-            for node_id in stopped:
-                found.setdefault(node_id, set()).add(mismatch.kind)
-        return {node_id: tuple(sorted(kinds)) for node_id, kinds in found.items()}
 
     def _tell_moved(self, moved: Sequence[Mismatch], reads: Mapping[Read, Collection[str]]) -> None:
         for one in moved:
@@ -213,8 +192,25 @@ class Closer:
 
     def _record_refusal(self, rows: Sequence[LedgerRows], refused: str) -> str:
         try:
-            self.candidates.lake.ledger.append(rows)
+            self.lake.ledger.append(rows)
         except SparkwapError as error:
             # The cause, such as a full disk, may also prevent writes to the ledger.
             return f"{refused}\nThe ledger has no row of this run: {error}"
         return refused
+
+
+def _stopped(
+    mismatches: Sequence[Mismatch], facts: ClosingFacts, reads: Mapping[Read, Collection[str]]
+) -> dict[str, tuple[Difference, ...]]:
+    """Return node id -> the kinds of differences for which its publish was refused."""
+    of_table = {one.identifier: node_id for node_id, one in facts.candidates.items()}
+    found: dict[str, set[Difference]] = {}
+    for mismatch in mismatches:
+        if mismatch.kind == "read":
+            readers = (ns for read, ns in reads.items() if read.identifier == mismatch.identifier)
+            stopped = {node_id for nodes in readers for node_id in nodes}
+        else:
+            stopped = {of_table.get(mismatch.identifier, ".".join(mismatch.identifier))}
+        for node_id in stopped:
+            found.setdefault(node_id, set()).add(mismatch.kind)
+    return {node_id: tuple(sorted(kinds)) for node_id, kinds in found.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import names
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult, TestRule
 from sparkwap.gate.settings import GateSettings
@@ -32,6 +33,9 @@ class ClosingFacts:
     Attributes:
         nodes: The nodes of this run and of earlier runs on the branch, stored failures, and changes
             of unknown origin.
+        candidates: The candidates of nodes and stored failures, by node.
+        tables: The tables and views that this run builds, also without success, and those of the
+            nodes of earlier runs.
         tests: The tests that count.
         expected: The audits that have to pass.
         results: The results of this run and of earlier runs.
@@ -41,13 +45,19 @@ class ClosingFacts:
         earlier: Ids of the nodes that only earlier runs have built.
         caught: The changes of `main` by which the run has bypassed the gate.
         built_on: The candidates that each node was built on: node to token.
-        earlier_reads: What nodes of earlier runs have read from `main`, by node.
-        reads: What nodes and tests of this run and of earlier runs have read, by node or test.
+        begun: Ids of the nodes that this run has begun to build.
+        continued: Ids of the nodes that have added rows to a candidate of an earlier run.
+        shared: Ids of the tests that shared statements have answered.
+        reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
+            or test.
         seconds: The duration of a build or test, if known.
         batches: The time ranges that microbatch models had to build, by node.
+        notices: Lines about time ranges that `main` will lack after the publish, by node.
     """
 
     nodes: tuple[BuiltNode, ...]
+    candidates: Mapping[str, Candidate]
+    tables: frozenset[Identifier]
     tests: tuple[TestFact, ...]
     expected: tuple[AuditTest, ...]
     results: tuple[TestResult, ...]
@@ -57,15 +67,18 @@ class ClosingFacts:
     earlier: frozenset[str]
     caught: tuple[GateBypass, ...]
     built_on: Mapping[str, Mapping[str, str]]
-    earlier_reads: Mapping[str, Mapping[str, str]]
+    begun: frozenset[str]
+    continued: frozenset[str]
+    shared: frozenset[str]
     reads: Mapping[str, Mapping[str, str]]
     seconds: Mapping[str, float | None]
     batches: Mapping[str, tuple[Range, ...]]
+    notices: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Gathers the facts at the end of a run.
+    """Gathers the facts at the end of a run; reads the catalog and the ledger, changes nothing.
 
     Attributes:
         invocation: The command of dbt.
@@ -73,7 +86,6 @@ class Gathering:
         trail: What nodes and tests have read.
         notes: The notes of builds and audits.
         rules: The rules of tests in the ledger.
-        caught: Returns the changes of `main` by which the run has bypassed the gate.
     """
 
     invocation: Invocation
@@ -81,7 +93,6 @@ class Gathering:
     trail: Trail
     notes: RunNotes
     rules: Rules
-    caught: Callable[[], list[GateBypass]]
 
     def facts(
         self,
@@ -90,21 +101,27 @@ class Gathering:
         seen: Sequence[TestSeen],
         known: Collection[str],
         varied: bool,
+        caught: Sequence[GateBypass],
     ) -> ClosingFacts:
-        """Return the facts; `sparkwap.runs.run.Run.close` describes the arguments."""
+        """Return the facts; `sparkwap.runs.run.Run.close` describes the arguments.
+
+        ``caught`` are the changes of `main` by which the run has bypassed the gate.
+        """
         own, branch = self.invocation.is_own, self.invocation.branch
         earlier = (
             BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
         )
         of_branch = BranchNodes(self.invocation, self.candidates, self.trail)
         mine = frozenset(self.candidates.built)
-        built = of_branch.all_nodes(nodes, earlier.nodes, known)
-        by_name = ByName(self.candidates.lake, branch, self.trail, self.candidates, built)
+        built, candidates = of_branch.all_nodes(nodes, earlier.nodes, known)
+        tables = {one.identifier for one in candidates.values()} | self.candidates.placed.keys()
+        by_name = ByName(
+            self.candidates.lake, branch, self.trail, self.candidates, built, candidates
+        )
         built = [by_name.node(node) for node in built]
         tests = [by_name.test(test) for test in tests]
-        caught = tuple(self.caught())
         built, moved = with_caught(built, caught)
-        leftovers = moved + ([] if own else of_branch.leftovers(built))
+        leftovers = moved + ([] if own else of_branch.leftovers(built, tables))
         settings = self.invocation.settings
         strange = leftovers or not all(node.known for node in built)
         if strange and settings.publish == "lineage":
@@ -112,25 +129,28 @@ class Gathering:
             settings = replace(settings, publish="run")
         present = {n.node_id: n.candidate for n in built if n.candidate is not None}
         built_on = of_branch.all_built_on(built, earlier.nodes, by_name.first)
-        built = of_branch.with_stale(built, earlier.nodes, present, built_on)
+        there = {n: candidates[n] for n in present}
+        built = of_branch.with_stale(built, earlier.nodes, there, built_on)
         # The tests of this run have not audited what another run has built since it was opened.
         saw = self.candidates.found | {n: t for n, t in present.items() if n in mine}
         tokens = {n: saw[n] for n in present.keys() & saw.keys()}
         # Failures that an earlier run on the branch has stored are among its nodes already.
-        there = dict.fromkeys(node.node_id for node in built)
-        failures = [node for node in of_branch.failures_nodes(tests) if node.node_id not in there]
+        ids_of_nodes = dict.fromkeys(node.node_id for node in built)
+        failures = [n for n in of_branch.failures_nodes(tests) if n.node_id not in ids_of_nodes]
         ids = {t.test_id for t in tests}
         accepted = settings.disabled_tests == "publish"
         tests = [t for t in tests if not (t.disabled and accepted)]
-        read = [t for t in tests if t.reads & there.keys()]
+        read = [t for t in tests if t.reads & ids_of_nodes.keys()]
         # dbt does not run disabled tests; those of disabled tables do not concern what was built.
         disabled = [TestSeen(t.test_id, "disabled", None, None) for t in read if t.disabled]
         fresh = self._results(tests, [*seen, *disabled], tokens, by_name)
         results = [*fresh, *map(_result_of, earlier.tests)]
         expected = self._expected(read, results)
         if settings.warnings != "publish":
-            lost = self.rules.gone(there, ids) if varied else []
-            theirs = self.rules.of_others(there)
+            lost = self.rules.gone(ids_of_nodes, ids) if varied else []
+            theirs = self.rules.of_others(
+                {n: one for n, one in candidates.items() if n in ids_of_nodes}
+            )
             expected += [*lost, *theirs]
             results += [TestResult(one.test_id, "gone") for one in lost]
             results += [TestResult(one.test_id, "elsewhere") for one in theirs]
@@ -138,16 +158,14 @@ class Gathering:
         earlier_present = {n: token for n, token in present.items() if n not in mine}
         expected += failed_before(earlier.tests, tests, earlier_present)
         now = frozenset(fact.node_id for fact in nodes)
-        earlier_reads = {
-            row["node_id"]: dict(row.get("reads") or {})
-            for row in earlier.nodes
-            if row["node_id"] not in now
-        }
+        reran = {one.test_id for one in seen}
+        rows = [(r["node_id"], r) for r in earlier.nodes if r["node_id"] not in now]
+        rows += [(r["test_id"], r) for r in earlier.tests if r["test_id"] not in reran]
         ranges = self._batches(nodes, earlier.nodes)
-        self._tell_lacking(nodes, ranges)
-        tests_reads = {row["test_id"]: dict(row.get("reads") or {}) for row in earlier.tests}
         return ClosingFacts(
             nodes=(*built, *failures, *leftovers),
+            candidates=candidates,
+            tables=frozenset(tables),
             tests=tuple(tests),
             expected=tuple(expected),
             results=tuple(results),
@@ -155,12 +173,15 @@ class Gathering:
             settings=settings,
             now=now,
             earlier=frozenset(n.node_id for n in [*built, *leftovers]) - now,
-            caught=caught,
+            caught=tuple(caught),
             built_on=built_on,
-            earlier_reads=earlier_reads,
-            reads=tests_reads | earlier_reads | self.trail.reads,
+            begun=frozenset(self.trail.begun),
+            continued=frozenset(self.trail.continued),
+            shared=frozenset(self.trail.shared),
+            reads={key: dict(row.get("reads") or {}) for key, row in rows} | self.trail.reads,
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
             batches=ranges,
+            notices=self._lacking(nodes, ranges),
         )
 
     def _batches(
@@ -174,17 +195,18 @@ class Gathering:
                 found[node_id] = batching.merged([*found.get(node_id, ()), *batching.read(row)])
         return found
 
-    def _tell_lacking(
+    def _lacking(
         self, nodes: Sequence[NodeFact], ranges: Mapping[str, tuple[Range, ...]]
-    ) -> None:
-        """Add notices of the batches that `main` still lacks after the publish of this run."""
+    ) -> dict[str, tuple[str, ...]]:
+        """Return lines about the batches that `main` still lacks after the publish, by node."""
+        found = {}
         for fact in nodes:
             if fact.batches:
                 rows = self.candidates.lake.ledger.builds(fact.node_id, fact.identifier)
                 own = batching.BatchBuild(ranges[fact.node_id], datetime.now(UTC), published=True)
                 lacking = batching.lacking([*batching.builds(rows), own])
-                for notice in batching.notices(fact.node_id, lacking):
-                    self.notes.add_notice(fact.node_id, notice)
+                found[fact.node_id] = tuple(batching.notices(fact.node_id, lacking))
+        return found
 
     def _expected(
         self, tests: Sequence[TestFact], results: Sequence[TestResult]

@@ -11,11 +11,9 @@ from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.gate.facts import LEFTOVER, MOVED, NOT_RUN, BuiltNode, TestResult
 from sparkwap.gate.verdicts import Decision
 from sparkwap.ledger.manifests import Packed
-from sparkwap.ledger.records import token_columns
+from sparkwap.ledger.records import candidate_columns
 from sparkwap.runs import batches
-from sparkwap.runs.candidates import Candidates
 from sparkwap.runs.gathering import ClosingFacts
-from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import Invocation, RunNotes
 
 
@@ -48,8 +46,6 @@ class Rows:
     """Makes the ledger's rows of a run after its decision."""
 
     run: Invocation
-    candidates: Candidates
-    trail: Trail
     notes: RunNotes
     facts: ClosingFacts
     decision: Decision
@@ -68,7 +64,7 @@ class Rows:
                     for node in self.facts.nodes
                     # Do not change the verdict that another project has written for its node.
                     if node.kind not in (LEFTOVER, MOVED)
-                    and (node.known or node.node_id in self.trail.begun)
+                    and (node.known or node.node_id in self.facts.begun)
                 ],
             ),
             LedgerRows("tests", self._tests(now)),
@@ -101,10 +97,10 @@ class Rows:
                 "message": one.message,
                 "audited": dict(one.audited),
                 "executed_at": now,
-                "reads": self.trail.reads.get(one.test_id, {}),
+                "reads": self.facts.reads.get(one.test_id, {}),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
-                "answered": "shared" if one.test_id in self.trail.shared else "alone",
+                "answered": "shared" if one.test_id in self.facts.shared else "alone",
                 "inputs": one.rule.inputs if one.rule else None,
                 "code": one.rule.code if one.rule else None,
                 "sql": one.rule.sql if one.rule else None,
@@ -117,13 +113,13 @@ class Rows:
         """Return the metrics of a test's result; none if it did not measure the candidate."""
         measured = self.notes.measures.get(result.test_id)
         candidate = result.audited.get(measured.node_id) if measured else None
-        target = self.candidates.of(measured.node_id) if measured else None
-        if measured is None or candidate is None or target is None or result.status in NOT_RUN:
+        present = self.facts.candidates.get(measured.node_id) if measured else None
+        if measured is None or candidate is None or present is None or result.status in NOT_RUN:
             return []
-        if candidate != target.candidate:
+        if candidate != present.token:
             # Another run has replaced the candidate; it is unknown which of them was measured.
             return []
-        schema, name = target.identifier
+        schema, name = present.identifier
         common = {
             "run_id": self.run.run_id,
             "branch": self.run.branch,
@@ -134,7 +130,6 @@ class Rows:
         return measured.rows(common, candidate)
 
     def _node(self, node: BuiltNode, now: datetime) -> dict[str, Any]:
-        target = self.candidates.of(node.node_id)
         verdict = self.decision.verdicts[node.node_id]
         schema, _, name = node.name.partition(".")
         return {
@@ -144,10 +139,7 @@ class Rows:
             "resource_type": node.kind,
             "schema": schema,
             "name": name,
-            "how": target.how if target else None,
-            "base_snapshot": target.base if target else None,
-            "base_metadata": target.base_metadata if target else None,
-            **token_columns(node.candidate, target.how if target else None),
+            **candidate_columns(self.facts.candidates.get(node.node_id)),
             "status": node.status,
             "problem": node.problem,
             "parents": sorted(node.parents),
@@ -155,8 +147,7 @@ class Rows:
             "verdict": verdict.outcome,
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
-            "reads": self.trail.reads.get(node.node_id)
-            or self.facts.earlier_reads.get(node.node_id, {}),
+            "reads": self.facts.reads.get(node.node_id, {}),
             "seconds": self.facts.seconds.get(node.node_id),
             "batches": batches.written(self.facts.batches.get(node.node_id, ())),
         }

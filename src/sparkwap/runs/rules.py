@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sparkwap.catalog import Identifier
+from sparkwap.catalog import Candidate, Identifier
 from sparkwap.gate.audit_outcomes import rejects
 from sparkwap.gate.facts import Acceptance, AuditTest, TestResult, TestRule
 from sparkwap.gate.thresholds import accepting
@@ -28,8 +28,8 @@ class Rules:
     table_of_node: Callable[[str], Identifier | None]
 
     def _table_of(self, node_id: str) -> Identifier | None:
-        """Return the table of a node, from the build or else the code; None if it has none."""
-        return self.candidates.built.get(node_id) or self.table_of_node(node_id)
+        """Return the table of a node, from its build or else the code; None if it has none."""
+        return self.candidates.table_of(node_id) or self.table_of_node(node_id)
 
     def gone(self, built: Iterable[str], there: set[str]) -> list[AuditTest]:
         """Return the tests that audited the last publish of nodes, and no longer exist.
@@ -50,13 +50,16 @@ class Rules:
             if row["test_id"] not in there
         ]
 
-    def of_others(self, nodes: Iterable[str]) -> list[AuditTest]:
-        """Return the tests of other projects on tables that they published and this run builds."""
-        built, targets = self.candidates.built, self.candidates.targets
+    def of_others(self, candidates: Mapping[str, Candidate]) -> list[AuditTest]:
+        """Return the tests of other projects on tables that they published and this run builds.
+
+        Args:
+            candidates: The candidates of the branch, by node.
+        """
         nodes_by_table = {
-            built[node_id]: node_id
-            for node_id in nodes
-            if node_id in built and targets[built[node_id]].base_metadata is not None
+            one.identifier: node_id
+            for node_id, one in candidates.items()
+            if one.base_metadata is not None
         }
         found = self.candidates.lake.ledger.tests_of_others(nodes_by_table)
         return [

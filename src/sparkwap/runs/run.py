@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from sparkwap.audits.metrics import Baselines, exact_rows
-from sparkwap.catalog import Identifier
+from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
@@ -26,7 +26,6 @@ from sparkwap.runs.rules import Rules
 from sparkwap.runs.time_travel import Outside
 from sparkwap.runs.trail import Trail
 from sparkwap.runs.types import (
-    BuildTarget,
     Invocation,
     NodeFact,
     RunEnd,
@@ -137,7 +136,7 @@ class Run:
             node_id, lambda: self.candidates.is_current(node_id, identifier)
         )
 
-    def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> BuildTarget:
+    def built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> Candidate:
         """Check and record the candidate of a node after its build.
 
         Args:
@@ -149,19 +148,19 @@ class Run:
         Raises:
             SparkwapError: An invariant does not hold; the node will not be published.
         """
-        target = self.candidates.target(identifier)
-        if target is None:
+        placed = self.candidates.target(identifier)
+        if placed is None:
             raise SparkwapError(
                 f"{'.'.join(identifier)} was built outside the gate, so nothing of this run is "
                 "published. A custom materialization has to call wap_place_table before it "
                 "writes, and wap_built after it has written."
             )
         self.invocation.reached(checkpoints.NODE_CHECKING, identifier, node_id=node_id)
-        if self.candidates.has_dropped(target):
-            self.candidates.gone[node_id] = target.name
-            return target
+        if self.candidates.has_dropped(placed):
+            self.candidates.gone[node_id] = placed.name
+            return placed
         checks = Checks(self.lake, self.run_id, self.branch)
-        done = checks.left(target, must_write=must_write)
+        done = checks.left(placed, must_write=must_write)
         # Read the candidates after the build: a node that this one reads by its name, without
         # ref(), may be built at the same time.
         present = self.candidates.present()
@@ -170,7 +169,7 @@ class Run:
         self.candidates.keep(done)
         self.invocation.reached(checkpoints.NODE_RECORDED, identifier, node_id=node_id)
         if done.problem is not None:
-            raise SparkwapError(f"{target.name}: {done.problem}")
+            raise SparkwapError(f"{placed.name}: {done.problem}")
         return done
 
     def left_nothing(self) -> str | None:
@@ -278,15 +277,8 @@ class Run:
         than the tests.
         """
         nodes = [
-            NodeFact(
-                node_id,
-                self.candidates.targets[key].identifier,
-                "model",
-                "success",
-                None,
-                frozenset(),
-            )
-            for node_id, key in self.candidates.built.items()
+            NodeFact(node_id, identifier, "model", "success", None, frozenset())
+            for node_id, identifier in self.candidates.built.items()
         ]
         return self.close(nodes, tests, [], known)
 
@@ -316,16 +308,10 @@ class Run:
         """
         about = {"run_id": self.run_id, "branch": self.branch}
         checkpoint(checkpoints.CLOSING, **about)
-        gathering = Gathering(
-            self.invocation,
-            self.candidates,
-            self.trail,
-            self.notes,
-            self.rules,
-            self.caught_on_main,
-        )
-        facts = gathering.facts(nodes, tests, seen, known, varied)
-        closer = Closer(self.invocation, self.candidates, self.trail, self.notes, self._manifest)
+        caught = self.caught_on_main()
+        gathering = Gathering(self.invocation, self.candidates, self.trail, self.notes, self.rules)
+        facts = gathering.facts(nodes, tests, seen, known, varied, caught)
+        closer = Closer(self.invocation, self.lake, self.notes, self._manifest)
         closing = closer.close(facts, watched=self.main is not None)
         checkpoint(checkpoints.CLOSED, **about)
         return closing

@@ -6,12 +6,12 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sparkwap.catalog import Identifier
+from sparkwap.catalog import Candidate, Identifier
 from sparkwap.catalog.files import plain_location
 from sparkwap.core import names
 from sparkwap.core.sqllex import ANY_RELATION
@@ -163,11 +163,12 @@ class ByName:
         trail: Trail,
         candidates: Candidates,
         nodes: Sequence[BuiltNode],
+        by_node: Mapping[str, Candidate],
     ) -> None:
         self._lake = lake
         self._branch = branch
         self._trail = trail
-        self._candidates = candidates
+        self._by_node = by_node
         self._found = candidates.found
         self._beside = {
             names.folded((side, name)): names.folded((schema, name))
@@ -244,9 +245,9 @@ class ByName:
     def _folders(self) -> dict[str, str]:
         """The folders with the files of tables of the run, and which node each table is."""
         places = {
-            node_id: (target.side_schema or name[0], name[1])
-            for node_id, name in self._candidates.built.items()
-            if node_id in self._name_of and (target := self._candidates.target(name)) is not None
+            node_id: candidate.place
+            for node_id, candidate in self._by_node.items()
+            if node_id in self._name_of
         }
         states = self._lake.states(places.values())
         return {

@@ -68,38 +68,6 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildTarget:
-    """Where a node of this run is built.
-
-    Attributes:
-        identifier: ``(schema, name)`` under which it is published.
-        how: ``branch`` of the live table, or ``side`` (new, clone, view, replacement).
-        side_schema: The side schema; None for a branch.
-        base: The snapshot of ``main`` that the branch or clone started from; None without one.
-        base_metadata: The metadata file of the live object at the start; None without one.
-        changes: The differences from the live table, in words; empty for a branch.
-        candidate: The token of the candidate (a snapshot id, or the metadata file of a side
-            object); None until the build has ended.
-        problem: An invariant that did not hold; None if all did.
-        since: The snapshot before this run wrote; None without one.
-    """
-
-    identifier: Identifier
-    how: Literal["branch", "side"]
-    side_schema: str | None = None
-    base: int | None = None
-    base_metadata: str | None = None
-    changes: tuple[str, ...] = ()
-    candidate: str | None = None
-    problem: str | None = None
-    since: int | None = None
-
-    @property
-    def name(self) -> str:
-        return ".".join(self.identifier)
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFact:
     """A model, seed or snapshot after its build.
 

@@ -83,7 +83,7 @@ def start(lake: Lake, run_id: str, publish: str = "run", branch: str = BRANCH) -
         ),
         manifest=lambda: CODE,
     )
-    run.candidates.load_side_schemas()
+    run.candidates.load()
     return run
 
 

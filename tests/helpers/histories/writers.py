@@ -76,7 +76,7 @@ def _one_run(lake: Lake, folder: Path, branch: str, chance: random.Random) -> No
             target_name="dev",
         ),
     )
-    run.candidates.load_side_schemas()
+    run.candidates.load()
     ok = chance.random() > _BAD
     for node in NODES:
         run.begin(node.node_id, node.identifier)

@@ -76,7 +76,7 @@ class Builds:
                 part=part,
             ),
         )
-        run.candidates.find_candidates()
+        run.candidates.load()
         return run
 
     def write(self, run: Run) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.bench import on_branch
 
-from sparkwap.catalog import BranchItem, PublishRefused, SideItem
+from sparkwap.catalog import Candidate, PublishRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.content_equality import between, same_rows, shares_no_files
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate
@@ -129,11 +131,11 @@ def marked(bench: Bench, name: str, *ids: int) -> None:
     loaded.manage_snapshots().create_tag(bench.head(("s", name), "main"), "main_before").commit()
 
 
-def overwritten(bench: Bench, name: str, *ids: int) -> BranchItem:
+def overwritten(bench: Bench, name: str, *ids: int) -> Candidate:
     opened = bench.lake.branches.open(("s", name), BRANCH)
     loaded = bench.lake.catalog.load_table(("s", name))
     loaded.overwrite(pa.table({"id": pa.array(ids, pa.int64())}), branch=BRANCH)
-    return BranchItem(("s", name), BRANCH, opened.base, bench.head(("s", name), BRANCH))
+    return on_branch(("s", name), opened.base, bench.head(("s", name), BRANCH))
 
 
 def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
@@ -171,10 +173,10 @@ def test_a_whole_overwrite_does_not_follow_new_rows(bench: Bench) -> None:
     assert bench.read("t") == [1, 9]
 
 
-def replacement(bench: Bench, name: str) -> SideItem:
+def replacement(bench: Bench, name: str) -> Candidate:
     expected = bench.state(("s", name)).metadata_location
     side = bench.new(name, 4)
-    return SideItem(side.identifier, SIDE, side.candidate, expected)
+    return replace(side, base_metadata=expected)
 
 
 def test_branches_and_compactions_do_not_stop_a_replacement(bench: Bench) -> None:

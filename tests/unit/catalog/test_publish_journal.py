@@ -11,7 +11,7 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkwap.catalog import BranchItem, SideItem
+from sparkwap.catalog import Candidate
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.model import Identifier, PublishedEntry, UndonePublish
 
@@ -113,7 +113,7 @@ def journal() -> jn.PublishJournal:
     moves = tuple(
         jn.Move(
             PublishedEntry(("s", name), "branch", 1, "base", 2, ""),
-            BranchItem(("s", name), "pr_1", 1, 2),
+            Candidate(("s", name), "pr_1", "branch", 1, token="2"),
             "uuid",
         )
         for name in NAMES
@@ -254,8 +254,8 @@ def test_a_journal_stays_open_if_others_are_always_faster() -> None:
 
 def test_a_journal_survives_dump_and_parse() -> None:
     entry = PublishedEntry(("s", "n"), "new", None, None, 2, "")
-    item = SideItem(("s", "n"), "s__pr_1", "file.json", None)
-    moves = (*journal().moves, jn.Move(entry, item, "u"), jn.Move(entry, None, ""))
+    candidate = Candidate(("s", "n"), "pr_1", "side", token="file.json", changes=("a",))
+    moves = (*journal().moves, jn.Move(entry, candidate, "u"), jn.Move(entry, None, ""))
     plain = replace(journal(), moves=moves)
     assert jn.parse(jn.dump(plain)) == (moves, (), None)
     forced = replace(plain, undone=(UndonePublish("p", "pr_1", (entry,)),))

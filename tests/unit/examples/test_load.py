@@ -123,8 +123,7 @@ def test_what_an_audit_rejected_stays_so_whatever_a_command_says_later(
             target_name="dev",
         ),
     )
-    run.candidates.load_side_schemas()
-    run.candidates.find_candidates()
+    run.candidates.load()
     assert run.close([], [rule], [TestSeen(rule.test_id, "pass", 0, None)]).published == 0
     assert world.live() == [1]
 
@@ -160,7 +159,7 @@ def test_a_table_that_a_project_builds_is_refused(
             target_name="dev",
         ),
     )
-    run.candidates.load_side_schemas()
+    run.candidates.load()
     run.begin("model.shop.events", EVENTS)
     run.candidates.place_table(EVENTS, Desired())
     world.lake.catalog.load_table(EVENTS).append(rows(5), branch="pr_7")

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.bench import on_branch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.catalog import BranchItem, LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -267,7 +268,7 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
     table.manage_snapshots().create_branch(base, BRANCH).commit()
     head = bench.write(("s", "a"), 3)
     with pytest.raises(PublishRefused, match="base of audit branch"):
-        bench.publish(BranchItem(("s", "a"), BRANCH, base, head))
+        bench.publish(on_branch(("s", "a"), base, head))
     assert bench.read("a") == [1]
 
 
@@ -345,7 +346,7 @@ def test_the_history_of_main_stays(bench: Bench, later: Callable[[float], None])
     for number, tag in enumerate(("wap_pub_1a2b3c4d", "wap_pub_2a2b3c4d")):
         base = bench.state(table).main
         head = write(bench, table, number + 2)
-        bench.publish(BranchItem(table, BRANCH, base, head), tag=tag, tag_max_age_ms=DAY)
+        bench.publish(on_branch(table, base, head), tag=tag, tag_max_age_ms=DAY)
     before = bench.lake.catalog.load_table(table).history()
     later(99)
     sweep(bench)
@@ -392,9 +393,7 @@ def test_a_rolled_back_snapshot_is_removed_with_its_receipt(
     bench.table("a", 1)
     head = write(bench, ("s", "a"), 2)
     base = bench.state(("s", "a")).main
-    receipt = bench.publish(
-        BranchItem(("s", "a"), BRANCH, base, head), tag_max_age_ms=30 * DAY * 1000
-    )
+    receipt = bench.publish(on_branch(("s", "a"), base, head), tag_max_age_ms=30 * DAY * 1000)
     bench.lake.publishing.rollback(receipt.entries, run_id="back", publish_id=receipt.publish_id)
     kept = bench.read("a", TAG)
     later(29)

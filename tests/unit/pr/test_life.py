@@ -92,7 +92,7 @@ class World:
             ),
             manifest=lambda: packed,
         )
-        run.candidates.load_side_schemas()
+        run.candidates.load()
         return run
 
     def build(self, **variables: Any) -> int:

@@ -392,7 +392,7 @@ def test_all_returns_the_open_branches(bench: Bench) -> None:
     other, ours = bench.lake.branches.all()
     assert (other.branch, ours.branch) == ("other", BRANCH)
     (table,) = ours.tables
-    assert (table.identifier, table.base, table.head) == (("s", "a"), item.base, item.candidate)
+    assert (table.identifier, table.base, table.head) == (("s", "a"), item.base, item.head)
     assert table.main_now == bench.state(("s", "a")).main
     assert table.created_ms > 1_600_000_000_000
     assert ours.side == (SideObject((SIDE, "n"), "table"),)

@@ -6,18 +6,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers.bench import on_branch
 from sqlalchemy.exc import OperationalError
 
 from sparkwap.catalog import (
-    BranchItem,
     CommitUnknown,
     LedgerRows,
     PublishRefused,
     PublishUnverified,
-    SideItem,
 )
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -190,7 +190,7 @@ def test_a_branch_that_did_not_grow_from_its_base(bench: Bench) -> None:
     bench.write(table, 2, branch="main")
     loaded = bench.lake.catalog.load_table(table)
     loaded.manage_snapshots().create_branch(old, BRANCH).commit()
-    item = BranchItem(table, BRANCH, bench.state(table).main, bench.write(table, 3))
+    item = on_branch(table, bench.state(table).main, bench.write(table, 3))
     with pytest.raises(PublishRefused, match="history of audit branch"):
         bench.publish(item)
 
@@ -273,9 +273,7 @@ def test_a_new_table_over_another_kind(bench: Bench) -> None:
     location = bench.state(old_table).metadata_location
     new = bench.new("x", 4)
     bench.view("y", "select 2")
-    receipt = bench.publish(
-        SideItem(new.identifier, SIDE, new.candidate, old_view), bench.side("y", location)
-    )
+    receipt = bench.publish(replace(new, base_metadata=old_view), bench.side("y", location))
     assert [entry.how for entry in receipt.entries] == ["replace", "replace"]
     assert bench.lake.relations("s") == {"x": "table", "y": "view"}
     assert receipt.entries[0].base_metadata_location == old_view

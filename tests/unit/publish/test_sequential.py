@@ -16,7 +16,7 @@ from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, Rollb
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.model import Identifier, Item, Mismatch
+from sparkwap.catalog.model import Candidate, Identifier, Mismatch
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.catalog.sql_backend import SqlBackend
@@ -27,6 +27,7 @@ from sparkwap.maintenance.survey import take_survey
 from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.publish_port import PublishPort
+from sparkwap.publish.staging import names_of
 from sparkwap.runs.operations import LakeOperations
 
 pytestmark = pytest.mark.long
@@ -128,7 +129,7 @@ def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return bench
 
 
-def everything(bench: Bench) -> list[Item]:
+def everything(bench: Bench) -> list[Candidate]:
     for name in "abcr":
         bench.table(name, 1)
     items = [bench.candidate(name, 2) for name in "ab"]
@@ -551,10 +552,10 @@ def test_requests_contain_the_held_refs(slow: Bench) -> None:
 # -- one step, with other writers between check and change ---------------------------------------
 
 
-def port_of(bench: Bench, item: Item) -> tuple[PublishPort, jn.Move]:
+def port_of(bench: Bench, item: Candidate) -> tuple[PublishPort, jn.Move]:
     """Return the port and the move of the publish of one item."""
     store = bench.lake.store
-    rows = store.backend.find(sequential_moves.names_of([item]))
+    rows = store.backend.find(names_of([item]))
     schemas = {SIDE: "s"}
     plan = Publisher(store.load, rows, BRANCH, TAG, None, schemas).plan(item)
     (move,) = sequential_moves.moves_of([plan], [item], store.load)

@@ -61,8 +61,7 @@ def a_run(lake: Lake, number: int, **more: Any) -> Run:
             **more,
         ),
     )
-    run.candidates.load_side_schemas()
-    run.candidates.find_candidates()
+    run.candidates.load()
     return run
 
 

@@ -57,8 +57,7 @@ def a_run(lake: Lake, number: int, branch: str = "dev") -> Run:
             target_name="dev",
         ),
     )
-    run.candidates.load_side_schemas()
-    run.candidates.find_candidates()
+    run.candidates.load()
     return run
 
 
@@ -86,16 +85,14 @@ def publish(lake: Lake, number: int, *names: str, how: str = "branch") -> str:
 
 
 def _changed(run: Run, identifier: Identifier) -> Identifier:
-    target = run.candidates.place_clone(identifier, ["a column more"])
-    place = (str(target.side_schema), identifier[1])
+    place = run.candidates.place_clone(identifier, ["a column more"]).place
     with run.lake.catalog.load_table(place).update_schema() as update:
         update.union_by_name(pa.schema({"extra": pa.string()}))
     return place
 
 
 def _new(run: Run, identifier: Identifier) -> Identifier:
-    target = run.candidates.place_beside(identifier)
-    place = (str(target.side_schema), identifier[1])
+    place = run.candidates.place_beside(identifier).place
     run.lake.catalog.create_table(
         place, rows(0).schema, location=run.candidates.location(identifier)
     )

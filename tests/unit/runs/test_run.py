@@ -84,8 +84,7 @@ def a_run(
         ),
         table_of_node=STANDS,
     )
-    run.candidates.load_side_schemas()
-    run.candidates.find_candidates()
+    run.candidates.load()
     return run
 
 
@@ -128,7 +127,7 @@ def test_a_table_that_a_hook_has_dropped_is_not_published(lake: Lake) -> None:
     new = ("shop", "new")
     run.begin("model.new", new)
     side = run.candidates.place_table(new, KEPT)
-    beside = (str(side.side_schema), "new")
+    beside = side.place
     with pytest.raises(SparkwapError, match="left nothing in the side schema"):
         run.built("model.new", new, must_write=True)
     run.candidates.dropped(beside)
@@ -155,7 +154,7 @@ def test_two_branches_with_names_that_differ_in_case_only(lake: Lake) -> None:
         run = a_run(lake, run_id, branch, publish="never")
         run.begin(NODE.node_id, ("shop", name))
         side = run.candidates.place_table(("shop", name), KEPT)
-        lake.catalog.create_table((str(side.side_schema), name), rows(1).schema).append(rows(1))
+        lake.catalog.create_table(side.place, rows(1).schema).append(rows(1))
         run.built(NODE.node_id, ("shop", name), must_write=True)
         run.close([replace(NODE, identifier=("shop", name))], [TEST], [PASSED])
     operations(lake).call("wap_publish", {"branch": "dev"})
@@ -993,7 +992,7 @@ def a_tested_view(lake: Lake, sql: str, status: str = "pass", test: str = "") ->
     run = a_run(lake, publish="lineage")
     build(run, 2)
     run.begin(SHOWN.node_id, SHOWN.identifier)
-    side = str(run.candidates.place_beside(SHOWN.identifier, "view").side_schema)
+    side = run.candidates.place_beside(SHOWN.identifier, "view").place[0]
     a_view(lake, side, "shown", sql=sql)
     run.built(SHOWN.node_id, SHOWN.identifier, must_write=True)
     run.trail.named("test.shown", relation_names(test or f"select * from {side}.shown"))
@@ -1097,7 +1096,7 @@ def test_a_test_counts_only_if_it_has_read_the_candidate(
     place = ORDERS
     if beside:
         target = run.candidates.place_clone(ORDERS, ["a column"])
-        place = (str(target.side_schema), "orders")
+        place = target.place
     else:
         run.candidates.place_table(ORDERS, KEPT)
     branch = "main" if beside else run.branch
@@ -1115,7 +1114,7 @@ def test_a_test_counts_only_if_it_has_read_the_candidate(
 def test_reading_metadata_counts_as_a_read_of_the_present_place(lake: Lake) -> None:
     run = a_run(lake)
     run.begin(NODE.node_id, ORDERS)
-    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    beside = run.candidates.place_clone(ORDERS, ["a column"]).place
     lake.catalog.load_table(beside).append(rows(2))
     run.built(NODE.node_id, ORDERS, must_write=True)
     run.looked_at(TEST.test_id, ORDERS)
@@ -1127,7 +1126,7 @@ def test_a_reader_of_a_live_table_is_no_child_of_its_side_object(
 ) -> None:
     run = a_run(lake, publish="lineage")
     run.begin(NODE.node_id, ORDERS)
-    beside = (str(run.candidates.place_clone(ORDERS, ["a column"]).side_schema), "orders")
+    beside = run.candidates.place_clone(ORDERS, ["a column"]).place
     lake.catalog.load_table(beside).append(rows(2))
     run.built(NODE.node_id, ORDERS, must_write=True)
     run.trail.named(OTHER.node_id, relation_names("select * from shop.orders"))
@@ -1214,8 +1213,8 @@ def test_each_target_of_a_project_has_tests_and_acceptances_of_its_own(lake: Lak
         run = a_run(lake, run_id, branch=f"wap_{schema}_{run_id[:1]}")
         run.begin(node.node_id, key)
         place = run.candidates.place_table(key, KEPT)
-        if place.side_schema is not None:
-            lake.catalog.create_table((place.side_schema, "orders"), rows(1).schema).append(rows(2))
+        if place.how == "side":
+            lake.catalog.create_table(place.place, rows(1).schema).append(rows(2))
         else:
             lake.catalog.load_table(key).append(rows(2), branch=run.branch)
         run.built(node.node_id, key, must_write=True)

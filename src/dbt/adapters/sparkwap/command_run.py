@@ -167,8 +167,7 @@ class CommandRun:
         if not names.is_run_branch(run.branch):
             lake.branches.require_own(tables | dbt_nodes.source_tables(dbt_manifest), run.branch)
         run.warm_up()
-        run.candidates.load_side_schemas()
-        run.candidates.find_candidates()
+        run.candidates.load()
         # Do this before the run opens its first session.
         run.watch_main(
             tables,

@@ -47,7 +47,7 @@ class PublishBranch(Operation):
             manifest=gate.manifest,
             table_of_node=gate.table_of_node,
         )
-        run.candidates.load_side_schemas()
+        run.candidates.load()
         run.watch_main()
         with self._held(gate, one.branch):
             closing = run.close([], gate.tests(), [], gate.known())

@@ -19,14 +19,14 @@ from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import ConfigError
 from sparkwap.ledger import rollback_plan
-from sparkwap.ledger.records import token_of
+from sparkwap.ledger.records import candidate_columns, token_of
 from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
 from sparkwap.runs.operations.context import Context, Operation
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Candidate
     from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
-    from sparkwap.publish.rollback import Candidate
 
 _SHOWN = 10
 
@@ -256,11 +256,7 @@ def _held_row(run_id: str, row: Mapping[str, Any], candidate: Candidate) -> dict
     return {
         **row,
         "run_id": run_id,
-        "how": candidate.how,
-        "base_snapshot": candidate.base,
-        "base_metadata": candidate.base_metadata,
-        "candidate_snapshot": candidate.snapshot,
-        "candidate_metadata": candidate.metadata,
+        **candidate_columns(candidate),
         "verdict": "held",
         "reason": "its publish was rolled back",
         "built_at": datetime.now(UTC),

@@ -1,4 +1,4 @@
-"""What a third attacker found; each once let rows past their tests.
+"""Reads of another state of a table, and queries that only the caller's command changes.
 
 - a test reads a table's metadata tables, or another state of it than the one it is to vouch for;
 - a Python model reads a table whose name it has put together, and is no child of it to the gate;

@@ -1,4 +1,4 @@
-"""What an attacker found who had not read the code; each case once let rows past their tests.
+"""Candidates that are built anew, rolled back or taken over after something has read them.
 
 - the side schema of a branch is a schema that readers read;
 - a table is built on a candidate that another build replaces;

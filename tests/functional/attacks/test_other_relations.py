@@ -1,4 +1,4 @@
-"""What a second attacker found who had not read the code; most once let rows past their tests.
+"""Tests and models that read another relation than the candidate.
 
 - a test reads the table of another target, schema or alias, and vouches for the candidate;
 - a test, or a model, reads a live view over a table whose candidate stands in a side schema;

@@ -1,4 +1,4 @@
-"""What a fourth attacker found; each once let rows past their tests, or took them from readers.
+"""Names, schemas and files of live tables that something else takes or reads.
 
 - the stored failures of a test have the name of a table, and take its place;
 - a test that has passed is another one by the time of the publish;

@@ -1,4 +1,4 @@
-"""Audits that compare a candidate with earlier publishes, and the report about them.
+"""Anomaly audits on builds of several days, and the report about them.
 
 In one file, as all of it looks at the same few builds.
 """
