@@ -168,7 +168,7 @@ class RestBackend(RestClient):
     ) -> None:
         """Make the changes one after the other; metadata changes together if the server can.
 
-        Drops come last, so that an interrupted series loses nothing. After a conflict, the caller
+        Drops come last, so that interrupted changes lose nothing. After a conflict, the caller
         checks again and finds the remaining changes.
 
         Raises:

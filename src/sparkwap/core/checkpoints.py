@@ -20,7 +20,7 @@ Side = Literal["before", "between", "gap", "after"]
 On catalogs without transactions, also ``between``: each table is in its old or its new state; and
 ``gap``: like ``between``, but one of the tables is missing."""
 
-Where = Literal["catalog", "series", "run", "dbt"]
+Where = Literal["catalog", "sequential", "run", "dbt"]
 """The code with the checkpoint: the catalog, the sequential publish on catalogs without
 transactions, the run, or the adapter inside dbt."""
 
@@ -126,14 +126,14 @@ def _commit_steps(operation: Operation) -> dict[Part, Checkpoint]:
     for part, done in _PARTS.items():
         if part in ("purging", "purged") and operation not in _PURGES:
             continue
-        in_series = operation == "leftovers"
-        moved = in_series or (operation in _MOVES_MAIN and part in _AFTER)
+        sequential = operation == "leftovers"
+        moved = sequential or (operation in _MOVES_MAIN and part in _AFTER)
         text = done.format(_OPERATIONS[operation])
         readers: Side = "after" if moved else "before"
         # If readers see the whole publish, only an open journal still needs a command.
-        complete = moved and not (in_series and part not in ("purging", "purged"))
+        complete = moved and not (sequential and part not in ("purging", "purged"))
         next_command = None if complete else _NEXT_COMMAND.get(operation)
-        where: Where = "series" if in_series else "catalog"
+        where: Where = "sequential" if sequential else "catalog"
         made[part] = _step(f"{operation}.{part}", where, text, readers, next_command)
     return made
 
@@ -171,32 +171,34 @@ COMMIT_STEPS: Mapping[Operation, Mapping[Part, Checkpoint]] = {
 FILES_DELETING = _step("files.deleting", "catalog", "a folder has unreferenced files")
 FILES_DELETED = _step("files.deleted", "catalog", "the unreferenced files of a folder are deleted; "
                       "this is not in the ledger yet")
-JOURNAL_WRITING = _step("journal.writing", "series", "a sequential publish or rollback is checked, "
-                        "and not in the journal yet", next_command="dbt retry, wap_rollback")
-JOURNAL_WRITTEN = _step("journal.written", "series", "the journal lists the tables to move; "
+JOURNAL_WRITING = _step("journal.writing", "sequential", "a sequential publish or rollback is "
+                        "checked, and not in the journal yet",
+                        next_command="dbt retry, wap_rollback")
+JOURNAL_WRITTEN = _step("journal.written", "sequential", "the journal lists the tables to move; "
                         "no table is moved", next_command=_NEXT)
-SERIES_CHANGED = _step("series.changed", "series", "a table is moved in place; other tables are "
-                       "not moved yet", "between")
-SERIES_FREED = _step("series.freed", "series", "a table to replace is dropped, and its successor "
-                     "does not exist yet", "gap")
-SERIES_RENAMED = _step("series.renamed", "series", "a new table has its live name, and no tag yet",
-                       "between")
-SERIES_MOVED = _step("series.moved", "series", "a new table or view is in its place; others may "
-                     "not be moved yet", "between")
-JOURNAL_DECIDED = _step("journal.decided", "series", "the journal records whether to complete or "
-                        "undo the publish", "between", _NEXT)
-JOURNAL_MOVED = _step("journal.moved", "series", "all tables are moved and read again",
+SEQUENTIAL_CHANGED = _step("sequential.changed", "sequential", "a table is moved in place; other "
+                           "tables are not moved yet", "between")
+SEQUENTIAL_FREED = _step("sequential.freed", "sequential", "a table to replace is dropped, and its "
+                         "successor does not exist yet", "gap")
+SEQUENTIAL_RENAMED = _step("sequential.renamed", "sequential", "a new table has its live name, and "
+                           "no tag yet", "between")
+SEQUENTIAL_MOVED = _step("sequential.moved", "sequential", "a new table or view is in its place; "
+                         "others may not be moved yet", "between")
+JOURNAL_DECIDED = _step("journal.decided", "sequential", "the journal records whether to complete "
+                        "or undo the publish", "between", _NEXT)
+JOURNAL_MOVED = _step("journal.moved", "sequential", "all tables are moved and read again",
                       "after", _NEXT)
-JOURNAL_CLOSING = _step("journal.closing", "series", "all tables are moved; this is not in the "
+JOURNAL_CLOSING = _step("journal.closing", "sequential", "all tables are moved; this is not in the "
                         "ledger yet", "after", _NEXT)
-JOURNAL_CLOSED = _step("journal.closed", "series", "the ledger has the publish or rollback, and "
-                       "the journal is closed", "after")
-SERIES_MOVED_BACK = _step("series.moved_back", "series", "a table is moved back, because another "
-                          "writer changed a table that was not moved yet", "between")
-JOURNAL_GIVING_UP = _step("journal.giving_up", "series", "all moved tables are moved back; the "
+JOURNAL_CLOSED = _step("journal.closed", "sequential", "the ledger has the publish or rollback, "
+                       "and the journal is closed", "after")
+SEQUENTIAL_MOVED_BACK = _step("sequential.moved_back", "sequential", "a table is moved back, "
+                              "because another writer changed a table that was not moved yet",
+                              "between")
+JOURNAL_GIVING_UP = _step("journal.giving_up", "sequential", "all moved tables are moved back; the "
                           "journal is still open", next_command=_NEXT)
-JOURNAL_GIVEN_UP = _step("journal.given_up", "series", "the journal records that the publish was "
-                         "undone")
+JOURNAL_GIVEN_UP = _step("journal.given_up", "sequential", "the journal records that the publish "
+                         "was undone")
 PUBLISH_VERIFIED = _step("publish.verified", "catalog", "the catalog was read again, and has the "
                          "committed state", "after")
 CLOSED = _step("run.closed", "run", "the ledger has the verdicts: published, held or rejected",

@@ -42,7 +42,7 @@ def lines(
         closing: The gate's decision, its nodes, and the result of the publish: `published` counts
             the tables that are live now, `refused` is the catalog's message, `seconds` is the time
             that the publish took, `earlier` are the nodes that this invocation did not build,
-            `notices` are messages of their builds, such as a new column in a file, `in_series` is
+            `notices` are messages of their builds, such as a new column in a file, `sequential` is
             true if the catalog has no transaction over several tables.
         run_id: dbt's invocation id.
         branch: The audit branch.
@@ -183,7 +183,7 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
         tail = "" if live == total else "; the others stay on the branch, where no reader sees them"
         # The time of a publish by another run is not known.
         took = f" ({closing.seconds:.2f} s)" if closing.seconds else ""
-        how = "in a sequential publish" if closing.in_series else "in one transaction"
+        how = "in a sequential publish" if closing.sequential else "in one transaction"
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 

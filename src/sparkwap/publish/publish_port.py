@@ -24,11 +24,11 @@ from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
 from sparkwap.core.checkpoints import (
-    SERIES_CHANGED,
-    SERIES_FREED,
-    SERIES_MOVED,
-    SERIES_MOVED_BACK,
-    SERIES_RENAMED,
+    SEQUENTIAL_CHANGED,
+    SEQUENTIAL_FREED,
+    SEQUENTIAL_MOVED,
+    SEQUENTIAL_MOVED_BACK,
+    SEQUENTIAL_RENAMED,
 )
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import restore
@@ -81,7 +81,7 @@ class PublishPort:
         """Move tables; metadata changes are one request if the server offers that."""
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
-            changed = partial(reached_table, SERIES_CHANGED, self._journal)
+            changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
             steps = [
                 self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place
             ]
@@ -93,7 +93,7 @@ class PublishPort:
                     self._publish_view(move)
                 else:
                     self._move_in(move)
-                reached_table(SERIES_MOVED, self._journal, move.identifier)
+                reached_table(SEQUENTIAL_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -108,7 +108,7 @@ class PublishPort:
                 self._back_view(move, rows)
             else:
                 self._move_out(move, live)
-            reached_table(SERIES_MOVED_BACK, self._journal, move.identifier)
+            reached_table(SEQUENTIAL_MOVED_BACK, self._journal, move.identifier)
         except (Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -211,9 +211,9 @@ class PublishPort:
             if live is not None:
                 self._plan(move, rows)
                 self._backend.apply([PointerUpdate(live, None)], documents={})
-                reached_table(SERIES_FREED, self._journal, move.identifier)
+                reached_table(SEQUENTIAL_FREED, self._journal, move.identifier)
             self._backend.rename(side_identifier(move), move.identifier, "table")
-            reached_table(SERIES_RENAMED, self._journal, move.identifier)
+            reached_table(SEQUENTIAL_RENAMED, self._journal, move.identifier)
         self._seal(move)
 
     def _seal(self, move: jn.Move) -> None:
@@ -307,7 +307,7 @@ class PublishPort:
             side = side_identifier(move)
             self._backend.ensure_schema(side[0], self._journal.branch)
             self._backend.rename(move.identifier, side, "table")
-            reached_table(SERIES_FREED, self._journal, move.identifier)
+            reached_table(SEQUENTIAL_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:
             self._backend.register(Pointer(move.identifier, "table", base))

@@ -50,7 +50,7 @@ class Publishing:
         self._store = at.store
 
     @property
-    def _series(self) -> SequentialPublish:
+    def _sequential(self) -> SequentialPublish:
         # Imported here, because few catalogs need it, and the import is slow.
         from sparkwap.publish.sequential_publish import SequentialPublish
 
@@ -120,7 +120,7 @@ class Publishing:
                 moves=(),
                 manifest_hash=manifest_hash,
             )
-            return self._series.publish(journal, candidates, appends, read, strict_reads)
+            return self._sequential.publish(journal, candidates, appends, read, strict_reads)
         folders: set[str] = set()
         schemas: dict[str, str] = {}
 
@@ -197,7 +197,7 @@ class Publishing:
             journal = jn.PublishJournal(
                 publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
             )
-            return self._series.roll_back(journal, entries, appends)
+            return self._sequential.roll_back(journal, entries, appends)
 
         def stage() -> Staged[RollbackReceipt]:
             rows = self._store.backend.find({entry.identifier for entry in entries})
@@ -282,8 +282,8 @@ class Publishing:
         """
         if self._store.backend.atomic:
             return []
-        series = self._series
-        found = [series.recover(row) for row in self._at.ledger().open_journals()]
+        sequential = self._sequential
+        found = [sequential.recover(row) for row in self._at.ledger().open_journals()]
         return [line for line in found if line is not None]
 
     def on_their_way(self) -> list[dict[str, Any]]:

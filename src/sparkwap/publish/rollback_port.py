@@ -18,9 +18,9 @@ from sparkwap.catalog.model import (
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.checkpoints import (
-    SERIES_CHANGED,
-    SERIES_FREED,
-    SERIES_MOVED,
+    SEQUENTIAL_CHANGED,
+    SEQUENTIAL_FREED,
+    SEQUENTIAL_MOVED,
 )
 from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.sequential_moves import in_place_change, reached_table, rest_of, settled
@@ -62,13 +62,13 @@ class RollbackPort:
         """Undo the publish of these tables and views."""
         try:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
-            changed = partial(reached_table, SERIES_CHANGED, self._journal)
+            changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
             steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
                     self._former(move.entry)
-                    reached_table(SERIES_MOVED, self._journal, move.identifier)
+                    reached_table(SEQUENTIAL_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
 
@@ -126,7 +126,7 @@ class RollbackPort:
             before, after = swap.before, swap.after
             if before is not None and after is not None and not before.kind == after.kind == "view":
                 self._backend.apply([PointerUpdate(before, None)], documents={})
-                reached_table(SERIES_FREED, self._journal, entry.identifier)
+                reached_table(SEQUENTIAL_FREED, self._journal, entry.identifier)
                 before = None
             self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
 

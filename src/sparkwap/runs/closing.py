@@ -108,7 +108,7 @@ class Closer:
             refusals=refusals,
             rebase=again if isinstance(again, rebase.Rebase) else None,
             gave_up=again.reason if isinstance(again, rebase.GiveUp) else "",
-            in_series=not self.lake.store.backend.atomic,
+            sequential=not self.lake.store.backend.atomic,
             watched=watched,
             caught=facts.caught,
             continued=facts.continued,

@@ -201,7 +201,7 @@ class RunEnd:
         waited: The seconds that the run has waited before rebases.
         rebuilt: The names of the tables that were built again.
         rebuilt_by: The id of the run that built them last.
-        in_series: Whether the publish was sequential, by a journal.
+        sequential: Whether the publish was sequential, by a journal.
         watched: Whether `main` was watched during the whole run.
         caught: The changes of `main` by which the run has bypassed the gate.
         continued: Ids of the nodes that have added batches to those of earlier runs.
@@ -222,7 +222,7 @@ class RunEnd:
     waited: float = 0.0
     rebuilt: tuple[str, ...] = ()
     rebuilt_by: str | None = None
-    in_series: bool = False
+    sequential: bool = False
     watched: bool = False
     caught: tuple[GateBypass, ...] = ()
     continued: frozenset[str] = frozenset()

@@ -242,7 +242,7 @@ def test_readers_see_audited_whole_and_serial_states(
         f"published, {killed} killed; {noise.rows} rows past the gate, {noise.compactions} "
         "compactions"
     )
-    # Where a publish is a series of commits, whole versions are promised at its end.
+    # Where a publish is sequential, whole versions are promised at its end.
     wholes = seen if TRANSACTIONS else seen[-1:]
     wrong = [f"version {at}: {word}" for at, one in enumerate(wholes) for word in untrue_total(one)]
     assert wrong == []

@@ -18,21 +18,25 @@ ON_SPARK = (*ACTIONS, "kill-server")
 CELLS = [
     (step.name, action)
     for step in checkpoints.CHECKPOINTS.values()
-    if step.where not in ("dbt", "series")
+    if step.where not in ("dbt", "sequential")
     for action in ACTIONS
 ]
 
-_SERIES_STEPS = [step.name for step in checkpoints.CHECKPOINTS.values() if step.where == "series"]
-SERIES_CELLS = [(name, "kill-process") for name in _SERIES_STEPS]
-SERIES_SOAK = [(name, action) for name in _SERIES_STEPS for action in ("kill-process", "raise")]
-ROLLED_BACK = ("journal.written", "series.changed", "journal.closing")
-"""Where a rollback by a series dies."""
+_SEQUENTIAL_STEPS = [
+    step.name for step in checkpoints.CHECKPOINTS.values() if step.where == "sequential"
+]
+SEQUENTIAL_CELLS = [(name, "kill-process") for name in _SEQUENTIAL_STEPS]
+SEQUENTIAL_SOAK = [
+    (name, action) for name in _SEQUENTIAL_STEPS for action in ("kill-process", "raise")
+]
+ROLLED_BACK = ("journal.written", "sequential.changed", "journal.closing")
+"""Where a sequential rollback dies."""
 RETRIED = (
-    "journal.writing", "journal.written", "series.moved", "journal.closing", "journal.closed",
+    "journal.writing", "journal.written", "sequential.moved", "journal.closing", "journal.closed",
 )  # fmt: skip
-"""Where a run dies that publishes by a series, and that `dbt retry` goes on with."""
+"""Where a run dies that publishes sequentially, and that `dbt retry` goes on with."""
 UNBEGUN = (("ledger.begins", 2),)
-"""Where, and at which time, a run that publishes by a series has verdicts and no journal."""
+"""Where, and at which time, a run that publishes sequentially has verdicts and no journal."""
 
 FULL_DISK = ("build", "dbt clone", "wap_publish", "wap_discard", "wap_rollback")
 SIZES = (0, 2, 4, 14, 28)

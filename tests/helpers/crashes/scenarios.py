@@ -295,10 +295,10 @@ def _rollback_replaced(lake: Lake) -> None:
 
 @contextmanager
 def _another_writer(lake: Lake) -> Iterator[None]:
-    """Once a table of a series is moved, somebody writes to one that still waits."""
+    """Once a table of a sequential publish is moved, somebody writes to one that still waits."""
 
     def listen(step: checkpoints.Checkpoint, _facts: Mapping[str, Any]) -> None:
-        if step is checkpoints.SERIES_CHANGED:
+        if step is checkpoints.SEQUENTIAL_CHANGED:
             _write_once(lake)
 
     end = checkpoints.listen(listen)
@@ -400,15 +400,17 @@ SCENARIOS = {
 
 
 JOURNALLED = {
-    "series": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
-    "series retried": Scenario(_base, _build, _retry, _publish_again, publishes=1),
-    "series back": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
-    "series replaces": Scenario(_cloned, _clone, _retry_clone, _publish_again, publishes=2),
-    "series replaces back": Scenario(
+    "sequential": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
+    "sequential retried": Scenario(_base, _build, _retry, _publish_again, publishes=1),
+    "sequential back": Scenario(
+        _published, _rollback, _rollback_again, _rollback_again, publishes=1
+    ),
+    "sequential replaces": Scenario(_cloned, _clone, _retry_clone, _publish_again, publishes=2),
+    "sequential replaces back": Scenario(
         _replaced, _rollback_replaced, _rollback_replaced, _rollback_replaced, publishes=2
     ),
-    "series undone": Scenario(
-        _held, _publish_undone, _undo_again, _publish_again, leaves=True, passing="series"
+    "sequential undone": Scenario(
+        _held, _publish_undone, _undo_again, _publish_again, leaves=True, passing="sequential"
     ),
 }
 """On a catalog without transactions."""

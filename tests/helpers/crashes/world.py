@@ -113,7 +113,7 @@ class World:
         }
 
 
-class SeriesWorld(World):
+class SequentialWorld(World):
     """The same on a REST catalog that moves one table at a time: publishes go by the journal.
 
     Args:

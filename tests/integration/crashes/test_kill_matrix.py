@@ -2,7 +2,7 @@
 
 The cells come from `sparkwap.core.checkpoints.CHECKPOINTS`. Steps inside dbt have theirs in
 ``tests/functional/crashes``. What must hold is asserted through PyIceberg and plain SQLite. Steps
-of a journalled series have theirs on a REST catalog, for which Java is needed.
+of a sequential publish have theirs on a REST catalog, for which Java is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from helpers.crashes.scenarios import (
     publishes,
 )
 from helpers.crashes.table import table
-from helpers.crashes.world import RAISED, TOLD, SeriesWorld, State, World
+from helpers.crashes.world import RAISED, TOLD, SequentialWorld, State, World
 from helpers.rest import running_rest_server
 
 from sparkwap.core import checkpoints
@@ -65,7 +65,7 @@ def world(folder: Path) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeriesWorld]:
+def sequential(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SequentialWorld]:
     memory = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made,
@@ -77,7 +77,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeriesWorld]:
         folder = Path(made) / "lake"
         folder.mkdir()
         with running_rest_server(folder) as rest:
-            yield SeriesWorld(folder, rest)
+            yield SequentialWorld(folder, rest)
 
 
 # -- the matrix --------------------------------------------------------------------------------
@@ -108,40 +108,40 @@ def test_cell(world: World, step: str, action: str) -> None:
 
 @pytest.mark.parametrize(
     ("step", "action"),
-    cells.SERIES_SOAK if ALL else cells.SERIES_CELLS,
+    cells.SEQUENTIAL_SOAK if ALL else cells.SEQUENTIAL_CELLS,
     ids=lambda value: value,
 )
-def test_cell_of_a_series(series: SeriesWorld, step: str, action: str) -> None:
-    for name, occurrence in cells_of(series, step, action):
-        _try(series, name, step, action, occurrence)
+def test_cell_of_a_sequential_publish(sequential: SequentialWorld, step: str, action: str) -> None:
+    for name, occurrence in cells_of(sequential, step, action):
+        _try(sequential, name, step, action, occurrence)
 
 
 @pytest.mark.parametrize("step", cells.ROLLED_BACK)
-def test_a_rollback_by_a_series(series: SeriesWorld, step: str) -> None:
-    _try(series, "series back", step, "kill-process", 1)
+def test_a_sequential_rollback(sequential: SequentialWorld, step: str) -> None:
+    _try(sequential, "sequential back", step, "kill-process", 1)
 
 
 @pytest.mark.parametrize("step", cells.RETRIED)
-def test_a_retry_after_a_series(series: SeriesWorld, step: str) -> None:
-    _try(series, "series retried", step, "kill-process", 1)
+def test_a_retry_after_a_sequential_publish(sequential: SequentialWorld, step: str) -> None:
+    _try(sequential, "sequential retried", step, "kill-process", 1)
 
 
 @pytest.mark.parametrize(("step", "occurrence"), cells.UNBEGUN)
 def test_verdicts_without_a_journal_are_none(
-    series: SeriesWorld, step: str, occurrence: int
+    sequential: SequentialWorld, step: str, occurrence: int
 ) -> None:
     """The ledger's rows of the nodes are there, and the journal is not yet."""
-    _try(series, "series", step, "kill-process", occurrence, promise="before")
+    _try(sequential, "sequential", step, "kill-process", occurrence, promise="before")
 
 
 @pytest.mark.skipif(not ALL, reason="long: only in the soak")
 @pytest.mark.parametrize("name", JOURNALLED)
-def test_every_other_step_of_a_series(series: SeriesWorld, name: str) -> None:
-    """Where a series passes steps that others pass too, it has promised less."""
-    for step, times in Counter(series.told(name)[0]).items():
-        if checkpoints.CHECKPOINTS[step].where != "series":
+def test_every_other_step_of_a_sequential_publish(sequential: SequentialWorld, name: str) -> None:
+    """Where a sequential publish passes steps that others pass too, it has promised less."""
+    for step, times in Counter(sequential.told(name)[0]).items():
+        if checkpoints.CHECKPOINTS[step].where != "sequential":
             for time in range(times):
-                _try(series, name, step, "kill-process", time + 1, promise="between")
+                _try(sequential, name, step, "kill-process", time + 1, promise="between")
 
 
 def _try(
@@ -168,7 +168,7 @@ def _try(
         # Nothing of a publish that is undone is seen at the end; what others wrote may be.
         legal = [after] if code == 0 else [expected, after] if scenario.passing else [expected]
         assert now in legal, f"{name}, {occurrence}"
-    if isinstance(world, SeriesWorld):
+    if isinstance(world, SequentialWorld):
         assert_turns(poller.states, 3 if scenario.passing else 2)
     else:
         assert len(poller.states) <= 2
@@ -177,7 +177,7 @@ def _try(
         return
     lake = world.open()
     try:
-        assert_told(lake, name in ("build", "series retried"), published=now == after)
+        assert_told(lake, name in ("build", "sequential retried"), published=now == after)
         scenario.go_on(lake)
         assert world.look() == after
         counts = Counter(publishes(lake))
@@ -206,7 +206,7 @@ def assert_between(now: State, *states: State, gap: bool) -> None:
 
 
 def assert_turns(states: list[dict[str, Any]], most: int) -> None:
-    """No table was more than so many things, one after the other, while a series was at work.
+    """No table had more than so many states while a sequential publish was at work.
 
     One that is replaced, or comes anew, is away at first, which is no state of its own.
     """

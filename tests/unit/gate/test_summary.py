@@ -27,7 +27,7 @@ class Ended:
     seconds: float = 0.046
     earlier: frozenset[str] = frozenset()
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    in_series: bool = False
+    sequential: bool = False
     watched: bool = True
     caught: tuple[GateBypass, ...] = ()
     continued: frozenset[str] = frozenset()
@@ -260,7 +260,7 @@ def test_notices_of_builds_are_shown() -> None:
 def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     built = node("a")
     decision = decide([built], [], [], GateSettings())
-    closing = Ended(decision, (built,), 1, in_series=True)
+    closing = Ended(decision, (built,), 1, sequential=True)
     text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
     assert "Published 1 table in a sequential publish" in text
     assert "transaction" not in text
