@@ -102,7 +102,7 @@ def write_audit_publish(
     run: Run, file: Path, table: Identifier, sha256: str, audits: list[str]
 ) -> RunEnd:
     node = f"load.{'.'.join(table)}"  # the ledger knows by `load.` that no dbt project builds it
-    run.candidates.load_side_schemas()
+    run.candidates.load()
     run.watch_main([table])  # the net: a move of main that is not the publish is put back
     run.begin(node, table)
     run.candidates.place_table(table, Desired())  # the branch, at the head of main

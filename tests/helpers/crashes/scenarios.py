@@ -113,23 +113,22 @@ def _on_branch(run: Run) -> None:
 
 
 def _on_clone(run: Run) -> None:
-    side = run.candidates.place_table(TOTALS, WIDER).side_schema
-    table = run.lake.catalog.load_table((str(side), TOTALS[1]))
+    table = run.lake.catalog.load_table(run.candidates.place_table(TOTALS, WIDER).place)
     with table.update_schema() as update:
         update.union_by_name(rows(extra=True).schema)
     table.append(rows(3, extra=True), snapshot_properties=_stamp(run))
 
 
 def _new(run: Run) -> None:
-    side = run.candidates.place_beside(FRESH).side_schema
+    place = run.candidates.place_beside(FRESH).place
     table = run.lake.catalog.create_table(
-        (str(side), FRESH[1]), rows().schema, location=run.candidates.location(FRESH)
+        place, rows().schema, location=run.candidates.location(FRESH)
     )
     table.append(rows(1), snapshot_properties=_stamp(run))
 
 
 def _view(run: Run) -> None:
-    side = str(run.candidates.place_beside(VIEW).side_schema)
+    side = run.candidates.place_beside(VIEW).place[0]
     location = f"{run.lake.properties['warehouse']}/{side}/{VIEW[1]}"
     file = f"{location}/metadata/00000-{uuid.uuid4()}.gz.metadata.json"
     run.lake.store.files.write(file, json.dumps(_view_document(location, side)).encode())

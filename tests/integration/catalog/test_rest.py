@@ -302,7 +302,7 @@ def test_requirements_name_main_and_every_changed_ref(
     }
     assert asserted == {
         "main": item.base,
-        BRANCH: item.candidate,
+        BRANCH: item.head,
         f"wap_base_{BRANCH}": item.base,
         TAG: None,
         f"wap_undone_{receipt.publish_id}": None,

@@ -10,10 +10,15 @@ import pytest
 import yaml
 from helpers.documents import ROOT
 
+from sparkwap import cdc
+
 EXAMPLES = [ROOT / "examples" / name for name in ("airports", "sensors")]
 PROJECTS = [ROOT, *EXAMPLES]
 # A column of a staging query: alone in its line, or behind its cast.
 COLUMN = re.compile(r"^ +(?:.+ as )?(\w+),?$", re.MULTILINE)
+
+# The table of the module's docstring.
+EVENT_COLUMNS = re.findall(r"^``(\w+)``", str(cdc.__doc__), re.MULTILINE)
 
 every_project = pytest.mark.parametrize("project", PROJECTS, ids=lambda project: project.name)
 
@@ -53,6 +58,18 @@ def test_each_column_of_staging_is_listed(project: Path) -> None:
     for path in queries:
         selected = set(COLUMN.findall(path.read_text())) - {"select"}
         assert selected == {column["name"] for column in models[path.stem]["columns"]}, path.stem
+
+
+@every_project
+def test_each_column_of_a_state_is_listed(project: Path) -> None:
+    models = entries(project, "models", "models/staging")
+    logs = entries(project, "models", "models/raw")
+    states = {name: one for name, one in models.items() if name.startswith("cdc_")}
+    assert states
+    for name, state in states.items():
+        entry = logs[name.replace("cdc_", "raw_", 1)]["config"]["meta"]["landing"]
+        expected = {*entry["columns"], *EVENT_COLUMNS}
+        assert expected == {column["name"] for column in state["columns"]}, name
 
 
 @every_project
