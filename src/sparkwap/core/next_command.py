@@ -6,6 +6,8 @@ changed ``--vars`` would make dbt parse the whole project again.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
@@ -42,8 +44,8 @@ def operation(
     """
     given = {"branch": branch} if branch else {}
     texts = [f"{key}: {_yaml(value)}" for key, value in {**given, **arguments}.items()]
-    command = f"run-operation {name}" + (f" --args '{{{', '.join(texts)}}}'" if texts else "")
-    return dbt(command, **(settings or {}))
+    args = ["--args", shlex.quote(f"{{{', '.join(texts)}}}")] if texts else []
+    return dbt(" ".join(["run-operation", name, *args]), **(settings or {}))
 
 
 def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) -> str:
@@ -60,7 +62,7 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 
 def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
 
 
 def selected(node_id: str) -> str:

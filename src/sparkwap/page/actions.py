@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkwap.core import next_command
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
@@ -44,12 +44,6 @@ class Done:
 
 
 Runner = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def typed(operation: str, arguments: Mapping[str, Any]) -> str:
-    """Return the command as a person would type it."""
-    inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in arguments.items())
-    return f"dbt run-operation {operation} --args {shlex.quote(f'{{{inner}}}')}"
 
 
 def perform(
@@ -90,7 +84,8 @@ def perform(
         check=False,
         env=without_secrets(os.environ),
     )
-    return Done(typed(operation, arguments), ended.returncode == 0, redact(ended.stdout.strip()))
+    command = next_command.operation(operation, **arguments)
+    return Done(command, ended.returncode == 0, redact(ended.stdout.strip()))
 
 
 def diff_file(folder: Path, branch: str) -> Path:
@@ -101,7 +96,3 @@ def diff_file(folder: Path, branch: str) -> Path:
 def diff_arguments(folder: Path, branch: str) -> dict[str, Any]:
     """Return the arguments with which ``wap_diff`` writes this file."""
     return {"branch": branch, "format": "json", "output": str(diff_file(folder, branch))}
-
-
-def _yaml(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)

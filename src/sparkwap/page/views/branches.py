@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from sparkwap.core import next_command
 from sparkwap.ledger.records import LOADED
 from sparkwap.page import actions, comparison, open_branches, queries
 from sparkwap.page.command import folder_of
@@ -106,7 +107,7 @@ def _draw_diff(page: Page, branch: queries.BranchOverview) -> None:
                 "The counts above come from Iceberg's metadata. This command lists the rows that "
                 "were added, removed and changed:"
             )
-            st.code(actions.typed("wap_diff", {"branch": branch.name}), language="shell")
+            st.code(next_command.operation("wap_diff", branch.name), language="shell")
         else:
             at = format_time(datetime.fromisoformat(document["at"]))
             st.caption(escape_markdown(f"Compared with {document['against']} at {at} UTC."))
@@ -178,7 +179,7 @@ def _act(page: Page, operation: str, arguments: Mapping[str, Any]) -> None:
     # Checked again: the button may have been drawn before the session was locked.
     if not page.unlocked:
         return
-    with st.spinner(f"{actions.typed(operation, arguments)} …"):
+    with st.spinner(f"{next_command.operation(operation, **arguments)} …"):
         names = [branch.branch for branch in page.lake.branches.all()]
         st.session_state["done"] = actions.perform(
             page.call, operation, arguments, open_branches=names
@@ -222,7 +223,7 @@ def draw_compare(page: Page) -> None:
         "branch does not have is taken from main. This command lists every row that differs:"
     )
     arguments = {"branch": new, "against": old} if new != "main" else {"branch": old}
-    st.code(actions.typed("wap_diff", arguments), language="shell")
+    st.code(next_command.operation("wap_diff", **arguments), language="shell")
     draw_table(comparison.comparison_rows(found))
     chosen = st.selectbox("table", found, format_func=lambda table: table.name, key="compared")
     left, right = st.columns(2)
