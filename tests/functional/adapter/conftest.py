@@ -59,6 +59,9 @@ QUICK = frozenset(
     }
 )
 
+# Also part of `make test`: set-up, build, read and clean-up of a suite's class.
+SMOKE = "TestSimpleMaterializations"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -67,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             own = item.path.name == "test_beyond.py"
             if not own and not (getattr(item, "cls", None) and item.cls.__name__ in QUICK):
                 item.add_marker(pytest.mark.long)
+            if getattr(item, "cls", None) and item.cls.__name__ == SMOKE:
+                item.add_marker(pytest.mark.smoke)
 
 
 @pytest.fixture(scope="session", autouse=True)
