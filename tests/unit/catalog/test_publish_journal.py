@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ others = st.lists(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(others, st.lists(st.integers(0, 40), max_size=5, unique=True), st.booleans())
 def test_after_any_death_all_tables_are_published_or_none(
     found: list[Other], kill_at: list[int], together: bool
@@ -156,7 +157,7 @@ def test_after_any_death_all_tables_are_published_or_none(
     assert sorted(written) == sorted(n for n in NAMES for w in tables.main[n] if w == "other")
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(others, st.integers(0, 12), st.lists(st.integers(0, 40), max_size=2), st.booleans())
 def test_two_processes_at_once_have_one_result(
     found: list[Other], at: int, kill_at: list[int], together: bool
@@ -209,7 +210,7 @@ def test_a_journal_is_closed_once() -> None:
     assert not jn.may_follow({"intended", "completing"}, "undone")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 40), st.booleans())
 def test_a_publish_is_completed_without_other_writers(kill_at: int, together: bool) -> None:
     tables = Tables([], [kill_at], together)

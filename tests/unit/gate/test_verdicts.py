@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -687,7 +688,7 @@ def changed(test: AuditTest, res: TestResult) -> bool:
     return before is not None and now is not None and not now.items() <= before.items()
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(graphs(), AUDITS, RESULTS, GATES)
 def test_the_gate_keeps_its_promises(
     graph: list[BuiltNode],
@@ -736,7 +737,7 @@ def test_the_gate_keeps_its_promises(
         assert not published
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(graphs(), AUDITS, RESULTS, GATES, st.randoms(use_true_random=False))
 def test_the_order_of_the_facts_does_not_matter(
     graph: list[BuiltNode],

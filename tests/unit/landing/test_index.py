@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -388,7 +389,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(EVENTS, max_size=40),
     st.sampled_from([1, SECOND // 100, SECOND, 2 * SECOND]),
@@ -448,7 +449,7 @@ def test_old_files_are_not_read_again_by_later_listings() -> None:
     assert disk.read == 110
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     st.lists(
         st.one_of(
