@@ -60,6 +60,26 @@ def test_round_trip(lake: Lake) -> None:
     assert history.tests[0]["audited"] == audited
 
 
+def test_rows_are_read_once_until_anybody_writes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Lake("lake", lake.properties)
+    lake.ledger.append(LedgerRows("nodes", [node("a", status="first")]))
+    (row,) = lake.ledger.branch_history("b").nodes
+    row["status"] = "changed by a caller"
+    loads: list[Any] = []
+    load = lake.catalog.load_table
+    monkeypatch.setattr(
+        lake.catalog, "load_table", lambda name: (loads.append(name), load(name))[1]
+    )
+    assert lake.ledger.branch_history("b").nodes[0]["status"] == "first"
+    assert loads == []
+    other.ledger.append(LedgerRows("nodes", [node("a", minutes=1, status="second")]))
+    other.close()
+    assert lake.ledger.branch_history("b").nodes[0]["status"] == "second"
+    assert loads == [(LEDGER_SCHEMA, "nodes")]
+
+
 def test_branch_history_is_the_latest_of_that_branch(lake: Lake) -> None:
     rows = [
         node("a", minutes=2, status="second"),
