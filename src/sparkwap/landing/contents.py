@@ -1,4 +1,4 @@
-"""Checks the whole text of a file, in bounded memory, before Spark reads it.
+"""Checks the size and the whole text of a file, in bounded memory, before Spark reads it.
 
 Spark silently replaces bytes that are not UTF-8, inflates archives without a limit, and holds a
 line of any length in memory. This module checks for these cases first: a file that cannot be read
@@ -8,16 +8,12 @@ as a whole is an error of its own table only.
 from __future__ import annotations
 
 import codecs
-import csv
-import gzip
-import json
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, NoReturn
 
-from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 
 _CHUNK = 1 << 20
@@ -46,34 +42,12 @@ class Contents:
     """The columns and the row count of a file.
 
     Attributes:
-        columns: the published names in order; empty if each row has its own columns (JSON).
+        columns: the published names in order; empty if each row has its own columns.
         rows: the number of rows, without header and blank lines.
     """
 
     columns: tuple[str, ...]
     rows: int
-
-
-def look_into(path: Path, layout: FileLayout, entry: Entry) -> Contents:
-    """Return the columns and the number of rows of a file.
-
-    The rows are counted without Spark; the test `files_add_up` compares this count with Spark's
-    rows. A file of 0 bytes has no header and gives no rows; the audits decide whether that is
-    acceptable. Memory is bounded by a few times ``max_row_bytes`` of the entry.
-
-    Raises:
-        LandingError: broken archive, no access, not UTF-8, not Parquet, or above a limit of the
-            entry: too much text, too high a compression ratio, a row that is too long.
-    """
-    if layout.format == "parquet":
-        return _look_into_parquet(path, entry)
-    try:
-        with path.open("rb") as file:
-            packed = path.suffix == ".gz"
-            stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
-            return _look(_Text(stream, path, entry), layout, entry)
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise unreadable(path, f"{type(error).__name__}: {error}") from error
 
 
 def require_size(path: Path, size: int, entry: Entry) -> None:
@@ -83,7 +57,18 @@ def require_size(path: Path, size: int, entry: Entry) -> None:
         LandingError: the file is larger than ``max_bytes`` of the entry.
     """
     if size > entry.max_bytes:
-        raise _beyond(path, f"it has {size:,} bytes", "max_bytes", entry.max_bytes)
+        raise beyond(path, f"it has {size:,} bytes", "max_bytes", entry.max_bytes)
+
+
+def require_ratio(path: Path, size: int, packed: int, entry: Entry) -> None:
+    """Check the size of the content of a packed file.
+
+    Raises:
+        LandingError: the compression ratio is greater than ``max_ratio`` of the entry.
+    """
+    if size > max(_RATIO_COUNTS_FROM, packed * entry.max_ratio):
+        what = f"it inflates to more than {entry.max_ratio:,} times its size of {packed:,} bytes"
+        raise beyond(path, what, "max_ratio", entry.max_ratio)
 
 
 def unreadable(path: Path, why: str) -> LandingError:
@@ -94,7 +79,8 @@ def unreadable(path: Path, why: str) -> LandingError:
     )
 
 
-def _beyond(path: Path, what: str, setting: str, limit: int) -> LandingError:
+def beyond(path: Path, what: str, setting: str, limit: int) -> LandingError:
+    """Return the error for a file that exceeds a limit of its entry."""
     return LandingError(
         f"{path} is refused: {what}, more than {setting} of the landing entry allows ({limit:,}). "
         f"Nothing was read from this drop; main is as it was. If the file is right, set {setting} "
@@ -105,7 +91,7 @@ def _beyond(path: Path, what: str, setting: str, limit: int) -> LandingError:
 # ---------------------------------------------------------------- text
 
 
-class _Text:
+class Text:
     """The bytes of a text, checked while they are read."""
 
     def __init__(self, stream: BinaryIO, path: Path, entry: Entry) -> None:
@@ -147,9 +133,10 @@ class _Text:
         return text + self.read(1)
 
     def require_row(self, size: int) -> None:
+        """Check the size of a row."""
         limit = self.entry.max_row_bytes
         if size > limit:
-            raise _beyond(self.path, f"a row has more than {limit:,} bytes", "max_row_bytes", limit)
+            raise beyond(self.path, f"a row has more than {limit:,} bytes", "max_row_bytes", limit)
 
     def _require_utf8_mark(self, start: bytes) -> None:
         for mark, name in _OTHER_BOMS.items():
@@ -174,90 +161,12 @@ class _Text:
         raise unreadable(self.path, f"it is {other}" if other else why)
 
     def _require_limits(self) -> None:
-        most, ratio = self.entry.max_bytes, self.entry.max_ratio
+        most = self.entry.max_bytes
         if self._size > most:
-            raise _beyond(self.path, f"its text has more than {most:,} bytes", "max_bytes", most)
-        if self._size > max(_RATIO_COUNTS_FROM, self._packed * ratio):
-            what = f"it inflates to more than {ratio:,} times its size of {self._packed:,} bytes"
-            raise _beyond(self.path, what, "max_ratio", ratio)
+            raise beyond(self.path, f"its text has more than {most:,} bytes", "max_bytes", most)
+        require_ratio(self.path, self._size, self._packed, self.entry)
 
 
-def _look(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
-    if layout.format == "csv":
-        return _look_into_csv(text, layout, entry)
-    if entry.multiline:
-        return Contents((), _documents(text))
-    return Contents((), _count(text.lines()))
-
-
-def _count(lines: Iterable[bytes]) -> int:
+def count_lines(lines: Iterable[bytes]) -> int:
+    """Return the number of lines that are not blank."""
     return sum(bool(line.strip(_BLANK)) for line in lines)
-
-
-def _look_into_csv(text: _Text, layout: FileLayout, entry: Entry) -> Contents:
-    # Python's limit is 128 KB for the whole process; `require_row` checks the length of rows here.
-    csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
-    lines = text.lines()
-    columns: tuple[str, ...] = ()
-    if layout.header:
-        first = next(lines, b"").decode()
-        columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
-    if not columns:
-        columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
-    return Contents(columns, _records(text, lines, entry) if entry.multiline else _count(lines))
-
-
-def _records(text: _Text, lines: Iterable[bytes], entry: Entry) -> int:
-    """Return the number of records that are not blank; a record may have many lines."""
-    size = count = 0
-
-    def decoded_lines() -> Iterator[str]:
-        nonlocal size
-        for line in lines:
-            size += len(line)
-            text.require_row(size)
-            yield line.decode()
-
-    for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
-        count += bool(record)
-        size = 0
-    return count
-
-
-def _documents(text: _Text) -> int:
-    whole = text.whole().decode()
-    if not whole.strip():
-        return 0
-    try:
-        document = json.loads(whole)
-    except RecursionError:
-        raise unreadable(text.path, "its JSON is nested too deeply") from None
-    except ValueError as error:
-        raise unreadable(text.path, f"{type(error).__name__}: {error}") from error
-    return len(document) if isinstance(document, list) else 1
-
-
-# ---------------------------------------------------------------- Parquet
-
-
-def _look_into_parquet(path: Path, entry: Entry) -> Contents:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    packed = path.stat().st_size
-    if not packed:
-        return Contents((), 0)
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, f"{type(error).__name__}: {error}") from error
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    size = sum(group.total_byte_size for group in groups)
-    # A row counts as at least one byte: run-length encoding can store a billion rows in few bytes.
-    if max(size, metadata.num_rows) > entry.max_bytes:
-        what = f"it holds {metadata.num_rows:,} rows of {size:,} bytes"
-        raise _beyond(path, what, "max_bytes", entry.max_bytes)
-    if size > max(_RATIO_COUNTS_FROM, packed * entry.max_ratio):
-        what = f"it inflates to more than {entry.max_ratio:,} times its size of {packed:,} bytes"
-        raise _beyond(path, what, "max_ratio", entry.max_ratio)
-    return Contents(tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.row_sql import has_controls
 
 _MOST_COLUMNS = 2_000
@@ -54,7 +55,7 @@ def map_columns(
         LandingError: a required column is missing, two columns have one name, or a new column is
             refused.
     """
-    rows_differ = layout.format in ("json", "debezium")
+    rows_differ = FORMATS[layout.format].columns_by_row
     present = [c for c in published if c not in entry.service_columns]
     named = {c: entry.renames.get(c, c) for c in present}
     known = [*entry.columns, *(c for c in extras if c not in entry.columns)]

@@ -13,15 +13,16 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
-from sparkwap.landing.entry import DEBEZIUM_CODES
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.landing.samples import ALIKE, FileSample
+from sparkwap.landing.formats import FORMATS
+from sparkwap.landing.formats.base import FileSample, Format
+from sparkwap.landing.formats.debezium_format import CODES as DEBEZIUM_CODES
+from sparkwap.landing.samples import ALIKE
 from sparkwap.landing.text_types import text_kind
 
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
 _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
-_EVERY = {"csv": ".csv*", "json": ".json*", "parquet": ".parquet*", "debezium": ".json*"}
 _DMS_LOAD = "LOAD*"
 """The names of the full-load files of AWS DMS."""
 _BROKEN = 0.01
@@ -71,21 +72,21 @@ def guess(
             exist.
     """
     answers = answers or SourceAnswers()
-    debezium = _is_debezium(samples, entity)
+    messages = _format_of_messages(samples, entity)
     names = _columns_of(samples)
-    operation, codes = (None, {}) if debezium else _operation(samples, answers, entity)
+    operation, codes = (None, {}) if messages else _operation(samples, answers, entity)
     full, changes = _split_loads(samples, operation, answers, entity)
     types = {name: _kind(samples, name) for name in names}
     rows = [row for sample in changes for row in sample.rows]
     order = _order(rows, names, types) if operation else {}
     own = [n for n in names if n != operation and n not in order]
-    is_changes = debezium or operation is not None
+    is_changes = messages is not None or operation is not None
     chosen = list(answers.key) or _key(samples, own, types, unique=not is_changes)
     _check_key(chosen, own, entity)
     entry: dict[str, Any] = {
         "entity": entity,
         "kind": "changes" if is_changes else "extract",
-        "format": (changes or full)[-1].format,
+        "format": (changes or full)[-1].format.name,
         "key": chosen,
         "columns": {n: types[n] for n in own},
     }
@@ -93,11 +94,11 @@ def guess(
         entry |= {"operation": operation, "codes": codes}
     if order:
         entry["sequence"] = order
-    if not debezium:
+    if messages is None:
         entry["files"] = _files(full, changes, entry, answers, entity)
     entry |= {"multiline": True} if any(sample.multiline for sample in samples) else {}
     entry |= _delimiter(samples, entity)
-    return Guess(entry, tuple(_assumptions(samples, entry, answers, types)))
+    return Guess(entry, tuple(_assumptions(samples, entry, answers, messages)))
 
 
 def _ambiguous(entity: str, why: str, *options: str) -> LandingError:
@@ -107,14 +108,17 @@ def _ambiguous(entity: str, why: str, *options: str) -> LandingError:
     )
 
 
-def _is_debezium(samples: Sequence[FileSample], entity: str) -> bool:
-    others = [sample.name for sample in samples if sample.format != "debezium"]
-    if others and len(others) < len(samples):
+def _format_of_messages(samples: Sequence[FileSample], entity: str) -> Format | None:
+    """Return the format of samples whose rows contain their operations; None for other samples."""
+    found = next((s.format for s in samples if s.format.own_operations), None)
+    others = [sample.name for sample in samples if sample.format is not found]
+    if found and others:
         raise LandingError(
-            f"Some files of '{entity}' contain Debezium messages, but {others[0]} does not. "
-            "Nothing was written. Give files of one kind; add another entry for the other files."
+            f"Some files of '{entity}' have the format '{found.name}', but {others[0]} has another "
+            "one. Nothing was written. Give files of one kind; add another entry for the other "
+            "files."
         )
-    return not others
+    return found
 
 
 def _operation(
@@ -161,7 +165,7 @@ def _split_loads(
     samples: Sequence[FileSample], operation: str | None, answers: SourceAnswers, entity: str
 ) -> tuple[list[FileSample], list[FileSample]]:
     """Return the full loads, and the files of changes."""
-    if samples[0].format == "debezium":
+    if samples[0].format.own_operations:
         return [], list(samples)
     if operation is not None:
         full = [s for s in samples if _is_full(s, operation, answers)]
@@ -197,21 +201,25 @@ def _files(
     entity: str,
 ) -> list[dict[str, str]]:
     """Return the layouts; full loads are first, because the first match applies."""
-    several = len({sample.format for sample in (*full, *changes)}) > 1
+    several = len({sample.format.name for sample in (*full, *changes)}) > 1
     found = []
     if entry["kind"] == "changes":
         start = _full_pattern(full, changes, answers, entity)
         for format_ in _formats(full) or [entry["format"]]:
-            match = start.rstrip("*") + "*" + _EVERY[format_] if several else start
+            match = start.rstrip("*") + _every(format_) if several else start
             found.append(_layout(match, "full", format_, entry))
     load = "changes" if entry["kind"] == "changes" else "full"
     for format_ in _formats(changes if load == "changes" else full) or [entry["format"]]:
-        found.append(_layout("*" + _EVERY[format_], load, format_, entry))
+        found.append(_layout(_every(format_), load, format_, entry))
     return found
 
 
 def _formats(samples: Sequence[FileSample]) -> list[str]:
-    return list(dict.fromkeys(sample.format for sample in samples))
+    return list(dict.fromkeys(sample.format.name for sample in samples))
+
+
+def _every(format_: str) -> str:
+    return f"*{FORMATS[format_].suffixes[0]}*"
 
 
 def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[str, str]:
@@ -245,7 +253,7 @@ def _prefix(names: Sequence[str]) -> str:
 
 
 def _delimiter(samples: Sequence[FileSample], entity: str) -> dict[str, str]:
-    found = {sample.delimiter for sample in samples if sample.format == "csv"}
+    found = {sample.delimiter for sample in samples if sample.delimiter}
     if len(found) > 1:
         raise LandingError(
             f"The files of '{entity}' have the delimiters {any_of(found)}. Nothing was written. "
@@ -266,8 +274,8 @@ def _kind(samples: Sequence[FileSample], name: str) -> str:
     if typed == {"bigint", "double"}:
         return "double"
     found = text_kind(_values(filled, name))
-    # A JSON string is a string column, except for times, for which JSON has no other type.
-    is_text = any(s.format in ("json", "debezium") and name not in s.typed for s in filled)
+    # A declared string is a string column, except for times, for which JSON has no other type.
+    is_text = any(s.format.declares_strings and name not in s.typed for s in filled)
     return "string" if is_text and found not in ("date", "timestamp") else found
 
 
@@ -318,7 +326,7 @@ def _assumptions(
     samples: Sequence[FileSample],
     entry: dict[str, Any],
     answers: SourceAnswers,
-    types: dict[str, str],
+    messages: Format | None,
 ) -> Iterable[str]:
     rows = [row for sample in samples for row in sample.rows]
     files = f"{len(samples):,} files with {len(rows):,}" if len(samples) > 1 else f"{len(rows):,}"
@@ -337,8 +345,9 @@ def _assumptions(
             yield f"rows whose operation is {any_of(strange[:3])} go to quarantine"
     if "sequence" in entry:
         yield f"order of changes by {', '.join(entry['sequence'])}"
-    if entry["format"] == "debezium":
-        yield "order of changes by source.lsn; set 'sequence' if the source does not have it"
+    elif messages and messages.sequence:
+        names = ", ".join(name for name, _ in messages.sequence)
+        yield f"order of changes by {names}; set 'sequence' if the source does not have it"
     empty = [n for n in entry["columns"] if all(row.get(n) is None for row in rows)]
     if empty:
         yield f"type string for {', '.join(empty)}, which has no values in the sample"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing import row_sql
 from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def rows(
     """Return the log rows of some files, without ``_batch`` and ``_run``.
 
     Args:
-        parsed: see `sparkwap.landing.formats`.
+        parsed: see `sparkwap.landing.formats.frame`.
         listed: the files, with the columns `LISTED`.
         entry: the landing entry.
         layout: the layout of the files.
@@ -69,7 +70,7 @@ def rows(
     fault = row_sql.fault(entry, layout, has_code, columns)
     found = found.selectExpr("*", f"{fault} as _fault")
     # A message is good or bad as a whole: an old key is not deleted without adding the new key.
-    whole = layout.format == "debezium"
+    whole = FORMATS[layout.format].own_operations
     first = "min(_fault) over (partition by _path, _line)" if whole else "_fault"
     found = found.selectExpr("*", f"if(_skip is null, {first}, _skip) as _error")
     found = found.selectExpr("*", _KIND).where("_part = 0 or _kind = 'row'")

@@ -10,10 +10,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import node
-from sparkwap.landing import debezium, drift, formats, log
-from sparkwap.landing.contents import look_into
-from sparkwap.landing.drift import Mapped
-from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout, parse_entry
+from sparkwap.landing import drift, log
+from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
+from sparkwap.landing.entry_parsing import parse_entry
+from sparkwap.landing.formats import FORMATS, look_into
+from sparkwap.landing.formats.base import Group
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.landing_files import LandingFile, layout_of
 from sparkwap.landing.row_sql import text
@@ -42,26 +43,7 @@ class KnownFiles:
     batch: int
 
 
-_BY_ROW = ("json", "debezium")
-"""Formats in which each row has its own columns."""
 NOTHING = KnownFiles({}, {}, {}, (), 0)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Files, or rows of files, that are parsed in the same way.
-
-    Attributes:
-        layout: their layout.
-        names: the names of the files, for messages.
-        columns: the published columns, in order.
-        paths: the paths of the files; in a replay, their names.
-    """
-
-    layout: FileLayout
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    paths: tuple[str, ...]
 
 
 def model(dbt: Any, session: SparkSession) -> DataFrame:
@@ -178,17 +160,16 @@ class Reader:
         fresh = [f for f in files if f not in again]
         looks = {file: look_into(file.path, file.layout, self.entry) for file in fresh}
         published = {file: looks[file].columns for file in fresh}
-        published |= self._columns_of_rows([f for f in fresh if f.layout.format in _BY_ROW])
-        groups = self._groups(fresh, published)
-        columns, mapped = self._map(groups)
+        published |= self._columns_of_rows(fresh)
+        columns, groups = self._map(self._groups(fresh, published))
         undated = any(file.load_date is None for file in fresh)
         listed = self._listed(files, again, published, {f: look.rows for f, look in looks.items()})
         parts = [
             log.rows(
-                self._parsed(group, mapping), listed, self.entry, group.layout, columns,
-                self._has_code(group), undated,
+                FORMATS[group.layout.format].rows(self.session, group), listed, self.entry,
+                group.layout, columns, _has_code(group), undated,
             )
-            for group, mapping in zip(groups, mapped, strict=True)
+            for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
         begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in fresh)
@@ -201,70 +182,48 @@ class Reader:
     ) -> list[Group]:
         found: dict[tuple[FileLayout, tuple[str, ...]], list[LandingFile]] = {}
         for file in files:
-            columns = () if file.layout.format in _BY_ROW else published[file]
+            by_row = FORMATS[file.layout.format].columns_by_row
+            columns = () if by_row else published[file]
             found.setdefault((file.layout, columns), []).append(file)
         return [
             Group(
+                self.entry,
                 layout,
                 tuple(f.name for f in members),
                 _all_columns([published[f] for f in members]),
                 tuple(str(f.path) for f in members),
             )
-            for (layout, _), members in found.items()
-            # Spark cannot read a Parquet file of 0 bytes.
-            if layout.format != "parquet" or published[members[0]]
+            for (layout, columns), members in found.items()
+            # A file without columns has no rows: Spark cannot read a Parquet file of 0 bytes.
+            if columns or FORMATS[layout.format].columns_by_row
         ]
 
     def _columns_of_rows(self, files: Sequence[LandingFile]) -> dict[LandingFile, tuple[str, ...]]:
-        """Return the columns of the rows of JSON files."""
-        filled = [str(f.path) for f in files if f.bytes]
-        found = self._keys(self._texts(filled, files[0].layout)) if filled else {}
-        return {file: found.get(str(file.path), ()) for file in files}
+        """Return the columns of the files in which each row has its own columns."""
+        found: dict[LandingFile, tuple[str, ...]] = {}
+        for name in {file.layout.format: None for file in files if file.bytes}:
+            own = {str(f.path): f for f in files if f.bytes and f.layout.format == name}
+            layout = next(iter(own.values())).layout
+            group = Group(self.entry, layout, (), (), tuple(own))
+            columns = FORMATS[name].row_columns(self.session, group)
+            found |= {own[path]: names for path, names in columns.items()}
+        return found
 
-    def _keys(self, texts: DataFrame) -> dict[str, tuple[str, ...]]:
-        if self.entry.format == "debezium":
-            return debezium.columns_by_path(debezium.envelopes(texts))
-        return formats.json_columns(texts)
-
-    def _texts(self, paths: Sequence[str], layout: FileLayout) -> DataFrame:
-        if layout.format != "csv" and self.entry.multiline:
-            return formats.documents(self.session, paths)
-        return formats.lines(self.session, paths, layout.format == "csv" and layout.header)
-
-    def _map(self, groups: Sequence[Group]) -> tuple[list[str], list[Mapped]]:
-        """Return the entity's columns and the column mapping of each group; log the notices."""
+    def _map(self, groups: Sequence[Group]) -> tuple[list[str], list[Group]]:
+        """Return the entity's columns, and the groups with their sources; log the notices."""
         mapped, extras = [], list(self.known.extras)
         for group in groups:
             where = group.names[0]
             where += f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
             mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
             extras += mapping.new
-            mapped.append(mapping)
+            mapped.append(replace(group, sources=mapping.sources))
             for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
         # A column that a later group adds is NULL in the groups before it.
-        return columns, [replace(m, sources={c: m.sources.get(c, ()) for c in columns})
-                         for m in mapped]  # fmt: skip
-
-    def _has_code(self, group: Group) -> bool:
-        return group.layout.format == "debezium" or group.layout.operation in group.columns
-
-    def _parsed(self, group: Group, mapped: Mapped) -> DataFrame:
-        entry, layout, columns = self.entry, group.layout, group.columns
-        if layout.format == "parquet":
-            return formats.parquet_rows(self.session, group.paths, entry, layout, columns, mapped)
-        if layout.format == "csv" and entry.multiline:
-            return formats.csv_records(self.session, group.paths, entry, layout, columns, mapped)
-        return self._parse_texts(self._texts(group.paths, layout), group, mapped)
-
-    def _parse_texts(self, texts: DataFrame, group: Group, mapped: Mapped) -> DataFrame:
-        entry, layout, columns = self.entry, group.layout, group.columns
-        if layout.format == "debezium":
-            return debezium.rows(debezium.envelopes(texts), entry, columns, mapped)
-        if layout.format == "csv":
-            return formats.csv_rows(texts, entry, layout, columns, mapped)
-        return formats.json_rows(texts, entry, layout, columns, mapped)
+        return columns, [replace(g, sources={c: g.sources.get(c, ()) for c in columns})
+                         for g in mapped]  # fmt: skip
 
     def _listed(
         self,
@@ -321,13 +280,15 @@ class Reader:
         listed = table.where("_kind = 'file'").selectExpr(
             "_file_path as _path", "_file_path", "_load_date", "_load"
         )
-        columns, mapped = self._map(groups)
+        columns, groups = self._map(groups)
         parts = [
             log.rows(
-                self._parse_texts(texts.where(_is_one_of("_path", group.paths)), group, mapping),
-                listed, self.entry, group.layout, columns, self._has_code(group), undated=False,
+                FORMATS[group.layout.format].text_format.parse(
+                    texts.where(_is_one_of("_path", group.paths)), group
+                ),
+                listed, self.entry, group.layout, columns, _has_code(group), undated=False,
             ).where("_kind = 'row'")
-            for group, mapping in zip(groups, mapped, strict=True)
+            for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
         return log.stamped(rows, columns, self.known.batch + 1, self.here.run_id)
@@ -339,22 +300,22 @@ class Reader:
             if layout is None:
                 self.here.tell(f"{name}: no layout of the entry matches; its rows stay bad")
                 continue
-            key = _as_texts(layout), self.known.columns.get(name, ())
-            found.setdefault(key, []).append(name)
+            layout = replace(layout, format=FORMATS[layout.format].text_format.name)
+            found.setdefault((layout, self.known.columns.get(name, ())), []).append(name)
         return [
-            Group(layout, tuple(members), columns, tuple(members))
+            Group(self.entry, layout, tuple(members), columns, tuple(members))
             for (layout, columns), members in found.items()
         ]
+
+
+def _has_code(group: Group) -> bool:
+    own = FORMATS[group.layout.format].own_operations
+    return own or group.layout.operation in group.columns
 
 
 def _load(layout: FileLayout) -> str:
     """Return ``_load`` of a file; rows that are all new count as changes."""
     return "full" if layout.load == "full" else "changes"
-
-
-def _as_texts(layout: FileLayout) -> FileLayout:
-    """Return the layout of raw texts in the log: those of Parquet rows are JSON objects."""
-    return replace(layout, format="json") if layout.format == "parquet" else layout
 
 
 def _all_columns(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ import pytest
 from helpers.landing import LandingProject, make_landing_project
 
 from sparkwap.core.dbt_cli import LakePlace
-from sparkwap.landing import formats, parse_entry, raw_models
+from sparkwap.landing import parse_entry, raw_models
+from sparkwap.landing.formats import json_sql
 from sparkwap.landing.raw_models import RawModel
 from sparkwap.landing.row_sql import text
 
@@ -257,8 +258,8 @@ class TestFormats:
         broken = ["01.5", "1.", "1.5x", ".5", "-", "1.5 2.5"]
         # A long text with a number and escapes before, as a pattern may stumble over it.
         before = '{"x": "' + '\\\\ \\" 1.5, ' * 50_000 + '", "a": '
-        document = formats.exact(f"concat({text(before)}, v, '}}')")
-        found = formats.plain(f"{formats.json_object(document, ['a'])}.a")
+        document = json_sql.exact(f"concat({text(before)}, v, '}}')")
+        found = json_sql.plain(f"{json_sql.json_object(document, ['a'])}.a")
         listed = ", ".join(f"({text(one)})" for one in [*numbers, *broken])
         rows = dict(spark.rows(f"select v, {found} from values {listed} as t(v)"))
         assert rows == {**{one: one for one in numbers}, **dict.fromkeys(broken)}

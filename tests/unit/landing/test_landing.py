@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, drift, formats, row_sql
+from sparkwap.landing import LandingError, LandingFile, drift, row_sql
 from sparkwap.landing.contents import Contents
+from sparkwap.landing.formats import json_sql
 
 ENTRY: dict[str, Any] = {
     "entity": "policies",
@@ -450,7 +451,7 @@ def test_the_reason_names_a_wider_type_that_fits() -> None:
 def marked(document: str) -> str:
     """The result of Spark's regexp_replace for a document, with # for the mark."""
     found, at = "", 0
-    while match := re.compile(formats._FRACTION).match(document, at):  # \G: from the last match on
+    while match := re.compile(json_sql._FRACTION).match(document, at):  # \G: from the last match on
         found += f'{match[1]}"#{match[2]}"'
         at = match.end()
     return found + document[at:]

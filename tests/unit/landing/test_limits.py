@@ -114,7 +114,7 @@ def test_lines_end_as_in_python_and_spark(text: str, chunk: int) -> None:
     from sparkwap.landing import contents
 
     entry = landing.parse_entry(ENTRY)
-    stream = contents._Text(io.BytesIO(text.encode()), Path(__file__), entry)
+    stream = contents.Text(io.BytesIO(text.encode()), Path(__file__), entry)
     usual = contents._CHUNK
     contents._CHUNK = chunk
     try:

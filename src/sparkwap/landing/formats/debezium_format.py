@@ -1,38 +1,63 @@
-"""Parses Debezium messages with Spark, into the frame of `sparkwap.landing.formats`."""
+"""The format ``debezium``: lines that are Debezium messages in JSON.
+
+A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sparkwap.landing.drift import Mapped
-from sparkwap.landing.entry import Entry
-from sparkwap.landing.formats import (
-    NULL,
-    absent_columns,
-    columns_struct,
-    exact,
-    json_field,
-    json_object,
-    keys_by_path,
-    plain,
-)
+from sparkwap.landing.formats.base import FileSample, Group
+from sparkwap.landing.formats.frame import NULL, absent_columns, columns_struct
+from sparkwap.landing.formats.json_format import JsonFormat, read_objects
+from sparkwap.landing.formats.json_sql import exact, json_field, json_object, plain
 from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PLACEHOLDER = "__debezium_unavailable_value"
+CODES = {"r": "load", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
+_PLACEHOLDER = "__debezium_unavailable_value"
 """Debezium sends this text in place of a large value that did not change."""
 _ENVELOPE = ("payload", "before", "after", "op", "ddl", "tableChanges")
 _KEYS = "coalesce(json_object_keys({0}), cast(array() as array<string>))"
 
 
-def envelopes(texts: DataFrame) -> DataFrame:
-    """Return Debezium's messages without their wrapper: ``_message`` and its main parts, as texts.
+class DebeziumFormat(JsonFormat):
+    """JSON files whose objects are messages; the columns are those of the row images."""
 
-    A message is ``{"payload": {...}}`` (with or without a schema), or the payload itself.
-    """
+    name = "debezium"
+    codes = CODES
+    sequence = (("source.lsn", "bigint"),)
+    event_time = ("source.ts_ms", "bigint")
+    partial = True
+
+    def sample_text(self, text: str) -> FileSample | None:
+        if '"op"' not in text:
+            return None
+        objects, _ = read_objects(text)
+        images = [image for message in objects for image in _images(message)]
+        return self.sample_of(images, multiline=False) if images else None
+
+    def keys(self, texts: DataFrame) -> DataFrame:
+        keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
+        return _envelopes(texts).selectExpr("_path", keys)
+
+    def parse(self, texts: DataFrame, group: Group) -> DataFrame:
+        return _rows(_envelopes(texts), group)
+
+
+def _images(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the row image of a Debezium message: the after image, else the before image."""
+    payload = message.get("payload", message)
+    if not isinstance(payload, dict) or "op" not in payload:
+        return []
+    return [i for i in (payload.get("after"), payload.get("before")) if isinstance(i, dict)][:1]
+
+
+def _envelopes(texts: DataFrame) -> DataFrame:
+    """Return the messages without their wrapper: ``_message`` and its main parts, as texts."""
     return (
         texts.selectExpr("*", f"{exact('_text')} as _marked", "trim(_text) as _trimmed")
         .selectExpr("*", f"{json_object('_marked', _ENVELOPE)} as _w")
@@ -50,14 +75,9 @@ def envelopes(texts: DataFrame) -> DataFrame:
     )
 
 
-def columns_by_path(messages: DataFrame) -> dict[str, tuple[str, ...]]:
-    """Return the sorted columns of the row images of each file, by path."""
-    keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
-    return keys_by_path(messages.selectExpr("_path", keys))
-
-
-def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapped) -> DataFrame:
+def _rows(messages: DataFrame, group: Group) -> DataFrame:
     """Return the rows of Debezium messages; an update that changes the key gives two rows."""
+    entry, columns = group.entry, group.columns
     parsed = messages.selectExpr(
         "*",
         f"{json_object('_e.before', columns)} as _before",
@@ -68,9 +88,9 @@ def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapp
         f"{_skipped_message()} as _skip",
     ).selectExpr(
         "*",
-        f"{columns_struct(mapped, _fields('_before', columns))} as _old",
-        f"{columns_struct(mapped, _fields('_after', columns))} as _new",
-        f"{_partial_images(entry, mapped, columns)} as _missing",
+        f"{columns_struct(group.sources, _fields('_before', columns))} as _old",
+        f"{columns_struct(group.sources, _fields('_after', columns))} as _new",
+        f"{_partial_images(group)} as _missing",
     )
     moved = " or ".join(
         f"(_old.{quote(k)} is not null and _new.{quote(k)} is not null "
@@ -79,10 +99,10 @@ def rows(messages: DataFrame, entry: Entry, columns: Sequence[str], mapped: Mapp
     )
     # Part, operation code, image, and the columns that the image does not have.
     row = "named_struct('p', {0}, 'c', {1}, 'i', {2}, 'a', {3})"
-    none = "cast(null as array<string>)"
+    none, empty = "cast(null as array<string>)", columns_struct(group.sources, {})
     rows = (
         f"case when _e.op = 'd' then array({row.format(0, '_e.op', '_old', none)}) "
-        f"when _e.op = 't' then array({row.format(0, '_e.op', columns_struct(mapped, {}), none)}) "
+        f"when _e.op = 't' then array({row.format(0, '_e.op', empty, none)}) "
         f"when _e.op = 'u' and ({moved}) then array({row.format(0, text('d'), '_old', none)}, "
         f"{row.format(1, text('c'), '_new', '_missing')}) "
         f"else array({row.format(0, '_e.op', '_new', '_missing')}) end"
@@ -130,19 +150,19 @@ def _at(path: str) -> str:
 
 
 def _fields(struct: str, columns: Sequence[str]) -> dict[str, str]:
-    return {c: f"nullif({json_field(struct, c)}, {text(PLACEHOLDER)})" for c in columns}
+    return {c: f"nullif({json_field(struct, c)}, {text(_PLACEHOLDER)})" for c in columns}
 
 
-def _partial_images(entry: Entry, mapped: Mapped, columns: Sequence[str]) -> str:
+def _partial_images(group: Group) -> str:
     """Return SQL for the columns whose values the after image does not have."""
 
     def unavailable(column: str) -> str:
-        tests = [f"coalesce(_after.{quote(s)} = {text(PLACEHOLDER)}, false)"
-                 for s in mapped.sources[column]]  # fmt: skip
+        tests = [f"coalesce(_after.{quote(s)} = {text(_PLACEHOLDER)}, false)"
+                 for s in group.sources[column]]  # fmt: skip
         return " or ".join(tests) or "false"
 
     # Without `partial`, a column that is missing in the image is NULL. A placeholder is always
     # an absent value.
-    everything = f"array({', '.join(text(c) for c in columns)})" if columns else "array('')"
-    keys = _KEYS.format("_e.after") if entry.partial else everything
-    return absent_columns(mapped, keys, unavailable)
+    everything = f"array({', '.join(map(text, group.columns or ('',)))})"
+    keys = _KEYS.format("_e.after") if group.entry.partial else everything
+    return absent_columns(group.sources, keys, unavailable)

@@ -1,0 +1,118 @@
+"""The format ``csv``: delimited text as in RFC 4180."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from sparkwap.landing.contents import Contents, Text, count_lines
+from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
+from sparkwap.landing.formats.frame import NULL, flat, numbered
+from sparkwap.landing.formats.spark_texts import NUMBER, PLACE, escape_glob, lines
+from sparkwap.landing.row_sql import text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DELIMITERS = ",;\t|"
+_BROKEN = "'wrong number of fields, or broken quotes'"
+
+
+class CsvFormat(TextFormat):
+    """Files with a header, or with the columns of the entry in their order."""
+
+    name = "csv"
+    suffixes = (".csv",)
+
+    def look(self, text: Text, layout: FileLayout, entry: Entry) -> Contents:
+        # Python's limit is 128 KB for the whole process; `Text` checks the length of rows here.
+        csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
+        lines = text.lines()
+        columns: tuple[str, ...] = ()
+        if layout.header:
+            first = next(lines, b"").decode()
+            columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
+        if not columns:
+            columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
+        count = _records(text, lines, entry) if entry.multiline else count_lines(lines)
+        return Contents(columns, count)
+
+    def sample_text(self, text: str) -> FileSample:
+        stream = io.StringIO(text, newline="")
+        first = stream.readline()
+        delimiter = max(_DELIMITERS, key=first.count)
+        header = next(csv.reader([first], delimiter=delimiter), [])
+        rows = list(islice(csv.reader(stream, delimiter=delimiter), SAMPLE_ROWS))
+        multiline = any("\n" in value for row in rows for value in row)
+        whole = [row for row in rows if len(row) == len(header)]
+        texts = [dict(zip(header, (v or None for v in row), strict=True)) for row in whole]
+        return FileSample(self, texts, delimiter=delimiter, multiline=multiline)
+
+    def texts(self, session: SparkSession, group: Group) -> DataFrame:
+        return lines(session, group.paths, group.layout.header)
+
+    def rows(self, session: SparkSession, group: Group) -> DataFrame:
+        if group.entry.multiline:
+            return _multiline_rows(session, group)
+        return super().rows(session, group)
+
+    def parse(self, texts: DataFrame, group: Group) -> DataFrame:
+        options = (
+            "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', "
+            # RFC 4180; Spark's own default is a backslash
+            f"'escape', '\"', 'multiLine', '{str(group.entry.multiline).lower()}', "
+            f"'sep', {text(group.entry.delimiter)})"
+        )
+        parsed = texts.selectExpr(
+            "*", f"from_csv(_text, {text(_schema(group.columns))}, {options}) as _v"
+        )
+        broken = f"if(_v is null or _v._corrupt is not null, {_BROKEN}, {NULL})"
+        return flat(parsed, group, numbered(group.columns), broken)
+
+
+def _records(text: Text, lines: Iterable[bytes], entry: Entry) -> int:
+    """Return the number of records that are not blank; a record may have many lines."""
+    size = count = 0
+
+    def decoded_lines() -> Iterator[str]:
+        nonlocal size
+        for line in lines:
+            size += len(line)
+            text.require_row(size)
+            yield line.decode()
+
+    for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
+        count += bool(record)
+        size = 0
+    return count
+
+
+def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
+    """Return the rows of files whose values contain line breaks, so that lines are not rows.
+
+    The raw text of a valid row is built again from its fields.
+    """
+    raw = ", ".join(f"f{i}" for i in range(len(group.columns)))
+    parsed = (
+        session.read.schema(_schema(group.columns))
+        .options(header=group.layout.header, multiLine=True, encoding="UTF-8", escape='"')
+        .options(mode="PERMISSIVE", columnNameOfCorruptRecord="_corrupt", sep=group.entry.delimiter)
+        .csv([escape_glob(p) for p in group.paths])
+        .selectExpr("*", "monotonically_increasing_id() as _number", *PLACE)
+        .selectExpr(
+            "_path",
+            f"cast({NUMBER} as bigint) as _line",
+            f"coalesce(_corrupt, to_csv(struct({raw}), map('escape', '\"'))) as _text",
+            "struct(*) as _v",
+        )
+    )
+    broken = f"if(_v._corrupt is not null, {_BROKEN}, {NULL})"
+    return flat(parsed, group, numbered(group.columns), broken)
+
+
+def _schema(columns: Sequence[str]) -> str:
+    return ", ".join([*(f"f{i} string" for i in range(len(columns))), "_corrupt string"])
