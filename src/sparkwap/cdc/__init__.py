@@ -40,6 +40,7 @@ from sparkwap.cdc import whole as _whole
 from sparkwap.cdc.event_sql import own_columns, quoted, row_hash
 from sparkwap.core import node
 from sparkwap.core.errors import ConfigError
+from sparkwap.landing.formats import format_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,6 @@ def model(dbt: Any, session: SparkSession, log: DataFrame) -> DataFrame:
 
 def _how(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key and the kinds of events from a landing entry."""
-    debezium = entry.get("format") == "debezium"
     codes = [
         code for file in entry.get("files") or () for code in (file.get("codes") or {}).values()
     ]
@@ -80,7 +80,7 @@ def _how(entry: Mapping[str, Any]) -> dict[str, Any]:
     events = entry.get("kind") != "extract"  # extracts have full loads only
     return {
         "key": [str(k) for k in entry.get("key") or ()],
-        "partial": bool(entry.get("partial", debezium)),
+        "partial": bool(entry.get("partial", format_of(entry).partial)),
         "truncates": bool(entry.get("truncates", "truncate" in codes if codes else events)),
     }
 
