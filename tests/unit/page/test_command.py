@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import socket
 import stat
 from pathlib import Path
@@ -17,7 +16,7 @@ from sparkwap.core import dbt_cli
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError
 from sparkwap.page import access, command
-from sparkwap.page.access import SETTINGS, TOKEN
+from sparkwap.page.access import TOKEN
 
 
 def options(port: int = 1) -> dict[str, str]:
@@ -110,19 +109,3 @@ def test_a_given_token_is_not_printed(
     assert start(tmp_path) == 0
     assert started[0]["token"] == "a-token-of-my-own"
     assert "a-token-of-my-own" not in capsys.readouterr().out
-
-
-def test_streamlit_gets_only_the_path_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(TOKEN, "a-token-of-my-own")
-    written = tmp_path / "environment"
-    shell = ["sh", "-c", f"env > {written}"]
-    told: list[str] = []
-    port = command.free_port(None)
-    assert command.serve(shell, port, tmp_path / "settings.json", lambda: told.append("")) == 0
-    assert told == [], "the page was told of, and never answered"
-    environment = written.read_text()
-    assert f"{SETTINGS}={tmp_path / 'settings.json'}" in environment
-    assert "a-token-of-my-own" not in environment
-    assert os.environ[TOKEN] == "a-token-of-my-own"

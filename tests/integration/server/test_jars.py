@@ -11,6 +11,8 @@ from sparkwap.core.errors import JarError
 from sparkwap.server import jars, trust
 from sparkwap.server.java import Java
 
+pytestmark = pytest.mark.smoke  # takes seconds; Java is a shell script here
+
 CONTENT = b"the jar"
 JAR = jars.Jar("org.example", "thing", "1.0", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
 

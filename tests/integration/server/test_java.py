@@ -11,6 +11,8 @@ import pytest
 from sparkwap.core.errors import JavaError
 from sparkwap.server import java
 
+pytestmark = pytest.mark.smoke  # takes seconds; Java is a shell script here
+
 
 @pytest.mark.parametrize(
     ("output", "expected"),
