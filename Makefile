@@ -36,7 +36,7 @@ test: .venv/.ready-dev ## set up, lint, and run the tests that tell most (minute
 check-all: .venv/.ready-dev ## run every test (hours); scripts/check-all <part> runs one part
 	@scripts/check-all
 
-lint: .venv/.ready-dev ## ruff, mypy and sqlfluff
+lint: .venv/.ready-dev ## ruff, mypy, import-linter and sqlfluff
 	@scripts/lint
 
 unit: .venv/.ready-dev ## tests in one process, without Spark

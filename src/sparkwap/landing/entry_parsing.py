@@ -10,7 +10,7 @@ from sparkwap.core.spark_types import SIMPLE, normal
 from sparkwap.landing.entry import KINDS, LIMITS, LOADS, OPERATIONS, Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS, format_of
-from sparkwap.landing.formats.base import Format
+from sparkwap.landing.formats.base import FORMAT_SETTINGS, Format
 
 _ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
 """Legal types of sequence columns: a sortable text can keep their order."""
@@ -37,6 +37,7 @@ def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
     faults += [f"'{k}' is missing" for k in needed if not raw.get(k)]
     faults += _choices(raw)
     entry = _read_entry(raw, faults)
+    faults += _unread_settings(entry, raw)
     faults += _contradictions(entry, raw)
     if faults:
         raise LandingError(
@@ -45,6 +46,18 @@ def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
             "file of the raw model."
         )
     return entry
+
+
+def _unread_settings(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
+    """Return the faults of settings that no format of the entry's files reads."""
+    given = {*raw, *(key for layout in raw.get("files") or () for key in layout)}
+    names = {layout.format for layout in entry.layouts} & FORMATS.keys()
+    read = {setting for name in names for setting in FORMATS[name].settings}
+    return [
+        f"format {any_of(names)} has no setting '{setting}'"
+        for setting in FORMAT_SETTINGS
+        if names and setting in given and setting not in read
+    ]
 
 
 def _choices(raw: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparkwap.landing.errors import LandingError
+from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS
 from sparkwap.landing.formats.base import FileSample, Format
 from sparkwap.landing.landing_files import DROP_PREFIX, is_hidden
@@ -94,8 +94,8 @@ def _quietly(path: Path) -> FileSample | None:
 
 def _no_sample(path: Path, why: str) -> LandingError:
     return LandingError(
-        f"{path} cannot be used as a sample: {why}. Nothing was written. Give a CSV file with a "
-        "header, a JSON or Parquet file, or a folder of such files: "
+        f"{path} cannot be used as a sample: {why}. Nothing was written. Give a file of one "
+        f"of the formats {any_of(FORMATS)} (CSV with a header), or a folder of such files: "
         "sparkwap source add <file> --source <name> --entity <name>"
     )
 

@@ -114,7 +114,8 @@ def test_a_bare_project_calls_what_comes_with_the_adapter(nodes: dict[str, Any])
     }
     assert {"change_events", "quarantine", "test_not_empty", "test_scd2_no_gap"} <= names
     missed = {name for name in names if f"macro.dbt_sparkwap.{name}" not in called}
-    assert missed == {"test_accepted_range"}, "the project has its own"
+    # The project has its own `accepted_range`.
+    assert missed == {"test_accepted_range"}, "call each of them in FILES of this test file"
 
 
 def test_a_test_of_the_project_takes_the_place_of_ours(nodes: dict[str, Any]) -> None:

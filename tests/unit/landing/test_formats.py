@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -33,7 +34,8 @@ class PairsFormat(TextFormat):
         return Contents(tuple(rows[0]), len(rows))
 
     def sample_text(self, text: str) -> FileSample:
-        return FileSample(self, [pairs(line) for line in text.splitlines()])
+        # A stream breaks lines where Spark does; `str.splitlines` knows more line ends.
+        return FileSample(self, [pairs(line) for line in io.StringIO(text, newline="")])
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
         fields = {name: f"str_to_map(_text, ' ', '=')[{literal(name)}]" for name in group.columns}
@@ -54,8 +56,35 @@ ENTRY: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"format": "json", "delimiter": ";"}, "format 'json' has no setting 'delimiter'"),
+        ({"format": "parquet", "multiline": True}, "format 'parquet' has no setting 'multiline'"),
+        (
+            {"format": "json", "files": [{"match": "*", "load": "full", "header": False}]},
+            "format 'json' has no setting 'header'",
+        ),
+    ],
+)
+def test_a_setting_that_a_format_does_not_read_is_a_fault(more: dict[str, Any], fault: str) -> None:
+    with pytest.raises(landing.LandingError, match=fault):
+        landing.parse_entry(ENTRY | more)
+
+
+def test_a_setting_of_one_of_two_formats_is_legal() -> None:
+    files = [
+        {"match": "LOAD*", "load": "full", "format": "parquet"},
+        {"match": "*", "load": "full", "format": "csv"},
+    ]
+    assert (
+        landing.parse_entry(ENTRY | {"format": "csv", "files": files, "delimiter": ";"}).delimiter
+        == ";"
+    )
+
+
 def test_a_new_format_needs_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(landing.LandingError, match="format 'pairs' is not one of 'csv'"):
+    with pytest.raises(landing.LandingError, match="format 'pairs' is not one of "):
         landing.parse_entry(ENTRY)
     monkeypatch.setitem(FORMATS, "pairs", PairsFormat())
     entry = landing.parse_entry(ENTRY)

@@ -24,4 +24,4 @@ def test_the_yaml_of_the_audits_has_exactly_their_arguments() -> None:
         if macro["name"].startswith("test_")
     }
     assert len(found) >= len(list(AUDITS.glob("*.sql")))
-    assert described == found
+    assert described == found, "correct the YAML files in macros/audits"

@@ -19,6 +19,8 @@ from sparkwap.landing.formats.spark_texts import lines
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FORMAT_SETTINGS = ("delimiter", "multiline", "header")
+"""The settings of an entry that only some formats read."""
 SAMPLE_ROWS = 10_000
 """Maximum number of rows of a sample."""
 # Limit for samples that are one line, or that inflate without end.
@@ -84,6 +86,7 @@ class Format(ABC):
         sequence: default of the entry's ``sequence``.
         event_time: default of the entry's ``event_time``.
         partial: default of the entry's ``partial``.
+        settings: the settings among `FORMAT_SETTINGS` that the format reads; others are refused.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Format(ABC):
     sequence: tuple[tuple[str, str], ...] = ()
     event_time: tuple[str, str] | None = None
     partial: bool = False
+    settings: frozenset[str] = frozenset()
 
     @property
     def own_operations(self) -> bool:

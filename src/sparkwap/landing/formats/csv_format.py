@@ -27,6 +27,7 @@ class CsvFormat(TextFormat):
 
     name = "csv"
     suffixes = (".csv",)
+    settings = frozenset({"delimiter", "multiline", "header"})
 
     def look(self, text: Text, layout: FileLayout, entry: Entry) -> Contents:
         # Python's limit is 128 KB for the whole process; `Text` checks the length of rows here.

@@ -29,6 +29,7 @@ class JsonFormat(TextFormat):
     suffixes = (".json", ".jsonl", ".ndjson")
     columns_by_row = True
     declares_strings = True
+    settings = frozenset({"multiline"})
 
     def look(self, text: Text, layout: FileLayout, entry: Entry) -> Contents:
         if entry.multiline:
