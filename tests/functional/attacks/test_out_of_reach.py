@@ -88,16 +88,3 @@ def test_a_variable_in_the_view_through_which_a_test_looks(
     assert project.dbt("build").failed().verdict("t") == "rejected"
     assert project.dbt("build", most=5).succeeded().verdict("t") == "published"
     assert reader.table(project.schema, "t").values("id") == [9]
-
-
-def test_an_environment_variable_whose_name_a_test_computes(
-    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ID", "1")
-    test = ABOVE_5.replace("5", "{{ env_var('MO' ~ 'ST', '5') }}")
-    project = make_project("computed", {"models/t.sql": ROW, "tests/one.sql": test})
-    project.dbt("build").succeeded()
-    monkeypatch.setenv("ID", "9")
-    monkeypatch.setenv("MOST", "100")
-    assert project.dbt("build").succeeded().verdict("t") == "published"
-    assert reader.table(project.schema, "t").values("id") == [9]

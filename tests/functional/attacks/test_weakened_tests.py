@@ -86,3 +86,22 @@ def test_a_variable_that_weakens_a_test_publishes_nothing(
     again = project.dbt("build", wap_varying_vars=named, wap_warnings="publish", **given)
     again.succeeded()
     assert ids() == {name: [2] for name in names}
+
+
+def test_an_environment_variable_whose_name_a_test_computes(
+    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = "select id from {{ ref('t') }} where id > {{ env_var('MO' ~ 'ST', '5') }}"
+    files = {
+        "models/t.sql": "{{ config(materialized='table') }} " + "select 1 as id",
+        "tests/one.sql": test,
+    }
+    project = make_project("computed", files)
+    project.dbt("build").succeeded()
+    project.write({"models/t.sql": "{{ config(materialized='table') }} " + "select 9 as id"})
+    assert project.dbt("build").failed().verdict("t") == "rejected"
+    monkeypatch.setenv("MOST", "100")
+    weakened = project.dbt("build").succeeded()
+    assert weakened.verdict("t") == "held"
+    assert "so was env_var MOST" in weakened.reason("t")
+    assert reader.table(project.schema, "t").values("id") == [1]
