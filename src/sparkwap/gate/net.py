@@ -237,7 +237,9 @@ def about(commands: Iterable[SentCommand]) -> set[Identifier] | None:
     texts = [command.text for command in commands]
     if any(_hides(text) or _DROPS_SCHEMA.search(_read(text)[1]) for text in texts):
         return None
-    return {name for text in texts for name in named(text)}
+    names = [named(text) for text in texts]
+    # A name without a schema means a table of the session's current schema.
+    return set().union(*names) if all(names) else None
 
 
 def shown(text: str) -> str:

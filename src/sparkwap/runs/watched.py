@@ -68,6 +68,8 @@ class MainWatch:
         self._looking = threading.Lock()
         self._at_work: dict[int, net.SentCommand] = {}
         self._done: list[net.SentCommand] = []
+        # Commands after which only the tables that they name were checked.
+        self._checked: list[net.SentCommand] = []
         self._marked = True
         self.caught: list[GateBypass] = []
 
@@ -109,6 +111,9 @@ class MainWatch:
             if not commands and not always:
                 return []
             about = None if always else net.about(commands)
+            if about is None:
+                # A command may have changed a table that it does not name.
+                commands = [*self._checked, *commands]
             found: list[GateBypass] = []
             for left in reversed(range(_LOOKS)):
                 judged = [
@@ -119,10 +124,12 @@ class MainWatch:
                 if "again" not in judged:
                     break
                 with self._lock:
-                    commands = [*self._done, *self._at_work.values()]
+                    earlier = [] if about is not None else self._checked
+                    commands = [*earlier, *self._done, *self._at_work.values()]
             with self._lock:
                 # Commands that still run, or were sent meanwhile, may yet change something.
                 if "later" not in judged:
+                    self._checked = [] if about is None else [*self._checked, *done]
                     del self._done[: len(done)]
                 self.caught += found
             return found

@@ -169,6 +169,7 @@ def test_statements_that_remove_the_id_from_a_session() -> None:
 def test_the_tables_that_commands_may_have_moved() -> None:
     assert ("s", "t") in (about([sent("insert into lake.s.t select 1")]) or ())
     assert about([sent("execute immediate x")]) is None
+    assert about([sent("use lake.s"), sent("drop table t")]) is None
     assert about([sent("drop schema s cascade")]) is None
 
 

@@ -12,6 +12,7 @@ from helpers.bench import BRANCH, RUN, Bench, values
 from sparkwap.catalog.files import local_path
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED
 from sparkwap.runs.watched import MainWatch
 from sparkwap.runs.watching import Watch
@@ -128,6 +129,21 @@ def test_a_dropped_table_is_restored(bench: Bench, prey: Identifier) -> None:
     assert caught.back
     assert GONE in caught.message
     assert bench.state(prey).metadata_location == before
+
+
+def test_a_check_of_the_named_tables_keeps_the_commands_for_the_next_full_check(
+    bench: Bench, prey: Identifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqlBackend, "takes_files", False)  # each table costs a request
+    other = bench.table("other", 1, **GATED)
+    main = net(bench, prey, other)
+    main.sent("model.p.m", "alter table prey rename to s.other_prey")
+    bench.lake.catalog.drop_table(PREY)
+    main.answered()
+    assert main.check() == [], "the statement names `prey` without its schema"
+    (caught,) = main.check(always=True)
+    assert (caught.identifier, caught.node, caught.back) == (PREY, "model.p.m", True)
+    assert rows(bench) == [1]
 
 
 @pytest.mark.parametrize("left", ["metadata", "nothing"])
