@@ -227,9 +227,11 @@ class SparkWapAdapter(SparkAdapter):
     def drop_schema(self, relation: BaseRelation) -> None:
         schema = str(relation.schema)
         connection = self.connections.get_if_exists()
-        # What dbt compiles and all hooks have connections of other names. `_test` is that of
-        # dbt's test kit, which calls the adapter itself.
-        by_hand = connection is not None and str(connection.name).startswith(("macro_", "_test"))
+        # What dbt compiles and all hooks have connections of other names. `_test` and `__test` are
+        # those of dbt's test kit, which calls the adapter itself.
+        by_hand = connection is not None and str(connection.name).startswith(
+            ("macro_", "_test", "__test")
+        )
         guarded = self.gate.command.settings.guard and not by_hand
         if guarded and self.lake.relations(schema):
             raise DbtRuntimeError(
