@@ -163,7 +163,7 @@ class Closer:
         notes = self.notes.notices
         return {
             node_id: (*notes.get(node_id, ()), *facts.notices.get(node_id, ()))
-            for node_id in [*notes, *(n for n in facts.notices if n not in notes)]
+            for node_id in dict.fromkeys([*notes, *facts.notices])
         }
 
     def _plan_rebase(

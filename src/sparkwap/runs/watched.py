@@ -110,22 +110,20 @@ class MainWatch:
                 commands = [*done, *self._at_work.values()]
             if not commands and not always:
                 return []
-            about = None if always else net.about(commands)
-            if about is None:
-                # A command may have changed a table that it does not name.
-                commands = [*self._checked, *commands]
+            about = None if always or self._watch.sees_all else net.about(commands)
+            # A command may have changed a table that it does not name.
+            earlier = self._checked if about is None else []
             found: list[GateBypass] = []
             for left in reversed(range(_LOOKS)):
                 judged = [
-                    self._judged(*one, commands, last=always, give_up=not left)
+                    self._judged(*one, [*earlier, *commands], last=always, give_up=not left)
                     for one in self._watch.changes(about)
                 ]
                 found += [one for one in judged if isinstance(one, GateBypass)]
                 if "again" not in judged:
                     break
                 with self._lock:
-                    earlier = [] if about is not None else self._checked
-                    commands = [*earlier, *self._done, *self._at_work.values()]
+                    commands = [*self._done, *self._at_work.values()]
             with self._lock:
                 # Commands that still run, or were sent meanwhile, may yet change something.
                 if "later" not in judged:

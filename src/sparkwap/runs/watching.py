@@ -63,8 +63,13 @@ class Watch:
         """Also watch these from now on; needed where each table costs a request."""
         new = set(identifiers) - self._named
         self._named |= new
-        if new and not self._store.backend.takes_files:
+        if new and not self.sees_all:
             self._rows |= self._store.backend.find(new)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether each check sees all tables, because it is one query."""
+        return self._store.backend.takes_files
 
     def changes(
         self, about: Collection[Identifier] | None = None
@@ -72,14 +77,12 @@ class Watch:
         """Return the changes of watched tables and views since the last check.
 
         Args:
-            about: Check only these if each table costs a request; None for all.
+            about: Check only these; None for all.
 
         Returns:
             Each change, with the row before and the present row.
         """
-        wanted = (
-            None if about is None or self._store.backend.takes_files else self._named & set(about)
-        )
+        wanted = None if about is None else self._named & set(about)
         now = self._look(wanted)
         known = self._rows if wanted is None else self._rows.keys() & wanted
         names = {name for name in {*known, *now} if self._rows.get(name) != now.get(name)}
@@ -162,7 +165,7 @@ class Watch:
 
     def _look(self, wanted: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
         rows = self._store.backend
-        if not rows.takes_files:
+        if not self.sees_all:
             return rows.find(self._named if wanted is None else wanted)
         return {r.identifier: r for r in rows.all() if not r.identifier[0].endswith(self._suffix)}
 
