@@ -94,15 +94,21 @@ def candidate_of(node: Mapping[str, Any]) -> Candidate:
 
 def candidate_columns(candidate: Candidate | None) -> dict[str, Any]:
     """Return the columns of ``nodes`` from which `candidate_of` reads where a candidate is."""
-    found = candidate
-    beside = found is not None and found.how == "side"
+    if candidate is None:
+        return dict.fromkeys(_CANDIDATE_COLUMNS)
+    head = candidate.token if candidate.how == "branch" else None
     return {
-        "how": found.how if found else None,
-        "base_snapshot": found.base if found else None,
-        "base_metadata": found.base_metadata if found else None,
-        "candidate_snapshot": int(found.token) if found and found.token and not beside else None,
-        "candidate_metadata": found.token if found and beside else None,
+        "how": candidate.how,
+        "base_snapshot": candidate.base,
+        "base_metadata": candidate.base_metadata,
+        "candidate_snapshot": int(head) if head else None,
+        "candidate_metadata": candidate.token if candidate.how == "side" else None,
     }
+
+
+_CANDIDATE_COLUMNS = (
+    "how", "base_snapshot", "base_metadata", "candidate_snapshot", "candidate_metadata",
+)  # fmt: skip
 
 
 def ended_otherwise(
