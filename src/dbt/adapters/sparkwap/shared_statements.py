@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base.meta import available
 from dbt.flags import get_flags
 from dbt_common.clients.agate_helper import table_from_rows
+from dbt_common.clients.jinja import get_template, render_template
 from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.utils.dict import deep_map_render
 
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation
@@ -45,6 +47,8 @@ _STATEMENT = re.compile(
     re.DOTALL,
 )
 """dbt's own statement of a test, with thresholds that no rows do not reach."""
+_CALL = re.compile(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*$")
+"""An argument of a test that dbt takes for Jinja, although it has no braces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class SharedStatements:
         self._waiting: dict[str, _Member] = {}
         self._begun: set[str] = set()
         self._contexts: dict[str, dict[str, Any]] = {}
+        self._templates: dict[tuple[str, bool], Any] = {}
 
     @available.parse(lambda *a, **k: None)
     def shared_answer(self, test: Mapping[str, Any], query: str, sql: str) -> Any:
@@ -133,10 +138,9 @@ class SharedStatements:
             except Exception as error:
                 logger.debug(f"{test_id} runs alone: {error}")
                 return None
-            if len(batch) < 2:
+            if len(batch) < 2 or batch[0].test_id != test_id:
                 return None
             self._waiting |= {one.test_id: one for one in batch[1:]}
-            self._begun |= self._waiting.keys()
         self._send(batch)
         return batch[0]
 
@@ -144,21 +148,32 @@ class SharedStatements:
 
     def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
         tested, existing = self._node(test_id), self._relations()
-        first = self._member(run, tested, query, existing) if self._may_share(tested) else None
-        if first is None:
+        reads = self._reads(run, tested, query, existing) if self._may_share(tested) else None
+        if reads is None or self._tables(reads).keys() != reads:
             return []
-        found = [first]
+        found = {test_id: (query, reads)}
         for node in self._due(run, getattr(tested, "attached_node", None)):
             if len(found) == MOST_TESTS:
                 break
             predicted = self._predicted(node) if self._may_share(node) else None
-            member = self._member(run, node, predicted, existing) if predicted else None
-            if member is None:
+            reads = self._reads(run, node, predicted, existing) if predicted else None
+            if predicted is None or reads is None:
                 # It is not tried again by each batch to come.
                 self._begun.add(node.unique_id)
             else:
-                found.append(member)
-        return found
+                found[node.unique_id] = (predicted, reads)
+        self._begun |= found.keys()
+        tables = self._tables(set().union(*(reads for _, reads in found.values())))
+        return [
+            _Member(key, sql, {one: tables[one] for one in reads})
+            for key, (sql, reads) in found.items()
+            if reads <= tables.keys()
+        ]
+
+    def _tables(self, names: set[Identifier]) -> dict[Identifier, tuple[str, str]]:
+        """Return the state of each of these tables; views have none."""
+        found = self._command.lake.locations(names)
+        return {key: state for key, state in found.items() if state[0] == "table"}
 
     def _node(self, test_id: str) -> Any:
         return self._command.dbt_manifest().nodes[test_id]
@@ -191,10 +206,10 @@ class SharedStatements:
         # Its macros may make another query each time, or do something.
         return not self._command.manifest.varies(node.unique_id)
 
-    def _member(
+    def _reads(
         self, run: Run, node: Any, query: str, existing: Callable[[str], frozenset[Identifier]]
-    ) -> _Member | None:
-        """Return a test as a member; None if it has to run alone."""
+    ) -> set[Identifier] | None:
+        """Return the tables that the query of a test reads; None if the test has to run alone."""
         if not is_enclosed(query):
             return None
         try:
@@ -209,10 +224,7 @@ class SharedStatements:
         # statement and before the test.
         if None in tested or may_read_others(query, map(folded, reads), existing):
             return None
-        found = self._command.lake.locations(reads)
-        if found.keys() != reads or any(kind != "table" for kind, _ in found.values()):
-            return None
-        return _Member(node.unique_id, query, found)
+        return reads
 
     def _relations(self) -> Callable[[str], frozenset[Identifier]]:
         """Return a function that returns the tables and views of a schema, all in lower case."""
@@ -230,11 +242,7 @@ class SharedStatements:
 
     def _predicted(self, node: Any) -> str | None:
         """Return the SQL that dbt will compile for a generic test; None if it is not known."""
-        from dbt.clients.jinja import (
-            GENERIC_TEST_KWARGS_NAME,
-            add_rendered_test_kwargs,
-            get_rendered,
-        )
+        from dbt.clients.jinja import GENERIC_TEST_KWARGS_NAME
 
         # The macros look into this very context, not into a copy.
         context = self._context(node.package_name)
@@ -246,11 +254,29 @@ class SharedStatements:
             return None
         try:
             with self._statements.none_sent():
-                add_rendered_test_kwargs(context, node)
-                return str(get_rendered(call, context, None)).strip()
+                context[GENERIC_TEST_KWARGS_NAME] = deep_map_render(
+                    lambda value, path: self._argument(context, value, path),
+                    node.test_metadata.kwargs,
+                )
+                return str(self._rendered(context, call)).strip()
         except Exception as error:
             logger.debug(f"the query of {node.unique_id} is not predicted: {error}")
             return None
+
+    def _argument(self, context: dict[str, Any], value: Any, path: tuple[str | int, ...]) -> Any:
+        """Return an argument of a test as dbt's ``add_rendered_test_kwargs`` renders it."""
+        if not isinstance(value, str) or path == ("column_name",):
+            return value
+        if _CALL.match(value):
+            value = f"{{{{ {value} }}}}"
+        return self._rendered(context, value, native=True)
+
+    def _rendered(self, context: dict[str, Any], text: str, *, native: bool = False) -> Any:
+        """Return a rendered text; the tests of a table have most texts in common."""
+        key = (text, native)
+        if key not in self._templates:
+            self._templates[key] = get_template(text, {}, native=native)
+        return render_template(self._templates[key], context)
 
     def _context(self, package: str) -> dict[str, Any]:
         from dbt.context.providers import generate_runtime_macro_context
