@@ -16,6 +16,7 @@
         {%- do wap_write_increment(strategy, target_relation, increment, columns) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap.enforce_constraints(model, target_relation) -%}
     {%- do adapter.wap.built(model.unique_id, target_relation, must_write=whole) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

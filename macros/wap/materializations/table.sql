@@ -4,6 +4,7 @@
     {{ run_hooks(pre_hooks) }}
     {%- do wap_build_table(target_relation, wap_model_sql()) -%}
     {{ run_hooks(post_hooks) }}
+    {%- do adapter.wap.enforce_constraints(model, target_relation) -%}
     {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
 
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
-from sparkwap.audits import anomaly
+from dbt.adapters.sparkwap.relation import SparkWapRelation, identifier_of
+from sparkwap.audits import anomaly, constraints
 from sparkwap.audits.metrics import ROW_COUNT, Measured, rows_sql
+from sparkwap.audits.shared_statement import statement
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.sqltext import literal, quote
 
@@ -143,6 +149,70 @@ class Audits:
         if self._runs.alerts is not None:
             self._runs.alerts.keep_sample(str(test["unique_id"]), sql, result)
 
+    @available.parse(lambda *a, **k: None)
+    def enforce_constraints(self, model: Mapping[str, Any], relation: BaseRelation) -> None:
+        """Raise if a built table breaks a constraint of its contract, or a foreign key to it.
+
+        Foreign keys of models that this command builds are checked when these are built.
+
+        Args:
+            model: dbt's node of the model.
+            relation: Its table.
+        """
+        with as_dbt_error():
+            state = self._runs.state(identifier_of(relation))
+            columns = state.columns if state else ()
+            required = {(column.name.lower(),) for column in columns if column.required}
+            checks = [
+                (replace(one, to=_place(one.to)), str(relation))
+                for one in constraints.constraints_of(model)
+                # Spark refuses to write NULL into these columns.
+                if one.type != "not_null" or tuple(map(str.lower, one.columns)) not in required
+            ]
+            checks += self._referring(str(model["unique_id"]), relation)
+            parts = [(one, *part) for one, table in checks for part in one.queries(table).items()]
+            if not parts:
+                return
+            rows = self._command.connections.rows_of(statement([sql for _, _, sql in parts]))
+            counts = {int(at): int(count) for at, count in rows}
+            constraints.require_kept(
+                str(model["name"]),
+                [(one, what, counts[at]) for at, (one, what, _) in enumerate(parts)],
+            )
+
+    def _referring(
+        self, node_id: str, relation: BaseRelation
+    ) -> list[tuple[constraints.Constraint, str]]:
+        """Return the foreign keys to a table, of models that are not built, and their tables."""
+        found = []
+        for child, key in self._foreign_keys.get(node_id, ()):
+            own = SparkWapRelation.create_from(self._command.config, child)
+            state = self._runs.state(identifier_of(own))
+            there = {column.name.lower() for column in state.columns} if state else set()
+            if there.issuperset(column.lower() for column in key.columns):
+                found.append((replace(key, to=str(relation), of=child.name), str(own)))
+        return found
+
+    @cached_property
+    def _foreign_keys(self) -> Mapping[str, list[tuple[Any, constraints.Constraint]]]:
+        """The models that are not built in this command, with their foreign keys to a node."""
+        manifest, selected = self._command.dbt_manifest(), self._runs.selected
+        found: dict[str, list[tuple[Any, constraints.Constraint]]] = {}
+        for child in manifest.nodes.values():
+            if str(child.resource_type) != "model" or not child.contract.enforced:
+                continue
+            if child.unique_id in selected:
+                continue
+            for key in constraints.constraints_of(child.to_dict()):
+                if "(" in key.to:
+                    parent = manifest.find_node_from_ref_or_source(key.to).unique_id
+                elif key.to:
+                    parent = self._command.manifest.owner(_table(key.to))
+                else:
+                    continue
+                found.setdefault(parent, []).append((child, key))
+        return found
+
     def _audited(self, name: str, test: Mapping[str, Any]) -> tuple[str, Identifier]:
         """Return the tested node and its table."""
         nodes = (test.get("depends_on") or {}).get("nodes") or [None]
@@ -155,6 +225,20 @@ class Audits:
                 "model, seed or snapshot that is not ephemeral."
             )
         return node_id, identifier
+
+
+def _table(name: str) -> Identifier:
+    """Return schema and name of a table that the expression of a foreign key names."""
+    schema, table = name.split(".")[-2:]
+    return schema, table
+
+
+def _place(to: str) -> str:
+    """Return where this run has a table that the expression of a foreign key names."""
+    if not re.fullmatch(r"\w+(\.\w+)+", to):
+        return to
+    schema, table = _table(to)
+    return SparkWapRelation.create(schema=schema, identifier=table).render()
 
 
 def _changes_sql(found: Sequence[anomaly.ColumnChange]) -> str:

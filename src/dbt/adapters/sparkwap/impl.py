@@ -23,6 +23,7 @@ from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.relation import SparkWapRelation, identifier_of
 from dbt.adapters.sparkwap.wap import Gate, Wap
+from sparkwap.audits.constraints import ENFORCED
 from sparkwap.catalog import TableState
 from sparkwap.core.sqltext import quote
 
@@ -72,17 +73,14 @@ class SparkWapAdapter(SparkAdapter):
     wap = Wap()
 
     CONSTRAINT_SUPPORT: ClassVar[dict[ConstraintType, ConstraintSupport]] = {  # type: ignore[misc]
-        ConstraintType.not_null: ConstraintSupport.ENFORCED,
-        ConstraintType.check: ConstraintSupport.NOT_SUPPORTED,
-        ConstraintType.unique: ConstraintSupport.NOT_SUPPORTED,
-        ConstraintType.primary_key: ConstraintSupport.NOT_SUPPORTED,
-        ConstraintType.foreign_key: ConstraintSupport.NOT_SUPPORTED,
+        ConstraintType(kind): ConstraintSupport.ENFORCED for kind in ENFORCED
     }
     _capabilities = CapabilityDict(
         {
             Capability.TableLastModifiedMetadata: CapabilitySupport(support=Support.Full),
             Capability.TableLastModifiedMetadataBatch: CapabilitySupport(support=Support.Full),
             Capability.SchemaMetadataByRelations: CapabilitySupport(support=Support.Full),
+            Capability.GetCatalogForSingleRelation: CapabilitySupport(support=Support.Full),
         }
     )
 
