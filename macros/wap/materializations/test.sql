@@ -26,12 +26,10 @@
     {%- set sql = get_test_sql(
         rows, config.get("fail_calc"), config.get("warn_if"),
         adapter.wap.error_if(model.unique_id) or config.get("error_if"), limit=none) -%}
-    {%- set shared = none if store else adapter.wap.shared_answer(model, rows, sql) -%}
-    {%- if shared is not none -%}
-        {%- do store_raw_result("main", "OK", none, none, shared) -%}
-    {%- else -%}
-        {%- call statement("main", fetch_result=true) -%}{{ sql }}{%- endcall -%}
+    {%- if not store -%}
+        {%- do adapter.wap.share(model, rows, sql) -%}
     {%- endif -%}
+    {%- call statement("main", fetch_result=true) -%}{{ sql }}{%- endcall -%}
     {%- do adapter.wap.sample(model, rows, load_result("main")) -%}
     {{ return({"relations": relations}) }}
 {% endmaterialization %}

@@ -21,6 +21,14 @@ _NULLS = re.compile(
     rf"where (?P<column>{_NAME}) is null",
     re.IGNORECASE,
 )
+VOLATILE = re.compile(
+    r"\b(now|rand|randn|random|uuid|shuffle|unix_timestamp|curdate|monotonically_increasing_id"
+    r"|spark_partition_id|input_file_name|input_file_block_\w+|current_\w+|localtimestamp"
+    r"|session_user|user|version|reflect|java_method|try_reflect|read_files|http_request)\s*\("
+    r"|\b(current_timestamp|current_date|current_time|current_user|localtimestamp|tablesample)\b",
+    re.IGNORECASE,
+)
+"""Functions whose value does not follow from the rows."""
 _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
 """First parts of names that stand for what is in no catalog of the lake."""
 
@@ -43,6 +51,11 @@ def statement(queries: Sequence[str]) -> str:
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)
+
+
+def is_volatile(query: str) -> bool:
+    """Return whether a query may have another answer a moment later: by the clock, by chance."""
+    return VOLATILE.search(query) is not None
 
 
 def is_enclosed(query: str) -> bool:

@@ -100,7 +100,7 @@ class GateSettings:
     rebuilds: int = 2
     rebuild_wait: float = 2.0
     rebuild_timeout: float | None = None
-    audits: AuditMode = "single"
+    audits: AuditMode = "fused"
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
@@ -146,7 +146,7 @@ class GateSettings:
                 reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
             ),
             rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
-            audits=cast(AuditMode, reader.choice("wap_audits", ("single", "fused"))),
+            audits=cast(AuditMode, reader.choice("wap_audits", ("fused", "single"))),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(

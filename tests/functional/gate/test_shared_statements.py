@@ -139,6 +139,79 @@ def test_a_failing_test_stops_its_table_also_in_a_shared_statement(
     assert sorted(reader.table(project.schema, "t").values("id")) == [0, 1]
 
 
+def test_artifacts_messages_and_hooks_are_the_same(make_project: MakeProject) -> None:
+    files = {
+        "models/t.sql": TABLE + "select id, id as k from range(3)",
+        "models/t.yml": "models: [{name: t, columns: [{name: id, data_tests: [told, not_null]}, "
+        "{name: k, data_tests: [told, unique]}]}]",
+        "macros/told.sql": """
+            {% test told(model, column_name) %}
+                {% if execute %}
+                    {% do log("LOG of " ~ column_name, info=true) %}
+                    {% do print("PRINT of " ~ column_name) %}
+                    {% do exceptions.warn("WARNING of " ~ column_name) %}
+                {% endif %}
+                select * from {{ model }} where {{ column_name }} < 0
+            {% endtest %}
+            {% macro show(results) %}
+                {% for one in results %}
+                    {% do log("SEEN " ~ one.node.name ~ " " ~ one.node.build_path ~ " "
+                        ~ (one.node.depends_on.macros | sort), info=true) %}
+                {% endfor %}
+            {% endmacro %}
+        """,
+    }
+    seen = []
+    for audits in ("single", "fused"):
+        project = make_project(audits, files, settings={"on-run-end": "{{ show(results) }}"})
+        text = project.dbt("build", wap_audits=audits).succeeded().text
+        folder = project.folder / "target"
+        written = [file.relative_to(folder) for file in folder.rglob("*.sql")]
+        words = [f"{what} of {column}" for what in ("LOG", "WARNING") for column in ("id", "k")]
+        shown = [line for line in text.splitlines() if line.startswith("SEEN")]
+        seen.append(
+            (
+                sorted(map(str, written)),
+                [text.count(word) for word in words],
+                sorted(line.replace(project.schema, "").replace(audits, "") for line in shown),
+            )
+        )
+    single, fused = seen
+    assert fused == single
+    assert fused[1] == [1] * 4
+    assert len(fused[2]) == 5
+
+
+@pytest.mark.smoke
+def test_the_prediction_changes_nothing_that_a_test_reads(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    # A macro that checks each column once, and remembers it in the list of a variable or of `meta`.
+    files = {
+        "models/t.sql": TABLE + "select id, if(id < 2, id, null) as k from range(3)",
+        "models/t.yml": "models: [{name: t, columns: [{name: id, data_tests: [{not_null: "
+        "{name: a_first}}, unique]}, {name: k, data_tests: [once, {once: {name: z_by_meta, "
+        "arguments: {by_meta: true}, config: {meta: {seen: []}}}}]}]}]",
+        "macros/once.sql": """
+            {% test once(model, column_name, by_meta=false) %}
+                {% set seen = config.get('meta')['seen'] if by_meta and execute else var('seen') %}
+                {% if column_name in seen %}
+                    select 1 as checked from {{ model }} where false
+                {% else %}
+                    {% if execute %}{% do seen.append(column_name) %}{% endif %}
+                    select * from {{ model }} where {{ column_name }} is null
+                {% endif %}
+            {% endtest %}
+        """,
+    }
+    project = make_project("once", files)
+    rejected = project.dbt("build", "--threads", "1", wap_audits="fused", seen=[]).failed()
+    assert rejected.verdict("t") == "rejected"
+    found = {r["test_name"]: r for r in reader.ledger("tests", run_id=rejected.run_id)}
+    assert found["z_by_meta"]["failures"] == found["once_t_k"]["failures"] == 1
+    assert "t" not in reader.look(project.schema)
+
+
 def test_a_shared_statement_leaves_no_trace_in_the_code(
     make_project: MakeProject, reader: Reader
 ) -> None:

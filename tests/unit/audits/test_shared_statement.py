@@ -7,7 +7,12 @@ import sqlite3
 import pytest
 from helpers.audited_queries import QUERIES
 
-from sparkwap.audits.shared_statement import is_enclosed, may_read_others, statement
+from sparkwap.audits.shared_statement import (
+    is_enclosed,
+    is_volatile,
+    may_read_others,
+    statement,
+)
 
 NULLS = [
     "select id\nfrom s.t\nwhere id is null",
@@ -93,3 +98,18 @@ def test_a_query_that_may_read_a_table_that_dbt_does_not_know(sql: str, others: 
     lake = {"s": frozenset({("s", "t"), ("s", "parent"), ("s", "unknown")})}
     known = [("s", "t"), ("s", "parent")]
     assert may_read_others(sql, known, lambda one: lake.get(one, frozenset())) == others
+
+
+@pytest.mark.parametrize(
+    ("sql", "volatile"),
+    [
+        ("select * from s.t where at > current_timestamp()", True),
+        ("select * from s.t where at > CURRENT_TIMESTAMP - interval 1 day", True),
+        ("select * from s.t where rand(7) > 0.5", True),
+        ("select * from s.t where now () < at", True),
+        ("select * from s.t where known_now > 0 and randomized", False),
+        ("select current_price, uuid from s.t", False),
+    ],
+)
+def test_a_query_whose_answer_changes_by_itself(sql: str, volatile: bool) -> None:
+    assert is_volatile(sql) == volatile

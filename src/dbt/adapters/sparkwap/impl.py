@@ -12,9 +12,11 @@ from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
+from dbt_common.clients.agate_helper import table_from_rows
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     import agate
     from dbt.adapters.base.impl import FreshnessResponse
-    from dbt.adapters.contracts.connection import AdapterResponse
     from dbt.adapters.contracts.macros import MacroResolverProtocol
     from dbt.adapters.contracts.relation import RelationConfig
     from dbt_common.contracts.metadata import CatalogTable
@@ -98,6 +99,18 @@ class SparkWapAdapter(SparkAdapter):
     @property
     def lake(self) -> Lake:
         return self.gate.command.lake
+
+    # -- statements ------------------------------------------------------------------------------
+
+    @available.parse(lambda *a, **k: ("", table_from_rows([], [])))
+    def execute(
+        self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
+    ) -> tuple[AdapterResponse, agate.Table]:
+        answer = self.gate.shared.answer(sql)
+        if answer is not None:
+            return AdapterResponse("OK"), answer
+        sent: tuple[AdapterResponse, agate.Table] = super().execute(sql, auto_begin, fetch, limit)
+        return sent
 
     # -- connections -----------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
-from sparkwap.audits.shared_statement import is_enclosed, may_read_others, statement
+from sparkwap.audits.shared_statement import is_enclosed, is_volatile, may_read_others, statement
 from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 MOST_TESTS = 60
 """The maximum of one statement: Spark plans a longer one for longer than it saves."""
 _FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0|>\s*[0-9]{1,9}|(?:>=|=)\s*[1-9][0-9]{0,8})"
-_STATEMENT = re.compile(
+_BEFORE = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
     rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_warn,"
     rf"\s+count\(\*\)\s+{_FALSE_AT_ZERO}\s+as should_error"
-    r"\s+from \(\s*(?P<rows>.*?)\s*\) dbt_internal_test\s*",
-    re.DOTALL,
+    r"\s+from \(\s*"
 )
-"""dbt's own statement of a test, with thresholds that no rows do not reach."""
+_AFTER = re.compile(r"\s*\) dbt_internal_test\s*")
+"""dbt's own statement of a test around its query, with thresholds that no rows do not reach."""
 _CALL = re.compile(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*$")
 """An argument of a test that dbt takes for Jinja, although it has no braces."""
 
@@ -68,6 +68,24 @@ class _Member:
     proven: Future[bool] = field(default_factory=Future)
 
 
+class _CopiedVar:
+    """dbt's `var`; a macro may change the list or mapping that it returns."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return deepcopy(self._given(*arguments, **named))
+
+    def has_var(self, name: str) -> bool:
+        """Return whether the project or the command line sets a variable."""
+        return bool(self._given.has_var(name))
+
+
+def _refuse(*arguments: Any, **named: Any) -> None:
+    raise DbtRuntimeError("A macro has an effect besides its text.")
+
+
 class SharedStatements:
     """Sends the shared statements of a command.
 
@@ -81,42 +99,54 @@ class SharedStatements:
         self._command = runs.command
         self._statements = statements
         self._lock = threading.Lock()
+        self._answer = threading.local()
         self._waiting: dict[str, _Member] = {}
         self._begun: set[str] = set()
         self._contexts: dict[str, dict[str, Any]] = {}
         self._templates: dict[tuple[str, bool], Any] = {}
 
     @available.parse(lambda *a, **k: None)
-    def shared_answer(self, test: Mapping[str, Any], query: str, sql: str) -> Any:
-        """Return the result of a test if a shared statement has proven that it finds no row.
+    def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
+        """Answer the next statement of this thread if a shared statement has proven that the test
+        finds no row.
 
         Args:
             test: dbt's node of the test.
             query: The query of its failing rows.
-            sql: The whole statement that dbt would send.
-
-        Returns:
-            The table that dbt's statement of the test returns; None if the test has to run alone.
+            sql: The whole statement that dbt is about to send.
         """
+        self._answer.sql = None
         run, test_id, query = self._runs.active, str(test["unique_id"]), query.strip()
         if run is None or run.settings.audits == "single":
-            return None
+            return
         # A project may override `get_test_sql`, and may have another sense of zero.
-        default = _STATEMENT.fullmatch(sql)
-        alone = default is None or default["rows"] != query or self._is_session_changed()
+        before, _, after = sql.partition(query)
+        default = _BEFORE.fullmatch(before) and _AFTER.fullmatch(after)
+        alone = not default or not query or self._is_session_changed()
+        if not alone:
+            # As if it were sent now: through the guard, and on the trail of the test.
+            self._statements.check(query)
         member = self._settled_member(run, test_id, None if alone else query)
         if member is None or not member.proven.result() or member.query != query:
-            return None
-        # As if it were sent now: through the guard, and on the trail of the test.
-        self._statements.check(query)
+            return
         try:
-            unchanged = self._command.lake.locations(member.read) == member.read
+            node = self._node(test_id)
+            unchanged = self._places(run, node) == set(member.read)
+            unchanged = unchanged and self._command.lake.locations(member.read) == member.read
         except Exception as error:
             logger.debug(f"{test_id} runs alone: {error}")
+            return
+        if unchanged:
+            self._answer.sql, self._answer.test_id = sql.strip(), test_id
+
+    def answer(self, sql: str) -> Any:
+        """Return the result of a test's statement if `share` has its answer; None to send it."""
+        expected, self._answer.sql = getattr(self._answer, "sql", None), None
+        run = self._runs.active
+        if expected is None or run is None or sql.strip() != expected:
             return None
-        if not unchanged:
-            return None
-        run.trail.shared.add(test_id)
+        logger.debug(f"{self._answer.test_id} is answered by a shared statement")
+        run.trail.shared.add(self._answer.test_id)
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
 
     def _is_session_changed(self) -> bool:
@@ -210,21 +240,26 @@ class SharedStatements:
         self, run: Run, node: Any, query: str, existing: Callable[[str], frozenset[Identifier]]
     ) -> set[Identifier] | None:
         """Return the tables that the query of a test reads; None if the test has to run alone."""
-        if not is_enclosed(query):
+        if not is_enclosed(query) or is_volatile(query):
             return None
         try:
             self._statements.require_allowed(query)
         except DbtRuntimeError:
             return None
+        reads = self._places(run, node)
+        # A table that dbt does not know of, by its name or behind a view, may be built after the
+        # statement and before the test.
+        if reads is None or may_read_others(query, map(folded, reads), existing):
+            return None
+        return reads
+
+    def _places(self, run: Run, node: Any) -> set[Identifier] | None:
+        """Return where the tables stand that a test reads; None if not all are known."""
         manifest = self._command.manifest
         tested = [manifest.table(one) for one in manifest.tested(node)]
         schema_of = run.candidates.overlay.schema_of
-        reads = {(schema_of(*one), one[1]) for one in tested if one is not None}
-        # A table that dbt does not know of, by its name or behind a view, may be built after the
-        # statement and before the test.
-        if None in tested or may_read_others(query, map(folded, reads), existing):
-            return None
-        return reads
+        found = {(schema_of(*one), one[1]) for one in tested if one is not None}
+        return None if None in tested else found
 
     def _relations(self) -> Callable[[str], frozenset[Identifier]]:
         """Return a function that returns the tables and views of a schema, all in lower case."""
@@ -244,9 +279,10 @@ class SharedStatements:
         """Return the SQL that dbt will compile for a generic test; None if it is not known."""
         from dbt.clients.jinja import GENERIC_TEST_KWARGS_NAME
 
-        # The macros look into this very context, not into a copy.
+        # The macros look into this very context, not into a copy. What they could change is one,
+        # because dbt compiles the test later.
         context = self._context(node.package_name)
-        context["config"] = node.config
+        context["config"] = deepcopy(node.config)
         context["ref"] = lambda *names, **more: self._relation(node, names[-1], "nodes")
         context["source"] = lambda *names: self._relation(node, names[-1], "sources")
         call = node.raw_code.partition("}}")[0] + "}}"
@@ -285,9 +321,12 @@ class SharedStatements:
             manifest = self._command.dbt_manifest()
             # A copy: dbt notes in it which macros the context calls, as if they were its code.
             macro = deepcopy(manifest.macros["macro.dbt_sparkwap.wap_now"])
-            self._contexts[package] = generate_runtime_macro_context(
-                macro, self._command.config, manifest, package
-            )
+            context = generate_runtime_macro_context(macro, self._command.config, manifest, package)
+            context["var"] = _CopiedVar(context["var"])
+            # A message would come twice.
+            context |= dict.fromkeys(("log", "print", "write"), _refuse)
+            context["exceptions"] = {**context["exceptions"], "warn": _refuse}
+            self._contexts[package] = context
         return self._contexts[package]
 
     def _relation(self, test: Any, name: str, of: str) -> Any:

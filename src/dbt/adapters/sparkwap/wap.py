@@ -59,6 +59,7 @@ class Gate:
         statements = StatementGuard(self.runs)
         self.nodes = Nodes(self.runs, statements)
         self.hooks = RunHooks(self.runs)
+        self.shared = SharedStatements(self.runs, statements)
         placement = Placement(self.runs)
         self._parts = (
             SqlHelpers(),
@@ -66,7 +67,7 @@ class Gate:
             PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
             Audits(self.runs),
-            SharedStatements(self.runs, statements),
+            self.shared,
             self.hooks,
             Operations(self.runs, statements),
         )
