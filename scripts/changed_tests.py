@@ -54,6 +54,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "src/sparkwap/ledger/": ("ledger", "gate", "report"),
     "src/sparkwap/maintenance/": ("maintenance", "sweep", "erasure", "crashes"),
     "src/sparkwap/page/": ("page",),
+    "src/sparkwap/plan/": ("plan",),
     "src/sparkwap/pr/": ("pr",),
     "src/sparkwap/publish/": (
         "publish",

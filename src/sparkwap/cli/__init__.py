@@ -25,6 +25,7 @@ from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.page.command import register_page
+from sparkwap.plan.command import register_plan
 from sparkwap.pr.commands import register_pr
 from sparkwap.report.command import register_report
 
@@ -108,6 +109,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_build,
     register_doctor,
     register_page,
+    register_plan,
     register_pr,
     register_quarantine,
     register_report,

@@ -35,6 +35,8 @@ from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.raw_models import RawModel, known_files, raw_models, switched_off
 from sparkwap.ledger.manifests import pack
+from sparkwap.plan import render
+from sparkwap.plan.command import plan_of, selection
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
-AGAIN = "--again"
+AGAIN, STALE = "--again", "--stale"
 _BUILT = frozenset({"model", "seed", "snapshot"})
 _USES_VARIABLES = re.compile(r"\b(?:env_)?var\s*[.(]")
 # The macros of dbt and of the adapter use variables too, but only the gate's, in dbt_project.yml.
@@ -225,6 +227,12 @@ def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
+def _selects(arguments: Sequence[str]) -> bool:
+    """Return whether arguments of ``dbt build`` select nodes."""
+    options = ("-s", "-m", "--select", "--models", "--model", "--exclude", "--selector")
+    return any(argument.partition("=")[0] in options for argument in arguments)
+
+
 def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
     """Return whether arguments, variables or the environment change what or how to build."""
     return bool(
@@ -271,11 +279,12 @@ def register_build(commands: Commands) -> None:
         "build",
         help=text,
         description=text,
-        usage="sparkwap build [--again] [argument of dbt build ...]",
+        usage="sparkwap build [--again | --stale] [argument of dbt build ...]",
         epilog="It stops at the first drop that is not published. The variable landing_until "
         "(--vars) is the last load date to build. If no file is unread and today's last publish "
         "has the same code, nothing is built; with --again, or with an argument for dbt, "
-        "everything is built again.",
+        "everything is built again. With --stale, only the nodes are built that `sparkwap plan` "
+        "shows as such.",
         # All arguments are dbt's: without a prefix for options, argparse parses none of them.
         prefix_chars="\0",
         add_help=False,
@@ -295,15 +304,29 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """Build all unread drops; return dbt's exit code of the first drop that was not published.
 
     Args:
-        arguments: the arguments of ``dbt build``, and ``--again`` to build in any case.
+        arguments: the arguments of ``dbt build``; ``--again`` to build in any case, or
+            ``--stale`` to build only what is stale.
         tell: prints a line of progress; the default is standard error.
 
     Raises:
         SparkwapError: the landing folder or the project cannot be used.
     """
     tell = tell or say
-    call = parse_call([argument for argument in arguments if argument != AGAIN])
+    call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     manifest = call.manifest()
+    select: list[str] = []
+    if STALE in arguments:
+        if _selects(call.build):
+            raise ConfigError(
+                f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
+                "was built. Leave out one of them."
+            )
+        stale = plan_of(call, manifest)
+        if not stale.stale:
+            tell(render.text(stale)[0])
+            return 0
+        tell(render.text(stale)[0])
+        select = ["--select", *selection(stale, manifest)]
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
         raise ConfigError(
@@ -321,6 +344,8 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     if not found:
         if faults:
             why: str | None = "its errors show the faults of the files"
+        elif select:
+            why = "what is stale"
         elif AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as requested"
         else:
@@ -332,7 +357,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             )
             return 0
         tell(f"no unread landing files; one build of the present data: {why}")
-        return call.run("build", *call.build, **listing)
+        return call.run("build", *call.build, *select, **listing)
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
@@ -342,7 +367,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             # their next commands; so they are shown only where the build stops.
             later = {next_command.VARIABLE: str(steps)} if number < len(found) else {}
             steps.unlink(missing_ok=True)
-            code = call.run("build", *call.build, **listing, **day, **later)
+            code = call.run("build", *call.build, *select, **listing, **day, **later)
             if code or _left(drop, known_files(lake, models, [file.name for file in drop.files])):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], code))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkwap import __version__
 from sparkwap.core.errors import SparkwapError
 
 Document = Mapping[str, Any]
@@ -22,6 +23,7 @@ Calls = Mapping[str, Sequence[str]]
 """Node id -> ids of the macros that it calls."""
 
 _METADATA = ("dbt_schema_version", "dbt_version", "project_name", "project_id", "adapter_type")
+_VERSION = "sparkwap_version"
 _PARTS = (
     "sources",
     "exposures",
@@ -78,7 +80,8 @@ def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
     """
     metadata, calls = manifest["metadata"], calls or {}
     return {
-        "metadata": {key: metadata.get(key) for key in _METADATA},
+        "metadata": {key: metadata.get(key) for key in _METADATA}
+        | {_VERSION: metadata.get(_VERSION, __version__)},
         "nodes": {
             key: _calling(_plain(node), calls.get(key))
             for key, node in manifest["nodes"].items()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
+from sparkwap.ledger.code import BUILT
 from sparkwap.ledger.manifests import Document, unpack
-from sparkwap.pr.code import BUILT
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier

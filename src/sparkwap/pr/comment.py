@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from sparkwap.core import next_command
 from sparkwap.core.personal import CITING
 from sparkwap.gate.verdicts import PUBLISHING_OFF
+from sparkwap.ledger.code import name_of
 from sparkwap.ledger.records import token_of
-from sparkwap.pr.code import name_of
 from sparkwap.pr.standing import BranchState, Outcome, Row
 
 LIMIT = 60_000

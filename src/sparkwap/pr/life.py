@@ -17,11 +17,11 @@ from sparkwap.core import next_command
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import of_one_call
+from sparkwap.ledger.code import digests
 from sparkwap.ledger.manifests import unpack
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
-from sparkwap.pr.code import digests
 from sparkwap.pr.merging import Differing, differing
 from sparkwap.pr.standing import BranchState, standing
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkwap.pr.code import BUILT, name_of
+from sparkwap.ledger.code import BUILT, name_of
 from sparkwap.pr.standing import BranchState
 
 Digests = Mapping[str, str]
-"""Unique id -> digest, from `sparkwap.pr.code.digests`."""
+"""Unique id -> digest, from `sparkwap.ledger.code.digests`."""
 
 _SHOWN = 10
 

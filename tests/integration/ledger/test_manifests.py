@@ -13,7 +13,7 @@ from dbt.cli.main import dbtRunner
 from dbt.adapters.sparkwap.dbt_nodes import calls as calls_of
 from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger import manifests
-from sparkwap.pr.code import digests
+from sparkwap.ledger.code import digests
 
 FILES = {
     "dbt_project.yml": """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkwap.pr.code import name_of
+from sparkwap.ledger.code import name_of
 
 
 def test_names_have_no_project_and_no_hash() -> None:

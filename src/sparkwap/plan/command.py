@@ -1,0 +1,93 @@
+"""``sparkwap plan``, and the selection of ``sparkwap build --stale``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sparkwap import landing
+from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
+from sparkwap.landing import LandingError
+from sparkwap.landing.index import Index
+from sparkwap.landing.raw_models import known_files, raw_models
+from sparkwap.plan import render
+
+if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
+    from sparkwap.plan.decide import Plan
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def register_plan(commands: Commands) -> None:
+    """Register ``sparkwap plan``."""
+    text = "show what a build would do and why, node by node, without Spark"
+    parser = commands.add_parser(
+        "plan",
+        help=text,
+        description=text,
+        epilog="A node is reused if its code and all that it reads are as they were when its live "
+        "table was built. What is not known counts as changed. Build the others with: sparkwap "
+        "build --stale",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    add_dbt_options(parser)
+    parser.set_defaults(handler=_plan)
+
+
+def _plan(parsed: argparse.Namespace) -> int:
+    call = call_of(parsed)
+    found = plan_of(call, call.manifest("sparkwap plan"))
+    if parsed.json:
+        print(json.dumps(render.document(found), indent=2))
+    else:
+        print(*(render.markdown(found) if parsed.markdown else render.text(found)), sep="\n")
+    return 0
+
+
+def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
+    """Return the plan of a build of a project on its lake.
+
+    Raises:
+        SparkwapError: A landing entry is invalid, or the lake cannot be read.
+    """
+    # Imported here, because it imports PyIceberg, which `--help` does not need.
+    from sparkwap.plan.gather import Gatherer
+    from sparkwap.publish.lake import Lake
+
+    place = call.lake()
+    lake = Lake(place.name, place.properties) if place.exists else None
+    return Gatherer(manifest, lake, _unread(call, manifest)).plan()
+
+
+def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of ``--select`` for what is stale."""
+    nodes = manifest["nodes"]
+    # The path alone also selects what is in a folder of the same name.
+    return [
+        f"fqn:{'.'.join(nodes[key]['fqn'])},file:{PurePath(nodes[key]['original_file_path']).name}"
+        for key in plan.stale
+    ]
+
+
+def _unread(call: DbtCall, manifest: Mapping[str, Any]) -> dict[Identifier, int]:
+    """Return the number of unread landing files of each raw model, by its table."""
+    models = raw_models(manifest, call.project_dir)
+    known = known_files(call.lake(), models)
+    found = {}
+    for model in models:
+        folder = call.project_dir / call.target_path
+        index = Index.of_model(folder, model.name, model.root, model.entry.path)
+        try:
+            files = landing.list_files(model.root, model.entry, index, uuid4().hex)
+            found[model.table] = len(landing.pending(files, known))
+        except LandingError:
+            # Its build shows the fault.
+            found[model.table] = 1
+    return found

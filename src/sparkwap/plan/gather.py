@@ -1,0 +1,326 @@
+"""Gathers the facts of a plan from dbt's manifest, the ledger and the catalog, without Spark."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import cache, cached_property
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.audits.shared_statement import may_read_others
+from sparkwap.catalog.read_dependencies import NOTHING
+from sparkwap.core.names import folded
+from sparkwap.ledger.code import BUILT, name_of, parts
+from sparkwap.ledger.manifests import Document, reduced, unpack
+from sparkwap.ledger.records import time_of, token_of
+from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
+from sparkwap.plan.uncertain import names_in, why_uncertain
+from sparkwap.runs.candidates import VIEW
+
+if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
+    from sparkwap.catalog.model import PublishedEntry
+    from sparkwap.ledger.records import LedgerPublish
+    from sparkwap.publish.lake import Lake
+
+_LAST_BUILDS = 5
+"""The number of builds or results whose median is the expected time."""
+_PASSED = frozenset({"pass", "warn"})
+
+
+class Gatherer:
+    """Gathers what is known of the nodes and tests of a project.
+
+    Args:
+        manifest: dbt's manifest of the project.
+        lake: The lake; None if there is none yet.
+        unread: The number of unread landing files of the raw models, by table.
+    """
+
+    def __init__(
+        self, manifest: Mapping[str, Any], lake: Lake | None, unread: Mapping[Identifier, int]
+    ) -> None:
+        self._manifest = manifest
+        self._macros = manifest["macros"]
+        self._lake = lake
+        self._unread = unread
+        self._nodes = {
+            key: node
+            for key, node in manifest["nodes"].items()
+            if node["resource_type"] in {*BUILT, "test"} and node["config"].get("enabled", True)
+        }
+        self._code = _code(reduced(manifest))
+        self._code_of = cache(self._code_of_hash)
+        self._relations_in = cache(self._members)
+
+    def plan(self) -> Plan:
+        """Return the plan of a build of the whole project."""
+        built = {
+            key
+            for key, node in self._nodes.items()
+            if node["resource_type"] in BUILT and not _is_ephemeral(node)
+        }
+        order = TopologicalSorter({key: self._parents(key) & built for key in sorted(built)})
+        tests = sorted(key for key, one in self._nodes.items() if one["resource_type"] == "test")
+        return decide(
+            [self._facts(key, self._live(key)) for key in order.static_order()],
+            [self._facts(key, self._last_result(key)) for key in tests],
+            {key: name_of(key) for key in self._nodes},
+        )
+
+    def _facts(self, key: str, known: Known | None) -> Facts:
+        inlined = self._inlined(key)
+        code = dict(self._code[key])
+        for one in sorted(inlined):
+            code |= {f"{part} of {name_of(one)}": text for part, text in self._code[one].items()}
+        table = self._table(key)
+        return Facts(
+            key,
+            tuple(sorted(self._parents(key))),
+            code,
+            next(filter(None, map(self._uncertain, (key, *sorted(inlined)))), None),
+            known,
+            self._unread.get(table, 0) if table else 0,
+            self._seconds.get(key),
+        )
+
+    # -- the manifest ----------------------------------------------------------------------------
+
+    def _depends_on(self, key: str) -> list[str]:
+        return list((self._nodes[key].get("depends_on") or {}).get("nodes") or ())
+
+    def _inlined(self, key: str) -> set[str]:
+        """Return the ephemeral models that are part of a node's query."""
+        found: set[str] = set()
+        waiting = self._depends_on(key)
+        while waiting:
+            one = waiting.pop()
+            if one in self._nodes and one not in found and _is_ephemeral(self._nodes[one]):
+                found.add(one)
+                waiting += self._depends_on(one)
+        return found
+
+    def _parents(self, key: str) -> set[str]:
+        """Return the nodes and sources that a node reads, ephemeral models looked through."""
+        inlined = self._inlined(key)
+        return {one for other in (key, *inlined) for one in self._depends_on(other)} - inlined
+
+    def _behind(self, key: str) -> set[str]:
+        """Return the nodes and sources that a node reads, also those behind views."""
+        found: set[str] = set()
+        waiting = list(self._parents(key))
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                if one in self._nodes and self._nodes[one]["config"]["materialized"] == "view":
+                    waiting += self._parents(one)
+        return found
+
+    def _table(self, key: str) -> Identifier | None:
+        node = self._nodes.get(key)
+        if node is not None:
+            return node["schema"], node["alias"]
+        source = self._manifest["sources"].get(key)
+        return (source["schema"], source["identifier"]) if source else None
+
+    def _uncertain(self, key: str) -> str | None:
+        node = self._nodes[key]
+        if why := why_uncertain(node, self._macros):
+            return why
+        known = [folded(table) for one in (key, *self._behind(key)) if (table := self._table(one))]
+        if may_read_others(names_in(node, self._macros), known, self._relations_in):
+            return "it may read a table without `ref` or `source`"
+        return None
+
+    # -- the lake --------------------------------------------------------------------------------
+
+    def _members(self, schema: str) -> frozenset[Identifier]:
+        lake = self._lake
+        if lake is None:
+            return frozenset()
+        alike = (one for one in lake.schemas() if one.lower() == schema)
+        return frozenset((schema, name.lower()) for one in alike for name in lake.relations(one))
+
+    @cached_property
+    def _now(self) -> dict[Identifier, str | None]:
+        """The present states of all tables that are built or read, as in ``reads``."""
+        keys = {*self._nodes, *self._manifest["sources"]}
+        names = {table for key in keys if (table := self._table(key))}
+        found = self._lake.read(names) if self._lake else []
+        return {one.identifier: None if one.token == NOTHING else one.token for one in found}
+
+    @cached_property
+    def _states(self) -> Mapping[Identifier, Any]:
+        return self._lake.states(self._now) if self._lake else {}
+
+    # -- the ledger ------------------------------------------------------------------------------
+
+    @cached_property
+    def _publishes(self) -> dict[Identifier, tuple[LedgerPublish, PublishedEntry]]:
+        """The last publish of each table, also if it was undone."""
+        found: dict[Identifier, tuple[LedgerPublish, PublishedEntry]] = {}
+        for publish in self._lake.ledger.publishes() if self._lake else ():
+            for entry in publish.entries:
+                found.setdefault(entry.identifier, (publish, entry))
+        return found
+
+    @cached_property
+    def _builds(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The rows of each node or test, oldest first."""
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        if self._lake is None:
+            return found
+        for row in self._lake.ledger.rows("nodes"):
+            found[row["node_id"]].append({**row, "at": time_of(row["built_at"])})
+        for row in self._lake.ledger.rows("tests"):
+            found[row["test_id"]].append({**row, "at": time_of(row["executed_at"])})
+        for rows in found.values():
+            rows.sort(key=lambda row: row["at"])
+        return found
+
+    @cached_property
+    def _hashes(self) -> dict[str, str | None]:
+        runs = self._lake.ledger.runs() if self._lake else ()
+        return {row["run_id"]: row["manifest_hash"] for row in runs}
+
+    @cached_property
+    def _seconds(self) -> dict[str, float]:
+        known = {
+            key: [row["seconds"] for row in rows if row.get("seconds") is not None]
+            for key, rows in self._builds.items()
+        }
+        return {key: statistics.median(all_[-_LAST_BUILDS:]) for key, all_ in known.items() if all_}
+
+    def _code_of_hash(self, code_hash: str) -> dict[str, dict[str, str]] | None:
+        stored = self._lake.ledger.manifest(code_hash) if self._lake else None
+        return None if stored is None else _code(unpack(stored[1]))
+
+    def _code_in(self, run_id: str, key: str, inlined: Collection[str]) -> dict[str, str] | None:
+        """Return the digests of a node's code in a run; None if the run's code is not stored."""
+        code_hash = self._hashes.get(run_id)
+        code = self._code_of(code_hash) if code_hash else None
+        if code is None or key not in code or not code.keys() >= set(inlined):
+            return None
+        found = dict(code[key])
+        for one in sorted(inlined):
+            found |= {f"{part} of {name_of(one)}": text for part, text in code[one].items()}
+        return found
+
+    @cache  # noqa: B019 - the object lives as long as its command
+    def _published_row(self, key: str) -> dict[str, Any] | None:
+        """Return the row of the build that the last publish of a node has made live."""
+        table = self._table(key)
+        if table is None or table not in self._publishes:
+            return None
+        publish, _ = self._publishes[table]
+        rows = [row for row in self._builds.get(key, ()) if (row["schema"], row["name"]) == table]
+        of_publish = [
+            row for row in rows if row["run_id"] == publish.run_id and row["verdict"] == "published"
+        ]
+        if not of_publish:
+            return None
+        token = token_of(of_publish[-1])
+        # An earlier run may have built it and left it held; then its code and reads count.
+        return next(
+            row for row in rows if token_of(row) == token and row["branch"] == publish.branch
+        )
+
+    def _live(self, key: str) -> Known | None:
+        """Return the build of a node that was published last; None if it was never published."""
+        table, row = self._table(key), self._published_row(key)
+        if table is None or table not in self._publishes:
+            return None
+        publish, entry = self._publishes[table]
+        if row is None:
+            problem = "its last publish was by another project or program"
+            return Known(publish.run_id, publish.published_at, None, (), problem)
+        return Known(
+            row["run_id"],
+            publish.published_at,
+            self._code_in(row["run_id"], key, self._inlined(key)),
+            self._inputs(key, dict(row["built_on"] or ()), row),
+            self._problem(table, publish, entry),
+        )
+
+    def _problem(
+        self, table: Identifier, publish: LedgerPublish, entry: PublishedEntry
+    ) -> str | None:
+        if entry not in publish.left:
+            return "its last publish was rolled back"
+        state = self._states.get(table)
+        if state is None:
+            return "it does not exist any more"
+        if (state.main or state.metadata_location) != (
+            entry.candidate or entry.published_metadata_location
+        ):
+            return "it has changed since its last publish"
+        return None
+
+    def _token(self, key: str) -> str | None:
+        """Return the token of a node's live candidate, as in ``built_on`` and ``audited``."""
+        table, row = self._table(key), self._published_row(key)
+        if table is None or row is None:
+            return None
+        publish, entry = self._publishes[table]
+        return None if self._problem(table, publish, entry) else token_of(row)
+
+    def _inputs(
+        self, key: str, candidates: Mapping[str, str], row: Mapping[str, Any]
+    ) -> tuple[Input, ...]:
+        """Return then and now of all that a node or test has read.
+
+        Args:
+            key: The node or test.
+            candidates: The candidates that it has read, node to token.
+            row: Its row, with the states on ``main`` that it has read in ``reads``, name to token.
+        """
+        reads = dict(row["reads"] or ())
+        found, seen = [], set()
+        for one in sorted(self._behind(key)):
+            table = self._table(one)
+            name = ".".join(table) if table else one
+            seen.add(name)
+            if one in candidates:
+                then, live = candidates[one], self._published_row(one)
+                # The mark of a view is a hash of its text, in which a publish changes names.
+                is_same_view = then.startswith(VIEW) and live and live["run_id"] == row["run_id"]
+                now = then if is_same_view and self._token(one) else self._token(one)
+                found.append(Input(name, then, now))
+            else:
+                now = self._now.get(table) if table else None
+                found.append(Input(name, reads.get(name), now))
+        # It has read what its present code does not name.
+        found += [Input(name, then, None) for name, then in reads.items() if name not in seen]
+        return tuple(found)
+
+    def _last_result(self, key: str) -> Known | None:
+        """Return the last result of a test; None if it has none of what is live."""
+        rows = self._builds.get(key, [])
+        for row in reversed(rows):
+            inputs = self._inputs(key, dict(row["audited"] or ()), row)
+            if all(one.then is not None and one.then == one.now for one in inputs):
+                failed = row["status"] not in _PASSED
+                return Known(
+                    row["run_id"],
+                    row["at"],
+                    self._code_in(row["run_id"], key, self._inlined(key)),
+                    inputs,
+                    f"its last result is {row['status']}" if failed else None,
+                )
+        return None
+
+
+def _code(manifest: Document) -> dict[str, dict[str, str]]:
+    """Return the digests of the code of each node by part, with what runs it as a part."""
+    made_by = manifest["metadata"]
+    version = {
+        f"version of {one}": str(made_by.get(f"{one}_version")) for one in ("dbt", "sparkwap")
+    }
+    return {key: {**found, **version} for key, found in parts(manifest).items()}
+
+
+def _is_ephemeral(node: Mapping[str, Any]) -> bool:
+    return bool(node["config"].get("materialized") == "ephemeral")

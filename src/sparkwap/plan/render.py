@@ -1,0 +1,101 @@
+"""A plan as text, JSON and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sparkwap.core.names import short_run_id
+from sparkwap.core.text import counted
+from sparkwap.ledger.code import name_of
+from sparkwap.plan.decide import Plan, Step
+
+
+def text(plan: Plan) -> list[str]:
+    """Return the lines for the terminal."""
+    steps = list(_shown(plan))
+    wide = max((len(_name(step)) for step in steps), default=0)
+    lines = [_head(plan)]
+    for step in steps:
+        cost = f"  {_cost([step])}" if step.action == "build" else ""
+        lines.append(f"  {_word(step):<6} {_name(step):<{wide}}  {_why(step)}{cost}")
+    left = len(plan.tests) - sum(step.node_id.startswith("test.") for step in steps)
+    if left:
+        lines.append(
+            f"  {counted(left, 'other test')}: run with the nodes that are built, or reused"
+        )
+    if plan.stale:
+        lines.append("Build these alone: sparkwap build --stale")
+    return lines
+
+
+def markdown(plan: Plan) -> list[str]:
+    """Return the lines of a table for a comment on a pull request."""
+    rows = [
+        f"| {_word(step)} | `{_name(step)}` | {_why(step)} | {_cost([step])} |"
+        for step in _shown(plan)
+    ]
+    head = [_head(plan), "", "| | node | why | usual time |", "|---|---|---|---|"]
+    return [*head, *rows]
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the plan for JSON: each step with its action, reasons and usual seconds."""
+    return {
+        "stale": list(plan.stale),
+        "nodes": [_record(step) for step in plan.nodes],
+        "tests": [_record(step) for step in plan.tests],
+    }
+
+
+def _record(step: Step) -> dict[str, Any]:
+    known = step.known
+    return {
+        "unique_id": step.node_id,
+        "action": step.action,
+        "reasons": list(step.reasons),
+        "usual_seconds": step.seconds,
+        "last_run": known.run_id if known else None,
+        "last_at": known.at.isoformat() if known else None,
+    }
+
+
+def _shown(plan: Plan) -> Iterator[Step]:
+    """Yield all nodes, and the tests to run of nodes that are not built."""
+    stale = set(plan.stale)
+    yield from plan.nodes
+    yield from (step for step in plan.tests if step.node_id in stale)
+
+
+def _head(plan: Plan) -> str:
+    stale = set(plan.stale)
+    built = [step for step in plan.nodes if step.node_id in stale]
+    if not stale:
+        return f"Nothing to build: {counted(len(plan.nodes), 'node')} are as they were published."
+    alone = [step for step in plan.tests if step.node_id in stale]
+    also = f" and {counted(len(alone), 'test')} of what is live" if alone else ""
+    cost, whole = _cost([*built, *alone]), _cost(plan.nodes)
+    usual = f": {cost} of {whole}, without their tests" if cost and whole else ""
+    return f"To build: {len(built):,} of {counted(len(plan.nodes), 'node')}{also}{usual}"
+
+
+def _word(step: Step) -> str:
+    if step.action == "reuse":
+        return "reuse"
+    return "test" if step.node_id.startswith("test.") else "build"
+
+
+def _name(step: Step) -> str:
+    return name_of(step.node_id)
+
+
+def _why(step: Step) -> str:
+    if step.action == "reuse" and step.known is not None:
+        at = f"{step.known.at:%Y-%m-%d %H:%M} UTC"
+        return f"as published at {at} (run {short_run_id(step.known.run_id)})"
+    return "; ".join(step.reasons)
+
+
+def _cost(steps: Iterable[Step]) -> str:
+    known = [step.seconds for step in steps if step.seconds is not None]
+    return f"about {sum(known):,.1f} s" if known else ""
