@@ -79,7 +79,7 @@ def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
 def _unread(call: DbtCall, manifest: Mapping[str, Any]) -> dict[Identifier, int]:
     """Return the number of unread landing files of each raw model, by its table."""
     models = raw_models(manifest, call.project_dir)
-    known = known_files(call.lake(), models)
+    known = known_files(call.lake(), models) if models else {}
     found = {}
     for model in models:
         folder = call.project_dir / call.target_path
