@@ -18,6 +18,12 @@ DECLARED = "wap_reuse"
 """A config: true declares that the result depends only on the code and on what is read."""
 
 _OWN_MACROS = frozenset({"dbt", "dbt_spark"})
+_OWN_PYTHON = re.compile(
+    r"\s*from sparkwap import (?P<of>cdc|landing)\s+def model\(dbt, session\):"
+    r"(?:\s+dbt\.config\([\w\s=\"\',]*\))?"
+    r"\s+return (?P=of)\.model\(dbt, session(?:, dbt\.ref\([\"\']\w+[\"\']\))?\)\s*"
+)
+"""A model of raw rows or of states, which reads its files or what it refs, and its own table."""
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _VARIABLE = re.compile(r"\b(?:env_)?var\s*[.(]")
 _LOOKS = re.compile(
@@ -43,6 +49,8 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         return f"{DECLARED} is false"
     if (node.get("checksum") or {}).get("name") == "path":
         return "its file is too large for dbt to detect changes"
+    if _OWN_PYTHON.fullmatch(str(node.get("raw_code") or "")):
+        return None
     if node.get("language") == "python":
         return f"it is a Python model without {DECLARED}: true"
     if config.get("incremental_strategy") == "microbatch":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparkwap.plan.uncertain import names_in, why_uncertain
 
+ROOT = Path(__file__).parents[3]
 MACROS = {
     f"macro.{package}.{name}": {
         "name": name,
@@ -89,6 +91,11 @@ def test_an_audit_may_follow_the_clock_but_a_model_of_the_adapter_does_not() -> 
 def test_what_a_model_declares() -> None:
     python = node(language="python")
     assert why_uncertain(python, MACROS) == "it is a Python model without wap_reuse: true"
+    for path in (ROOT / "models").rglob("*.py"):
+        own = node(path.read_text(), language="python", unrendered_config="{{ var('until') }}")
+        assert why_uncertain(own, MACROS) is None
+        own["raw_code"] += "  # and more"
+        assert why_uncertain(own, MACROS) is not None
     for config in ({"wap_reuse": True}, {"meta": {"wap_reuse": True}}):
         assert why_uncertain(node("select now()", config=config), MACROS) is None
     assert why_uncertain(node(config={"wap_reuse": False}), MACROS) == "wap_reuse is false"

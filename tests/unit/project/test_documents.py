@@ -24,7 +24,7 @@ from helpers.engines import engines
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from sparkwap import cli
 from sparkwap.alerts import render
-from sparkwap.cli.build import AGAIN
+from sparkwap.cli.build import AGAIN, STALE
 from sparkwap.core.dbt_cli import parse_call
 from sparkwap.diff import comment
 from sparkwap.gate.settings import GateSettings
@@ -87,7 +87,11 @@ def test_a_sparkwap_command_is_one(command: Command) -> None:
         parser, rest = leaf(command.words[1:ended])
         options = [word for word in rest if word.startswith("--")]
         # `sparkwap build` hands all others on to dbt.
-        own = {AGAIN} if parser.prog == "sparkwap build" else set(parser._option_string_actions)
+        own = (
+            {AGAIN, STALE}
+            if parser.prog == "sparkwap build"
+            else set(parser._option_string_actions)
+        )
         assert set(options) <= own
         return
     parsed = cli._parser().parse_args(command.words[1:])
