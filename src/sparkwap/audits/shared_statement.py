@@ -1,9 +1,9 @@
 """One statement for the queries of several tests.
 
-Each query is counted by itself, exactly as dbt's own statement of the test does it, so that Spark
-plans and runs it as if it were alone. If one of them fails, the statement fails, and all of them
-are sent alone. Only rows that are NULL in one column (`not_null`) are counted together, in one scan
-of their table.
+The tests of one table whose SQL has a known form are answered by one scan of it: the filters of
+rows (`not_null`, ranges, expressions), `unique` and `accepted_values`. Every other query is counted
+by itself, exactly as dbt's own statement of the test does it, so that Spark plans and runs it as if
+it were alone. If one of them fails, the statement fails, and all of them are sent alone.
 """
 
 from __future__ import annotations
@@ -11,24 +11,47 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 
 from sparkwap.catalog import Identifier
-from sparkwap.core.sqllex import ANY_RELATION, FILES, relation_names, tokens
+from sparkwap.core.sqllex import ANY_RELATION, FILES, Token, relation_names, tokens
 
 _NAME = r"(?:\w+|`[^`]+`)"
-_NULLS = re.compile(
-    rf"select (?:\*|(?P<selected>{_NAME})) from (?P<relation>{_NAME}(?: \. {_NAME})+) "
-    rf"where (?P<column>{_NAME}) is null",
+_RELATION = rf"(?P<relation>{_NAME}(?: \. {_NAME})+)"
+_ROWS = re.compile(rf"select (?:\*|1|{_NAME}) from {_RELATION} where .+", re.IGNORECASE)
+_UNIQUE = re.compile(
+    rf"select (?P<key>{_NAME}) as unique_field , count \( \* \) as n_records from {_RELATION} "
+    r"where (?P=key) is not null group by (?P=key) having count \( \* \) > 1",
     re.IGNORECASE,
 )
-VOLATILE = re.compile(
-    r"\b(now|rand|randn|random|uuid|shuffle|unix_timestamp|curdate|monotonically_increasing_id"
-    r"|spark_partition_id|input_file_name|input_file_block_\w+|current_\w+|localtimestamp"
-    r"|session_user|user|version|reflect|java_method|try_reflect|read_files|http_request)\s*\("
-    r"|\b(current_timestamp|current_date|current_time|current_user|localtimestamp|tablesample)\b",
+_ACCEPTED = re.compile(
+    rf"with all_values as \( select (?P<key>{_NAME}) as value_field , count \( \* \) as n_records "
+    rf"from {_RELATION} group by (?P=key) \) select \* from all_values "
+    r"where value_field not in \( (?P<values>.+) \)",
     re.IGNORECASE,
 )
-"""Functions whose value does not follow from the rows."""
+"""The queries of dbt's generic tests, their tokens with blanks between them."""
+_CLAUSES = frozenset(
+    {
+        "select", "from", "group", "having", "order", "sort", "cluster", "distribute", "limit",
+        "offset", "window", "over", "union", "except", "intersect", "minus", "lateral", "join",
+        "qualify", "tablesample", "pivot", "unpivot", "with", "values", "table", "|", ";", "/*+",
+    }
+)  # fmt: skip
+"""What a condition of single rows has not."""
+_VOLATILE_CALLS = re.compile(
+    r"now|rand|randn|random|randstr|uniform|uuid|shuffle|unix_timestamp|curdate|curtime|user"
+    r"|monotonically_increasing_id|spark_partition_id|input_file_\w+|current_\w+|localtimestamp"
+    r"|session_user|version|reflect|java_method|try_reflect|aes_encrypt|read_files|http_request"
+)
+_VOLATILE_WORDS = frozenset(
+    {
+        "current_timestamp", "current_date", "current_time", "current_user", "session_user",
+        "localtimestamp", "tablesample",
+    }
+)  # fmt: skip
+_VOLATILE_TEXTS = frozenset({"now", "today", "yesterday", "tomorrow"})
+"""Texts that Spark converts to the present date or time."""
 _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
 """First parts of names that stand for what is in no catalog of the lake."""
 
@@ -37,15 +60,17 @@ def statement(queries: Sequence[str]) -> str:
     """Return one statement that counts the rows of queries.
 
     Returns:
-        SQL whose rows are `at`, the index of a query, and `found`, the number of its rows.
+        SQL whose rows are `at`, the index of a query, and `found`, the number of its rows. Of
+        dbt's `unique` and `accepted_values`, it is the number of repeated or unknown values; it is
+        0 if and only if the query has no row.
     """
     parts = []
     counts: dict[str, list[str]] = {}
     for at, query in enumerate(queries):
-        nulls = _NULLS.fullmatch(" ".join(token.text for token in tokens(query)))
-        if nulls and nulls["selected"] in (None, nulls["column"]):
-            pair = f"struct({at} as at, count_if({nulls['column']} is null) as found)"
-            counts.setdefault(nulls["relation"], []).append(pair)
+        relation, count = _count(query) or ("", "")
+        if count:
+            pair = f"struct({at} as at, {count} as found)"
+            counts.setdefault(relation, []).append(pair)
         else:
             parts.append(f"select {at} as at, count(*) as found from (\n{query}\n) as audited")
     for relation, pairs in counts.items():
@@ -53,9 +78,77 @@ def statement(queries: Sequence[str]) -> str:
     return "\nunion all\n".join(parts)
 
 
+def _count(query: str) -> tuple[str, str] | None:
+    """Return the table of a query and an aggregate over all its rows; None for an unknown form."""
+    found = list(tokens(query))
+    text = " ".join(token.text for token in found)
+    if unique := _UNIQUE.fullmatch(text):
+        key = unique["key"]
+        return unique["relation"], f"count({key}) - count(distinct {key})"
+    if accepted := _ACCEPTED.fullmatch(text):
+        key, values = accepted["key"], accepted["values"]
+        known = _are_literals(values)
+        return (accepted["relation"], f"count_if({key} not in ({values}))") if known else None
+    rows = _ROWS.fullmatch(text)
+    if rows is None:
+        return None
+    start = next(at for at, token in enumerate(found) if token.is_word("where")) + 1
+    condition = found[start:]
+    if any(token.text.lower() in _CLAUSES or token.kind == "unclosed" for token in condition):
+        return None
+    written = query[condition[0].start : condition[-1].end]
+    return rows["relation"], f"count_if(\n{written}\n)"
+
+
+def _are_literals(values: str) -> bool:
+    """Return whether a list has only texts, whole numbers and truth values."""
+    items: list[list[Token]] = [[]]
+    for token in tokens(values):
+        if token.text == ",":
+            items.append([])
+        elif token.text != "-" or items[-1]:
+            items[-1].append(token)
+    return all(
+        len(item) == 1
+        and (
+            (item[0].kind == "string" and item[0].text[0] == "'")
+            or (item[0].kind == "word" and re.fullmatch(r"[0-9]+|true|false", item[0].text))
+        )
+        for item in items
+    )
+
+
 def is_volatile(query: str) -> bool:
     """Return whether a query may have another answer a moment later: by the clock, by chance."""
-    return VOLATILE.search(query) is not None
+    return volatile_in(query) is not None
+
+
+def volatile_in(text: str) -> str | None:
+    """Return a word of a text by which a value may change although the rows do not; None if none.
+
+    Texts in quotes count too, because they may become SQL.
+
+    Args:
+        text: SQL, also with Jinja in it.
+    """
+    found = [*tokens(text), None]
+    for token, following in pairwise(found):
+        if token is None:
+            continue
+        value = token.value.lower()
+        called = token.is_name and following is not None and following.text == "("
+        if called and _VOLATILE_CALLS.fullmatch(value):
+            return token.text
+        if token.kind == "word" and value in _VOLATILE_WORDS:
+            return token.text
+        if token.kind == "unclosed" and (inner := volatile_in(token.text[1:])):
+            return inner
+        if token.kind == "string":
+            if value.strip() in _VOLATILE_TEXTS:
+                return token.text
+            if inner := volatile_in(value):
+                return inner
+    return None
 
 
 def is_enclosed(query: str) -> bool:

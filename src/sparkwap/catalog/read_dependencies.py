@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.content_equality import same_rows
+from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
 from sparkwap.catalog.pointers import Pointer
@@ -15,7 +19,8 @@ _TABLE, _VIEW = "table", "view"
 def token(row: Pointer | None, load: Load) -> str:
     """Return the state that a reader of a name sees, as one text.
 
-    ``table <uuid> <snapshot of main, or none>``, ``view <metadata file>``, or ``nothing``.
+    ``table <uuid> <snapshot of main, or none> <columns>``, ``view <metadata file>``, or
+    ``nothing``. The columns are a hash of the present schema, which may change without a snapshot.
     """
     if row is None:
         return NOTHING
@@ -23,7 +28,16 @@ def token(row: Pointer | None, load: Load) -> str:
         return f"{_VIEW} {row.location}"
     document = load(row.location)
     main = md.main_of(document)
-    return f"{_TABLE} {md.identity(document)} {'none' if main is None else main}"
+    shown = "none" if main is None else str(main)
+    return f"{_TABLE} {md.identity(document)} {shown} {columns(document)}"
+
+
+def columns(document: Document) -> str:
+    """Return a hash of the columns that a reader of a table sees now."""
+    schema = next(
+        one for one in document["schemas"] if one["schema-id"] == document["current-schema-id"]
+    )
+    return hashlib.sha256(json.dumps(schema["fields"], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
@@ -37,10 +51,17 @@ def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
         load: Reads a metadata document.
     """
     now = token(row, load)
-    if now == read.token or (row is not None and _only_compacted(read.token, now, row, load)):
+    if _rows(now) == _rows(read.token) or (
+        row is not None and _only_compacted(read.token, now, row, load)
+    ):
         return None
     found = row_words(row) if row is None or row.kind == "view" else _words(now)
     return Mismatch(read.identifier, "state that was read", _words(read.token), found, "read")
+
+
+def _rows(text: str) -> str:
+    """Return a token without the columns: a new column changes no row that was read."""
+    return " ".join(text.split(" ")[:3]) if text.startswith(_TABLE) else text
 
 
 def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:
@@ -51,7 +72,7 @@ def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:
 
 
 def _words(text: str) -> str:
-    kind, *rest = text.split(" ", 2)
+    kind, *rest = text.split(" ")
     if kind == _TABLE:
         return snapshot_words(None if rest[1] == "none" else int(rest[1]))
     return f"a view at {rest[0]}" if kind == _VIEW else "nothing"

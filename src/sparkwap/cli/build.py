@@ -230,7 +230,10 @@ def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _selects(arguments: Sequence[str]) -> bool:
     """Return whether arguments of ``dbt build`` select nodes."""
     options = ("-s", "-m", "--select", "--models", "--model", "--exclude", "--selector")
-    return any(argument.partition("=")[0] in options for argument in arguments)
+    return any(
+        argument.partition("=")[0] in options or re.match(r"-[sm]\w", argument)
+        for argument in arguments
+    )
 
 
 def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
@@ -315,6 +318,8 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     manifest = call.manifest()
     select: list[str] = []
+    if STALE in arguments and AGAIN in arguments:
+        raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
     if STALE in arguments:
         if _selects(call.build):
             raise ConfigError(

@@ -105,7 +105,7 @@ class DbtCall:
         from dbt.cli.main import dbtRunner
 
         with _environment(self.environment):
-            parsed = dbtRunner().invoke(self.arguments("--quiet", "parse"))
+            parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
         if isinstance(parsed.exception, KeyboardInterrupt):
             raise parsed.exception
         if not parsed.success:

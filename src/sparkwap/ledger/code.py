@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from sparkwap.ledger.manifests import Document, reduced
+from sparkwap.ledger.manifests import COLUMN_ORDER, Document, reduced
 
 BUILT = frozenset({"model", "seed", "snapshot"})
 
@@ -37,7 +38,7 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     """Return the digests of the parts of all models, seeds, snapshots and tests, by id and part.
 
     The parts of a node are its text, its configuration as it is written, its contract, its
-    persisted descriptions, its place in the project, and each macro that it calls, also through
+    persisted descriptions, its place in the project, and each macro that it may call, also through
     other macros.
 
     Args:
@@ -45,9 +46,10 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     """
     macros = manifest["macros"]
     texts = {key: _digest(str(macro["macro_sql"])) for key, macro in macros.items()}
+    words = ProjectMacros(macros)
     return {
         key: {part: _digest(value) for part, value in _parts(node).items()}
-        | {f"macro {one}": texts[one] for one in called(node, macros)}
+        | {f"macro {one}": texts[one] for one in {*called(node, macros), *words.of(node)}}
         for key, node in manifest["nodes"].items()
         if node["resource_type"] in BUILT or node["resource_type"] == "test"
     }
@@ -72,7 +74,14 @@ def _parts(node: Mapping[str, Any]) -> dict[str, Any]:
         found["configuration"] += [config.get(key) for key in _TEST_CONFIG]
         return found
     found["configuration"] += [config.get("materialized")]
-    found["contract"] = [contract.get("checksum") if contract.get("enforced") else None]
+    # dbt's checksum of a contract does not know the order of the columns.
+    columns = [
+        [name, column.get("data_type"), column.get("constraints"), column.get("quote")]
+        for name in node.get(COLUMN_ORDER) or ()
+        for column in [(node.get("columns") or {}).get(name) or {}]
+    ]
+    enforced = bool(contract.get("enforced"))
+    found["contract"] = [contract.get("checksum"), columns] if enforced else []
     found["descriptions"] = _persisted(node, config.get("persist_docs") or {})
     return found
 
@@ -106,3 +115,83 @@ def called(node: Mapping[str, Any], macros: Mapping[str, Any]) -> list[str]:
             seen.add(key)
             waiting += macros[key]["depends_on"]["macros"]
     return sorted(seen)
+
+
+class ProjectMacros:
+    """The macros of a project and its packages that a node may call.
+
+    dbt's `depends_on` has the macros that the text calls while dbt parses it: none in a branch of
+    `is_incremental()`, and none that dbt's own macros call, as far as the project overrides them.
+    Here a macro counts if its name is a word of a text that counts.
+
+    Args:
+        macros: The manifest's macros by id.
+    """
+
+    def __init__(self, macros: Mapping[str, Any]) -> None:
+        own = {key: one for key, one in macros.items() if one["package_name"] in _INTERNAL}
+        self._texts = {key: str(one["macro_sql"]) for key, one in macros.items() if key not in own}
+        self._named: dict[str, list[str]] = {}
+        for key in self._texts:
+            self._named.setdefault(_plain_name(macros[key]["name"]), []).append(key)
+        known = {_plain_name(one["name"]) for one in own.values()}
+        names = {key: str(macros[key]["name"]) for key in self._texts}
+        self._materializations = {
+            key: name for key, name in names.items() if name.startswith("materialization_")
+        }
+        self._overrides = {
+            key: plain
+            for key, name in names.items()
+            if (plain := _plain_name(name)) in known or name in BUILTINS
+        }
+        self._words = {
+            key: frozenset(_WORD.findall(text)) & self._named.keys()
+            for key, text in self._texts.items()
+        }
+
+    def of(self, node: Mapping[str, Any], overrides: Collection[str] | None = None) -> set[str]:
+        """Return the ids of the macros that a node may call.
+
+        Args:
+            node: A node of the manifest.
+            overrides: Only these macros of dbt may call one of the project in their place; None for
+                all of them, and for the materializations of the project.
+        """
+        written = [
+            node.get("raw_code"),
+            node.get("unrendered_config"),
+            (node.get("config") or {}).get("pre-hook"),
+            (node.get("config") or {}).get("post-hook"),
+            node.get("test_metadata"),
+        ]
+        waiting = set(_WORD.findall(json.dumps(written, default=str)))
+        waiting.add(f"test_{(node.get('test_metadata') or {}).get('name')}")
+        found = {
+            key for key, name in self._overrides.items() if overrides is None or name in overrides
+        }
+        if overrides is None:
+            prefix = f"materialization_{(node.get('config') or {}).get('materialized')}_"
+            found |= {
+                key for key, name in self._materializations.items() if name.startswith(prefix)
+            }
+        waiting |= {word for key in found for word in self._words[key]}
+        done: set[str] = set()
+        while waiting:
+            word = waiting.pop()
+            done.add(word)
+            for key in self._named.get(word, ()):
+                found.add(key)
+                waiting |= self._words[key] - done
+        return found
+
+
+_INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
+BUILTINS = frozenset({"ref", "source", "config"})
+"""Functions of dbt that a macro of the same name replaces."""
+_WORD = re.compile(r"\w+")
+_PREFIX = re.compile(r"^(?:default|spark|sparkwap)__")
+
+
+def _plain_name(name: str) -> str:
+    """Return a macro's name without the prefix of its dispatch."""
+    return _PREFIX.sub("", name)

@@ -24,6 +24,7 @@ Calls = Mapping[str, Sequence[str]]
 
 _METADATA = ("dbt_schema_version", "dbt_version", "project_name", "project_id", "adapter_type")
 _VERSION = "sparkwap_version"
+COLUMN_ORDER = "sparkwap_column_order"
 _PARTS = (
     "sources",
     "exposures",
@@ -132,6 +133,9 @@ def _plain(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
     kept = {key: value for key, value in node.items() if key not in _VOLATILE}
+    if (kept.get("contract") or {}).get("enforced"):
+        # The order of the columns, which sorted keys lose.
+        kept[COLUMN_ORDER] = node.get(COLUMN_ORDER) or list(kept.get("columns") or {})
     config = kept.get("config")
     if isinstance(config, Mapping):
         kept["config"] = {k: v for k, v in config.items() if k not in ("meta", "docs")}

@@ -56,6 +56,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "reads": pa.map_(_TEXT, _TEXT),
             "seconds": pa.float64(),
             "batches": pa.list_(_TEXT),
+            "named": pa.list_(_TEXT),
         }
     ),
     "tests": pa.schema(
@@ -78,6 +79,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "code": _TEXT,
             "sql": _TEXT,
             "given": pa.map_(_TEXT, _TEXT),
+            "named": pa.list_(_TEXT),
         }
     ),
     "acceptances": pa.schema(
@@ -208,6 +210,7 @@ Nodes:
     nodes.batches: The time ranges, ``start/end``, that a microbatch model had to build.
     nodes.refusal: The kinds of differences on ``main`` for which the publish was refused.
     reads: The state of each table that was only read; see `sparkwap.catalog.read_dependencies`.
+    named: The relations that its statements have named; null if it may be any.
     seconds: The duration of a build or test.
 
 Tests:

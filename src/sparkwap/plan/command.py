@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -69,11 +70,21 @@ def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
 def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
     """Return the arguments of ``--select`` for what is stale."""
     nodes = manifest["nodes"]
-    # The path alone also selects what is in a folder of the same name.
-    return [
-        f"fqn:{'.'.join(nodes[key]['fqn'])},file:{PurePath(nodes[key]['original_file_path']).name}"
-        for key in plan.stale
-    ]
+    names = {key: ".".join(node["fqn"]) for key, node in nodes.items()}
+    folders = {
+        ".".join(node["fqn"][:end]) for node in nodes.values() for end in range(len(node["fqn"]))
+    }
+    found = []
+    for key in plan.stale:
+        # The path alone also selects what is in a folder of the same name.
+        file = PurePath(nodes[key]["original_file_path"]).name if names[key] in folders else None
+        found.append(_literal(f"fqn:{names[key]}") + (f",file:{_literal(file)}" if file else ""))
+    return found
+
+
+def _literal(text: str) -> str:
+    """Return a criterion for dbt without the characters that have a meaning for it."""
+    return re.sub(r"[^\w.:\-]", "?", text)
 
 
 def _unread(call: DbtCall, manifest: Mapping[str, Any]) -> dict[Identifier, int]:

@@ -9,18 +9,16 @@ from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.audits.shared_statement import may_read_others
-from sparkwap.catalog.read_dependencies import NOTHING
-from sparkwap.core.names import folded
-from sparkwap.ledger.code import BUILT, name_of, parts
+from sparkwap.catalog.read_dependencies import NOTHING, columns
+from sparkwap.ledger.code import BUILT, BUILTINS, ProjectMacros, digests, name_of, parts
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
-from sparkwap.plan.uncertain import names_in, why_uncertain
+from sparkwap.plan.uncertain import DBT_MACROS, why_uncertain
 from sparkwap.runs.candidates import VIEW
 
 if TYPE_CHECKING:
-    from sparkwap.catalog import Identifier
+    from sparkwap.catalog import Identifier, TableState
     from sparkwap.catalog.model import PublishedEntry
     from sparkwap.ledger.records import LedgerPublish
     from sparkwap.publish.lake import Lake
@@ -53,7 +51,7 @@ class Gatherer:
         }
         self._code = _code(reduced(manifest))
         self._code_of = cache(self._code_of_hash)
-        self._relations_in = cache(self._members)
+        self._words = ProjectMacros(self._macros)
 
     def plan(self) -> Plan:
         """Return the plan of a build of the whole project."""
@@ -128,21 +126,11 @@ class Gatherer:
 
     def _uncertain(self, key: str) -> str | None:
         node = self._nodes[key]
-        if why := why_uncertain(node, self._macros):
-            return why
-        known = [folded(table) for one in (key, *self._behind(key)) if (table := self._table(one))]
-        if may_read_others(names_in(node, self._macros), known, self._relations_in):
-            return "it may read a table without `ref` or `source`"
-        return None
+        # What else the project overrides is no part of the query, such as the names of schemas.
+        called = self._words.of(node, overrides=DBT_MACROS | BUILTINS)
+        return why_uncertain(node, {one: self._macros[one] for one in called})
 
     # -- the lake --------------------------------------------------------------------------------
-
-    def _members(self, schema: str) -> frozenset[Identifier]:
-        lake = self._lake
-        if lake is None:
-            return frozenset()
-        alike = (one for one in lake.schemas() if one.lower() == schema)
-        return frozenset((schema, name.lower()) for one in alike for name in lake.relations(one))
 
     @cached_property
     def _now(self) -> dict[Identifier, str | None]:
@@ -184,7 +172,7 @@ class Gatherer:
     @cached_property
     def _hashes(self) -> dict[str, str | None]:
         runs = self._lake.ledger.runs() if self._lake else ()
-        return {row["run_id"]: row["manifest_hash"] for row in runs}
+        return {row["run_id"]: row.get("manifest_hash") for row in runs}
 
     @cached_property
     def _seconds(self) -> dict[str, float]:
@@ -225,7 +213,8 @@ class Gatherer:
         token = token_of(of_publish[-1])
         # An earlier run may have built it and left it held; then its code and reads count.
         return next(
-            row for row in rows if token_of(row) == token and row["branch"] == publish.branch
+            (row for row in rows if token_of(row) == token and row["branch"] == publish.branch),
+            None,
         )
 
     def _live(self, key: str) -> Known | None:
@@ -241,7 +230,7 @@ class Gatherer:
             row["run_id"],
             publish.published_at,
             self._code_in(row["run_id"], key, self._inlined(key)),
-            self._inputs(key, dict(row["built_on"] or ()), row),
+            self._inputs(key, dict(row.get("built_on") or ()), row),
             self._problem(table, publish, entry),
         )
 
@@ -257,7 +246,22 @@ class Gatherer:
             entry.candidate or entry.published_metadata_location
         ):
             return "it has changed since its last publish"
+        if state.kind == "table" and not self._has_same_columns(state, entry):
+            return "its columns have changed since its last publish"
         return None
+
+    def _has_same_columns(self, state: TableState, entry: PublishedEntry) -> bool:
+        """Return whether a table has the columns of its publish; a new column has no snapshot."""
+        then, now = entry.published_metadata_location, state.metadata_location
+        if then == now:
+            return True
+        assert self._lake is not None
+        try:
+            documents = [self._lake.store.load(one) for one in (str(then), now)]
+        except Exception:
+            # The file of the publish is not there any more.
+            return False
+        return len(set(map(columns, documents))) == 1
 
     def _token(self, key: str) -> str | None:
         """Return the token of a node's live candidate, as in ``built_on`` and ``audited``."""
@@ -277,7 +281,7 @@ class Gatherer:
             candidates: The candidates that it has read, node to token.
             row: Its row, with the states on ``main`` that it has read in ``reads``, name to token.
         """
-        reads = dict(row["reads"] or ())
+        reads = dict(row.get("reads") or ())
         found, seen = [], set()
         for one in sorted(self._behind(key)):
             table = self._table(one)
@@ -291,16 +295,27 @@ class Gatherer:
                 found.append(Input(name, then, now))
             else:
                 now = self._now.get(table) if table else None
+                if one not in self._nodes and str(now).startswith(VIEW):
+                    # What is behind the view of another project is not known.
+                    now = None
                 found.append(Input(name, reads.get(name), now))
-        # It has read what its present code does not name.
+        # It has read what its present code does not name, or what dbt knows nothing of.
         found += [Input(name, then, None) for name, then in reads.items() if name not in seen]
+        own = self._table(key)
+        listed = {name.lower() for name in (*seen, ".".join(own) if own else "")}
+        # The rows of a seed are not searched for names.
+        named = [] if self._nodes[key]["resource_type"] == "seed" else row.get("named")
+        if named is None:
+            found.append(Input("other tables", None, None))
+        else:
+            found += [Input(name, None, None) for name in named if name not in listed]
         return tuple(found)
 
     def _last_result(self, key: str) -> Known | None:
         """Return the last result of a test; None if it has none of what is live."""
         rows = self._builds.get(key, [])
         for row in reversed(rows):
-            inputs = self._inputs(key, dict(row["audited"] or ()), row)
+            inputs = self._inputs(key, dict(row.get("audited") or ()), row)
             if all(one.then is not None and one.then == one.now for one in inputs):
                 failed = row["status"] not in _PASSED
                 return Known(
@@ -316,10 +331,23 @@ class Gatherer:
 def _code(manifest: Document) -> dict[str, dict[str, str]]:
     """Return the digests of the code of each node by part, with what runs it as a part."""
     made_by = manifest["metadata"]
+    hooks = {
+        f"hook {key}": str(node.get("raw_code"))
+        for key, node in manifest["nodes"].items()
+        if node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap"
+    }
+    of_unit_tests: dict[str, dict[str, str]] = defaultdict(dict)
+    known = digests(manifest)
+    for key, test in manifest["unit_tests"].items():
+        for tested in (test.get("depends_on") or {}).get("nodes") or ():
+            of_unit_tests[tested][f"unit test {name_of(key)}"] = known[key]
     version = {
         f"version of {one}": str(made_by.get(f"{one}_version")) for one in ("dbt", "sparkwap")
     }
-    return {key: {**found, **version} for key, found in parts(manifest).items()}
+    return {
+        key: {**found, **version, **hooks, **of_unit_tests[key]}
+        for key, found in parts(manifest).items()
+    }
 
 
 def _is_ephemeral(node: Mapping[str, Any]) -> bool:

@@ -48,6 +48,8 @@ class ClosingFacts:
         begun: Ids of the nodes that this run has begun to build.
         continued: Ids of the nodes that have added rows to a candidate of an earlier run.
         shared: Ids of the tests that shared statements have answered.
+        named: The relations that the statements of the nodes and tests of this run have named; None
+            if it may be any.
         reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
             or test.
         seconds: The duration of a build or test, if known.
@@ -71,6 +73,7 @@ class ClosingFacts:
     continued: frozenset[str]
     shared: frozenset[str]
     reads: Mapping[str, Mapping[str, str]]
+    named: Mapping[str, list[str] | None]
     seconds: Mapping[str, float | None]
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
@@ -179,6 +182,10 @@ class Gathering:
             continued=frozenset(self.trail.continued),
             shared=frozenset(self.trail.shared),
             reads={key: dict(row.get("reads") or {}) for key, row in rows} | self.trail.reads,
+            named={
+                key: by_name.named(key)
+                for key in (*(n.node_id for n in nodes), *(t.test_id for t in seen))
+            },
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
             batches=ranges,
             notices=self._lacking(nodes, ranges),

@@ -98,6 +98,7 @@ class Rows:
                 "audited": dict(one.audited),
                 "executed_at": now,
                 "reads": self.facts.reads.get(one.test_id, {}),
+                "named": self.facts.named.get(one.test_id),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
                 "answered": "shared" if one.test_id in self.facts.shared else "alone",
@@ -148,6 +149,7 @@ class Rows:
             "reason": "; ".join(verdict.reasons) or None,
             "built_at": now,
             "reads": self.facts.reads.get(node.node_id, {}),
+            "named": self.facts.named.get(node.node_id),
             "seconds": self.facts.seconds.get(node.node_id),
             "batches": batches.written(self.facts.batches.get(node.node_id, ())),
         }

@@ -183,6 +183,7 @@ class ByName:
             self._schemas.setdefault(schema.lower(), []).append(schema)
         self._views: dict[str, dict[str, list[Identifier]]] = {}
         self._behind: dict[tuple[Identifier, bool], frozenset[Identifier]] = {}
+        self._members: dict[str, frozenset[str]] = {}
         self.first: dict[str, frozenset[str]] = {}
         self.early: dict[str, set[str]] = {}
         self.seen: dict[str, set[str]] = {}
@@ -264,6 +265,35 @@ class ByName:
             for folder, node_id in self._folders.items()
             if folder.startswith(path) or path.startswith(f"{folder}/")
         }
+
+    def named(self, reader: str) -> list[str] | None:
+        """The relations of the lake that the statements of a node or test may have named.
+
+        In lower case, by their live names. None if no statement was sent, or if it may be any.
+        """
+        told = self._trail.naming.get(reader)
+        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
+        found: set[str] = set()
+        for schema, name in told.relations if told else ():
+            if (schema, name) == ANY_RELATION or schema in outside:
+                return None
+            if "/" in name:
+                if self._of_files(name) != {reader}:
+                    return None
+                # The location of its own table.
+                continue
+            live = names.split_side_schema(schema, self._branch)
+            if live is not None or name in self._relations_in(schema):
+                found.add(f"{live or schema}.{name}")
+        return sorted(found) if told else None
+
+    def _relations_in(self, schema: str) -> frozenset[str]:
+        if schema not in self._members:
+            alike = self._schemas.get(schema, ())
+            self._members[schema] = frozenset(
+                name.lower() for one in alike for name in self._lake.relations(one)
+            )
+        return self._members[schema]
 
     def _read_by(self, reader: str) -> tuple[set[str], bool]:
         """The nodes that a node or test may have read, and whether these are known by name."""

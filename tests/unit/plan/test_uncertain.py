@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkwap.plan.uncertain import names_in, why_uncertain
+from sparkwap.ledger.code import ProjectMacros
+from sparkwap.plan import uncertain
 
 ROOT = Path(__file__).parents[3]
 MACROS = {
@@ -37,6 +38,11 @@ def node(raw_code: str = "select 1", *macros: str, **more: Any) -> dict[str, Any
     }
 
 
+def why_uncertain(of: dict[str, Any], macros: dict[str, Any]) -> str | None:
+    reached = ProjectMacros(macros).of(of, overrides=uncertain.DBT_MACROS)
+    return uncertain.why_uncertain(of, {key: macros[key] for key in reached})
+
+
 @pytest.mark.parametrize(
     "raw_code",
     [
@@ -63,6 +69,22 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ("select * from {{ target.schema }}.t", "it uses target"),
         ("{% set rows = run_query('select 1') %} select 1", "it uses run_query"),
         ("select {{ adapter.get_relation(1, 2, 3) }}", "it uses adapter.get_relation"),
+        ("select {{ dbt.current_timestamp() }}", "it uses dbt.current_timestamp"),
+        ("{% set now = 'current_timestamp()' %}select {{ now }}", "it uses current_timestamp"),
+        ("select date'today'", "it uses 'today'"),
+        ("select `rand`()", "it uses `rand`"),
+        ("select rand/**/()", "it uses rand"),
+        ("select '{{ schema }}'", "it uses schema"),
+        ("{% set v = var %}select {{ v('n') }}", "it uses variables"),
+        ("{% set a = adapter %}{{ a.get_relation(1, 2, 3) }}", "it uses adapter as a value"),
+        ("select '{{ pick({'a': {'b': 1}}, target.name) }}'", "it uses pick"),
+        ("select {{ model.description }}", "it uses model"),
+        (
+            "select * from {{ ref('t') }} version as of 'eod'",
+            "it uses another state of a table (version as of)",
+        ),
+        ("select * from {{ ref('t') }}.branch_x", "it uses another state of a table (.branch_)"),
+        ("select {{ broken", "it uses Jinja that cannot be read"),
     ],
 )
 def test_what_does_not(raw_code: str, why: str) -> None:
@@ -70,7 +92,7 @@ def test_what_does_not(raw_code: str, why: str) -> None:
 
 
 def test_macros_configuration_and_arguments_count_too() -> None:
-    assert why_uncertain(node("x", "macro.shop.outer"), MACROS) == "the macro inner uses variables"
+    assert why_uncertain(node("{{ outer() }}"), MACROS) == "the macro inner uses variables"
     given = node(unrendered_config={"partition_by": "{{ var('by') }}"})
     assert why_uncertain(given, MACROS) == "its configuration uses variables"
     hook = node(config={"post-hook": [{"sql": "insert into log select now()"}]})
@@ -81,11 +103,34 @@ def test_macros_configuration_and_arguments_count_too() -> None:
     assert why_uncertain(argument, MACROS) == "its configuration uses variables"
 
 
-def test_an_audit_may_follow_the_clock_but_a_model_of_the_adapter_does_not() -> None:
-    recency = "macro.dbt_sparkwap.test_recency"
-    audit = node("x", recency, resource_type="test")
-    assert why_uncertain(audit, MACROS) == "the macro test_recency uses wap_now"
-    assert why_uncertain(node("x", recency), MACROS) is None
+def test_a_macro_of_dbt_or_sparkwap_counts_if_it_is_not_known_to_compute_text_only() -> None:
+    def audit(name: str) -> dict[str, Any]:
+        call = f"{{{{ test_{name}(**_dbt_generic_test_kwargs) }}}}"
+        return node(call, resource_type="test", test_metadata={"name": name, "kwargs": {}})
+
+    assert why_uncertain(audit("not_null"), MACROS) is None
+    assert why_uncertain(audit("recency"), MACROS) == "it uses test_recency"
+
+
+@pytest.mark.parametrize(
+    ("plain", "why"),
+    [
+        ("get_where_subquery", "the macro default__get_where_subquery uses variables"),
+        ("generate_schema_name", None),
+    ],
+)
+def test_an_override_of_a_macro_of_dbt_counts_for_each_node(plain: str, why: str | None) -> None:
+    macros = {
+        key: {
+            "name": name,
+            "package_name": key.split(".")[1],
+            "macro_sql": f"{{% macro {name}() %}}{{{{ var('x') }}}}{{% endmacro %}}",
+            "depends_on": {"macros": []},
+        }
+        for key, name in ((f"macro.dbt.{plain}", plain), ("macro.shop.own", f"default__{plain}"))
+    }
+    assert why_uncertain(node(), macros) == why
+    assert ProjectMacros(macros).of(node()) == {"macro.shop.own"}
 
 
 def test_what_a_model_declares() -> None:
@@ -103,12 +148,3 @@ def test_what_a_model_declares() -> None:
     assert why_uncertain(batches, MACROS) == "its batches follow the clock"
     large = node(checksum={"name": "path"}, resource_type="seed")
     assert why_uncertain(large, MACROS) == "its file is too large for dbt to detect changes"
-
-
-def test_the_text_that_may_name_tables() -> None:
-    text = names_in(
-        node("select * from {{ ref('t') }} join shop.other", "macro.shop.plain"), MACROS
-    )
-    assert "shop.other" in text
-    assert "ref(" not in text
-    assert "x + 1" in text
