@@ -18,7 +18,7 @@ def text(plan: Plan) -> list[str]:
     lines = [_head(plan)]
     for step in steps:
         cost = f"  {_cost([step])}" if step.action == "build" else ""
-        lines.append(f"  {_word(step):<6} {_name(step):<{wide}}  {_why(step)}{cost}")
+        lines.append(f"  {_word(step):<6} {_name(step):<{wide}}  {_why(step)}{cost}".rstrip())
     left = len(plan.tests) - sum(step.node_id.startswith("test.") for step in steps)
     if left:
         lines.append(
