@@ -327,10 +327,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
                 "was built. Leave out one of them."
             )
         stale = plan_of(call, manifest)
-        if not stale.stale:
-            tell(render.text(stale)[0])
-            return 0
         tell(render.text(stale)[0])
+        if not stale.stale:
+            return 0
         select = ["--select", *selection(stale, manifest)]
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):

@@ -28,7 +28,13 @@ def digests(manifest: Document) -> dict[str, str]:
     Two digests are equal if all parts are; see `parts`.
     """
     manifest = reduced(manifest)
-    return {key: _digest(list(found.items())) for key, found in parts(manifest).items()} | {
+    found = {key: _digest(list(one.items())) for key, one in parts(manifest).items()}
+    return found | unit_tests(manifest)
+
+
+def unit_tests(manifest: Document) -> dict[str, str]:
+    """Return the digests of all unit tests of a reduced manifest, by id."""
+    return {
         key: _digest([test.get("checksum"), test.get("model"), test.get("overrides")])
         for key, test in manifest["unit_tests"].items()
     }

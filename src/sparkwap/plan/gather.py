@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog.read_dependencies import NOTHING, columns
-from sparkwap.ledger.code import BUILT, BUILTINS, ProjectMacros, digests, name_of, parts
+from sparkwap.ledger.code import BUILT, BUILTINS, ProjectMacros, name_of, parts, unit_tests
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
@@ -70,14 +70,11 @@ class Gatherer:
 
     def _facts(self, key: str, known: Known | None) -> Facts:
         inlined = self._inlined(key)
-        code = dict(self._code[key])
-        for one in sorted(inlined):
-            code |= {f"{part} of {name_of(one)}": text for part, text in self._code[one].items()}
         table = self._table(key)
         return Facts(
             key,
             tuple(sorted(self._parents(key))),
-            code,
+            _with_inlined(self._code, key, inlined),
             next(filter(None, map(self._uncertain, (key, *sorted(inlined)))), None),
             known,
             self._unread.get(table, 0) if table else 0,
@@ -192,10 +189,7 @@ class Gatherer:
         code = self._code_of(code_hash) if code_hash else None
         if code is None or key not in code or not code.keys() >= set(inlined):
             return None
-        found = dict(code[key])
-        for one in sorted(inlined):
-            found |= {f"{part} of {name_of(one)}": text for part, text in code[one].items()}
-        return found
+        return _with_inlined(code, key, inlined)
 
     @cache  # noqa: B019 - the object lives as long as its command
     def _published_row(self, key: str) -> dict[str, Any] | None:
@@ -337,7 +331,7 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
         if node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap"
     }
     of_unit_tests: dict[str, dict[str, str]] = defaultdict(dict)
-    known = digests(manifest)
+    known = unit_tests(manifest)
     for key, test in manifest["unit_tests"].items():
         for tested in (test.get("depends_on") or {}).get("nodes") or ():
             of_unit_tests[tested][f"unit test {name_of(key)}"] = known[key]
@@ -348,6 +342,16 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
         key: {**found, **version, **hooks, **of_unit_tests[key]}
         for key, found in parts(manifest).items()
     }
+
+
+def _with_inlined(
+    code: Mapping[str, Mapping[str, str]], key: str, inlined: Collection[str]
+) -> dict[str, str]:
+    """Return the parts of a node's code, with those of the ephemeral models in its query."""
+    found = dict(code[key])
+    for one in sorted(inlined):
+        found |= {f"{part} of {name_of(one)}": text for part, text in code[one].items()}
+    return found
 
 
 def _is_ephemeral(node: Mapping[str, Any]) -> bool:

@@ -132,14 +132,10 @@ def _why(text: str, known: set[str]) -> str | None:
         legal = _CONTEXT | DBT_MACROS | known | _ATTRIBUTES.keys()
         if strange := sorted(meta.find_undeclared_variables(tree) - legal):
             return "variables" if strange[0] in ("var", "env_var") else strange[0]
+        before_dots = [id(call.node) for call in tree.find_all(nodes.Getattr)]
         for name in tree.find_all(nodes.Name):
-            if name.name in _ATTRIBUTES and not _is_attributed(tree, name, nodes):
+            if name.name in _ATTRIBUTES and id(name) not in before_dots:
                 return f"{name.name} as a value"
     if other := _OTHER_STATE.search(text):
         return f"another state of a table ({other[0]})"
     return volatile_in(text)
-
-
-def _is_attributed(tree: Any, name: Any, nodes: Any) -> bool:
-    """Return whether a name stands only before a dot."""
-    return any(call.node is name for call in tree.find_all(nodes.Getattr))
