@@ -60,19 +60,21 @@ def statement(queries: Sequence[str]) -> str:
     """Return one statement that counts the rows of queries.
 
     Returns:
-        SQL whose rows are `at`, the index of a query, and `found`, the number of its rows. Of
-        dbt's `unique` and `accepted_values`, it is the number of repeated or unknown values; it is
-        0 if and only if the query has no row.
+        SQL whose rows are `at`, the index of a query as text, and `found`, the number of its rows.
+        Of dbt's `unique` and `accepted_values`, it is the number of repeated or unknown values; it
+        is 0 if and only if the query has no row.
     """
     parts = []
     counts: dict[str, list[str]] = {}
-    for at, query in enumerate(queries):
+    for number, query in enumerate(queries):
+        # Spark writes numbers into the code that it compiles, but no texts: tables with the same
+        # tests share their compiled code.
+        at = f"'{number}' as at"
         relation, count = _count(query) or ("", "")
         if count:
-            pair = f"struct({at} as at, {count} as found)"
-            counts.setdefault(relation, []).append(pair)
+            counts.setdefault(relation, []).append(f"struct({at}, {count} as found)")
         else:
-            parts.append(f"select {at} as at, count(*) as found from (\n{query}\n) as audited")
+            parts.append(f"select {at}, count(*) as found from (\n{query}\n) as audited")
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)

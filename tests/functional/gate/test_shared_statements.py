@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.audited_queries import QUERIES
 from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
 
+from dbt.adapters.sparkwap.shared_statements import MOST_TESTS
 from sparkwap.audits.shared_statement import statement
 
 TABLE = "{{ config(materialized='table') }} "
@@ -248,6 +250,31 @@ def test_a_test_that_reads_a_table_without_ref_runs_alone(
     assert set(answered.values()) == {"shared"}
 
 
+def test_later_tests_are_answered_ahead(make_project: MakeProject, reader: Reader) -> None:
+    columns = [f"c{number}" for number in range(2 * MOST_TESTS)]
+    listed = ", ".join(f"{{name: {name}, data_tests: [not_null]}}" for name in columns)
+    values = ", ".join(
+        f"if(id = 7, null, id) as {c}" if c == "c99" else f"id as {c}" for c in columns
+    )
+    project = make_project(
+        "ahead",
+        {
+            "models/t.sql": TABLE + f"select {values} from range(10)",
+            "models/t.yml": f"models: [{{name: t, columns: [{listed}]}}]",
+        },
+    )
+    built = project.dbt("build", wap_audits="fused").failed()
+    assert built.verdict("t") == "rejected"
+    rows = reader.ledger("tests", run_id=built.run_id)
+    failed = [row for row in rows if row["answered"] == "alone"]
+    assert [(row["test_name"], row["failures"]) for row in failed] == [("not_null_t_c99", 1)]
+    assert len(rows) == len(columns)
+    # The second statement is sent before the tests of the first one have ended.
+    log = (project.folder / "logs/dbt.log").read_text()
+    events = re.findall(r"is answered by a shared|sends a shared statement of 60", log)
+    assert events[:2] == ["sends a shared statement of 60"] * 2
+
+
 def test_a_test_that_changes_the_session_neither_gives_nor_takes_an_answer(
     make_project: MakeProject, reader: Reader
 ) -> None:
@@ -337,7 +364,7 @@ def test_on_spark_a_statement_knows_which_queries_have_no_row(
         spark.run(f"create or replace {of_all} temporary view t as select * from ({union}){empty}")
         found = dict(spark.rows(statement(queries)))
         alone = (spark.rows(f"select count(*) from (\n{sql}\n) as test") for sql in queries)
-        expected = {at: count for at, ((count,),) in enumerate(alone)}
+        expected = {str(at): count for at, ((count,),) in enumerate(alone)}
         assert {at for at in found if not found[at]} == {
             at for at in expected if not expected[at]
         }, union

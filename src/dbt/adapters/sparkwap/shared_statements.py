@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -161,28 +161,43 @@ class SharedStatements:
             member = self._waiting.pop(test_id, None)
             if query is None:
                 return None
-            if member is not None:
-                return member
+            batch: list[_Member] = []
             try:
-                batch = self._batch(run, test_id, query)
+                if member is None:
+                    batch = self._batch(run, test_id, query)
+                elif len(self._waiting) < MOST_TESTS:
+                    # One batch ahead: Spark answers it while dbt reports the tests of this one.
+                    batch = self._batch(run, test_id)
             except Exception as error:
-                logger.debug(f"{test_id} runs alone: {error}")
-                return None
-            if len(batch) < 2 or batch[0].test_id != test_id:
-                return None
-            self._waiting |= {one.test_id: one for one in batch[1:]}
-        self._send(batch)
-        return batch[0]
+                logger.debug(f"{test_id} sends no shared statement: {error}")
+            self._waiting |= {one.test_id: one for one in batch if one.test_id != test_id}
+        if batch:
+            self._send(batch)
+        return member or next((one for one in batch if one.test_id == test_id), None)
 
     # -- the batch -------------------------------------------------------------------------------
 
-    def _batch(self, run: Run, test_id: str, query: str) -> list[_Member]:
-        tested, existing = self._node(test_id), self._relations()
-        reads = self._reads(run, tested, query, existing) if self._may_share(tested) else None
-        if reads is None or self._tables(reads).keys() != reads:
+    def _batch(self, run: Run, test_id: str, query: str | None = None) -> list[_Member]:
+        """Return the members of a new batch, empty if it is not worth a statement.
+
+        Args:
+            run: The run.
+            test_id: The test that begins.
+            query: Its query, which is the first of the batch; None for a batch of later tests.
+        """
+        tested = self._node(test_id)
+        due = self._due(run, getattr(tested, "attached_node", None))
+        if query is None and len(due) < MOST_TESTS // 2:
+            # More become due with the next tables.
             return []
-        found = {test_id: (query, reads)}
-        for node in self._due(run, getattr(tested, "attached_node", None)):
+        existing = self._relations()
+        found: dict[str, tuple[str, set[Identifier]]] = {}
+        if query is not None:
+            reads = self._reads(run, tested, query, existing) if self._may_share(tested) else None
+            if reads is None or self._tables(reads).keys() != reads:
+                return []
+            found[test_id] = (query, reads)
+        for node in due:
             if len(found) == MOST_TESTS:
                 break
             predicted = self._predicted(node) if self._may_share(node) else None
@@ -194,11 +209,13 @@ class SharedStatements:
                 found[node.unique_id] = (predicted, reads)
         self._begun |= found.keys()
         tables = self._tables(set().union(*(reads for _, reads in found.values())))
-        return [
+        batch = [
             _Member(key, sql, {one: tables[one] for one in reads})
             for key, (sql, reads) in found.items()
             if reads <= tables.keys()
         ]
+        whole = query is None or (batch and batch[0].test_id == test_id)
+        return batch if whole and len(batch) > 1 else []
 
     def _tables(self, names: set[Identifier]) -> dict[Identifier, tuple[str, str]]:
         """Return the state of each of these tables; views have none."""
@@ -208,22 +225,31 @@ class SharedStatements:
     def _node(self, test_id: str) -> Any:
         return self._command.dbt_manifest().nodes[test_id]
 
-    def _due(self, run: Run, about: str | None) -> Iterator[Any]:
-        """Yield the generic tests that have not begun and whose parents are built.
+    def _due(self, run: Run, about: str | None) -> list[Any]:
+        """Return the generic tests that have not begun and whose parents are built.
 
         The tests of one node come together, those of the node ``about`` first.
+        """
+        finished = cache(lambda one: 0 < run.trail.finished(one) < math.inf)
+        due = [
+            node
+            for node, tested in self._tests
+            if node.unique_id not in self._begun and all(map(finished, tested))
+        ]
+        return sorted(due, key=lambda node: node.attached_node != about)
+
+    @cached_property
+    def _tests(self) -> list[tuple[Any, frozenset[str]]]:
+        """The selected generic tests by the nodes they are about, and which built nodes they
+        read.
         """
         from dbt.contracts.graph.nodes import GenericTestNode
 
         nodes, selected = self._command.dbt_manifest().nodes, self._runs.selected
-        waiting = (nodes[key] for key in selected - self._begun if key in nodes)
-        tests = [node for node in waiting if isinstance(node, GenericTestNode)]
-        for node in sorted(
-            tests, key=lambda t: (t.attached_node != about, str(t.attached_node), t.unique_id)
-        ):
-            tested = self._command.manifest.tested(node) & selected
-            if all(0 < run.trail.finished(one) < math.inf for one in tested):
-                yield node
+        found = [nodes[key] for key in selected if key in nodes]
+        tests = [node for node in found if isinstance(node, GenericTestNode)]
+        tests.sort(key=lambda node: (str(node.attached_node), node.unique_id))
+        return [(node, self._command.manifest.tested(node) & selected) for node in tests]
 
     def _may_share(self, node: Any) -> bool:
         """Return whether dbt counts the rows of a test's query, which is the same each time."""
@@ -357,6 +383,7 @@ class SharedStatements:
 
     def _settle(self, batch: list[_Member]) -> bool:
         """Send one statement; return whether Spark has answered it."""
+        logger.debug(f"{batch[0].test_id} sends a shared statement of {len(batch)} tests")
         try:
             with self._statements.own():
                 rows = self._command.connections.rows_of(statement([one.query for one in batch]))
