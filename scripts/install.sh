@@ -1,7 +1,7 @@
 # Installs packages with uv, by the hashes of a lock file. Source this file.
 #   environment <venv>       makes the environment if it is missing, with uv and the build tools
 #   packages <venv> <lock>   installs the packages of the lock file
-# Needs Python 3.11 or 3.12. The whole log is <venv>/install.log.
+# Needs Python 3.11 to 3.13. The whole log is <venv>/install.log.
 
 # Packages such as PySpark are built by the pinned tools, without isolation. PySpark's wheel is
 # unpacked at once, so it is not compressed. The hashes make any index safe.
@@ -12,14 +12,14 @@ say() { echo "$(basename "$0"): $*"; }
 
 find_python() {
     local candidate
-    for candidate in "${PYTHON:-}" .venv/bin/python python3.12 python3.11 python3 python; do
+    for candidate in "${PYTHON:-}" .venv/bin/python python3.13 python3.12 python3.11 python3 python; do
         if [ -n "$candidate" ] && "$candidate" -c 'import sys
-sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
+sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
             echo "$candidate"
             return
         fi
     done
-    say "no Python 3.11 or 3.12 found. Install one, or set its path: PYTHON=... make build" >&2
+    say "no Python 3.11, 3.12 or 3.13 found. Install one, or set its path: PYTHON=... make build" >&2
     return 1
 }
 
