@@ -150,6 +150,17 @@ class Lake:
         found = self._store.backend.find(set(identifiers))
         return {key: (row.kind, row.location) for key, row in found.items()}
 
+    def most_rows(self, location: str) -> float:
+        """Return the rows of a table's largest branch or tag; infinite if they are not known.
+
+        Args:
+            location: The table's metadata file.
+        """
+        document = self._store.load(location)
+        heads = [md.snapshot(document, ref.snapshot_id) for ref in md.refs_of(document).values()]
+        counts = [((head or {}).get("summary") or {}).get("total-records", "inf") for head in heads]
+        return max(map(float, counts), default=0)
+
     def unreadable(self) -> dict[Identifier, str]:
         """Return the tables and views whose metadata cannot be read -> the error."""
         rows = self._store.backend.all()

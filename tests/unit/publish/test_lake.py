@@ -444,3 +444,16 @@ def test_a_cut_history_is_marked(bench: Bench) -> None:
     past = bench.lake.histories([orders])[orders]
     assert past.cut
     assert not past.has(first)
+
+
+def test_most_rows_are_those_of_the_largest_branch(bench: Bench) -> None:
+    table = bench.table("t", 1, 2)
+    bench.write(table, 3, 4, 5)
+
+    def found() -> float:
+        return bench.lake.most_rows(bench.lake.locations([table])[table][1])
+
+    assert found() == 3
+    bench.write(table, *range(10), branch="main")
+    assert found() == 12
+    assert bench.lake.most_rows(bench.lake.locations([bench.table("new")])["s", "new"][1]) == 0

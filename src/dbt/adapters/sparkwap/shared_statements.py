@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 
 MOST_TESTS = 60
 """The maximum of one statement: Spark plans a longer one for longer than it saves."""
+SMALL_ROWS = 50_000
+"""The rows of a batch's tables that Spark reads sooner than it compiles a plan for them."""
+_INTERPRETED = (
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.sql.adaptive.enabled=false",
+)
 _FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0|>\s*[0-9]{1,9}|(?:>=|=)\s*[1-9][0-9]{0,8})"
 _BEFORE = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
@@ -385,8 +392,12 @@ class SharedStatements:
         """Send one statement; return whether Spark has answered it."""
         logger.debug(f"{batch[0].test_id} sends a shared statement of {len(batch)} tests")
         try:
+            connections = self._command.connections
             with self._statements.own():
-                rows = self._command.connections.rows_of(statement([one.query for one in batch]))
+                # The session is restored when the test returns it.
+                for setting in _INTERPRETED if self._are_small(batch) else ():
+                    connections.rows_of(f"set {setting}")
+                rows = connections.rows_of(statement([one.query for one in batch]))
         except Exception as error:
             # Each test runs alone and reports its own error.
             logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
@@ -395,3 +406,8 @@ class SharedStatements:
         for at, member in enumerate(batch):
             member.proven.set_result(found.get(at) == 0)
         return True
+
+    def _are_small(self, batch: list[_Member]) -> bool:
+        """Return whether the tables of a batch have few rows together."""
+        locations = {location for one in batch for _, location in one.read.values()}
+        return sum(map(self._command.lake.most_rows, locations)) <= SMALL_ROWS
