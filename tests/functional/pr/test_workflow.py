@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +78,7 @@ class Story:
     project: Project
     reader: Reader
     spark: SparkReader
+    github: GitHub
     jobs: dict[str, Ended] = field(default_factory=dict)
     seen: dict[str, dict[str, Look]] = field(default_factory=dict)
     polls: dict[str, Poller] = field(default_factory=dict)
@@ -94,6 +94,10 @@ class Story:
 
     def look(self, step: str) -> None:
         self.seen[step] = self.reader.look(self.schema)
+
+    def event(self, step: str, action: str, number: int = 7, **more: bool) -> None:
+        ((_, self.jobs[step]),) = self.github.pull_request(action, number, **more).items()
+        self.look(step)
 
     def comments(self) -> list[str]:
         """The written comments, in order."""
@@ -115,16 +119,15 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(
+def opened(
     make_project: MakeProject,
     reader: Reader,
     spark: SparkReader,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Story]:
+) -> Story:
+    """The first pull request after its first audit, which fails."""
     project = make_project("pr", BEFORE)
-    story = Story(project, reader, spark)
     project.dbt("build").succeeded()
-    story.look("before")
     profiles = (project.folder / "profiles.yml").read_text()
     project.write({"requirements.txt": "", "profiles/profiles.yml": profiles})
     environment = {"DBT_USE_COLORS": "false"}
@@ -132,16 +135,20 @@ def story(
     # The replacement of GitHub's program stores the comment.
     place.program("gh", "cat comment.md >> comments.md")
     place.program("pip", "")
-    github = GitHub(place)
-
-    def event(step: str, action: str, number: int = 7, **more: bool) -> None:
-        ((_, story.jobs[step]),) = github.pull_request(action, number, **more).items()
-        story.look(step)
-
+    story = Story(project, reader, spark, GitHub(place))
+    story.look("before")
     # As a checkout by GitHub: without files of an earlier job.
     project.clear("target").write(CHANGED)
+    with reader.polling(project.schema) as story.polls["first audit"]:
+        story.event("opened", "opened")
+    return story
+
+
+@pytest.fixture(scope="module")
+def story(opened: Story) -> Story:
+    """All steps of both pull requests."""
+    story, project, reader, event = opened, opened.project, opened.reader, opened.event
     with reader.polling(project.schema) as story.polls["audits"]:
-        event("opened", "opened")
         event("merged too early", "closed", merged=True)
         story.told["left"] = (set(story.branched()), set(reader.pointers(story.side)))
         event("closed", "closed")
@@ -165,7 +172,7 @@ def story(
     customers.append(late)
     with reader.polling(project.schema) as story.polls["next merge"]:
         event("next merged", "closed", 8, merged=True)
-    yield story
+    return story
 
 
 def frame(story: Story, name: str, state: str = BRANCH) -> pd.DataFrame:
@@ -237,14 +244,33 @@ def told_diff(comment: str) -> dict[str, Diff]:
     return found
 
 
-@pytest.mark.smoke
-def test_readers_do_not_see_audits(story: Story) -> None:
-    poller = story.polls["audits"]
+def require_unseen(story: Story, poll: str, *steps: str) -> None:
+    poller = story.polls[poll]
     assert len(poller.states) == 1, [sorted(state) for state in poller.states]
-    assert poller.polls > 100
     before = {name: look.seen() for name, look in story.seen["before"].items()}
-    for step in ("opened", "merged too early", "closed", "reopened"):
+    for step in steps:
         assert {n: look.seen() for n, look in story.seen[step].items()} == before, step
+
+
+@pytest.mark.smoke
+def test_readers_do_not_see_the_first_audit(opened: Story) -> None:
+    assert opened.polls["first audit"].polls > 30
+    require_unseen(opened, "first audit", "opened")
+
+
+@pytest.mark.smoke
+def test_only_changed_nodes_are_built(opened: Story) -> None:
+    text = opened.jobs["opened"].failed().text
+    assert "--select state:modified+" in text
+    for name in ON_BRANCH | BESIDE:
+        assert f"{opened.schema}.{name} " in text
+    assert f"{opened.schema}.names " not in text
+    assert f"{opened.schema}.customers " not in text
+
+
+def test_readers_do_not_see_audits(story: Story) -> None:
+    assert story.polls["audits"].polls > 100
+    require_unseen(story, "audits", "merged too early", "closed", "reopened")
 
 
 def test_the_first_audit_fails_with_its_reason(story: Story) -> None:
@@ -267,7 +293,6 @@ def test_a_closed_pull_request_leaves_nothing(story: Story) -> None:
     assert story.told["closed"] == ({}, {})
 
 
-@pytest.mark.smoke
 def test_only_changed_nodes_are_built_and_others_are_read_from_main(story: Story) -> None:
     story.jobs["reopened"].succeeded()
     assert set(story.told["candidates"]) == ON_BRANCH
