@@ -247,9 +247,7 @@ class SharedStatements:
 
     @cached_property
     def _tests(self) -> list[tuple[Any, frozenset[str]]]:
-        """The selected generic tests by the nodes they are about, and which built nodes they
-        read.
-        """
+        """The selected generic tests by what they are about, with the selected nodes they read."""
         from dbt.contracts.graph.nodes import GenericTestNode
 
         nodes, selected = self._command.dbt_manifest().nodes, self._runs.selected
