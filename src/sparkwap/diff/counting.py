@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+from sparkwap.catalog.private_catalog import PrivateCatalog, Sql
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import diff_folder
 from sparkwap.diff.model import RowChange, RowSample, TableDiff, Values
 from sparkwap.diff.plan import Columns
-from sparkwap.diff.private import PrivateCatalog, Sql
 from sparkwap.diff.session import Cache, error_class, is_true, on_branch, partitions_for
 from sparkwap.diff.sources import Sources
 from sparkwap.diff.sql import DiffStatements

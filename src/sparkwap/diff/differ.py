@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.private_catalog import PrivateCatalog, Sql
 from sparkwap.catalog.sparksql import partitioning
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.personal import Hidden
@@ -17,7 +18,6 @@ from sparkwap.diff import plan as planning
 from sparkwap.diff import states
 from sparkwap.diff.counting import RowCounter
 from sparkwap.diff.model import AddedColumn, How, RowSample, RunDiff, TableDiff
-from sparkwap.diff.private import PrivateCatalog, Sql
 from sparkwap.diff.session import error_class, on_branch
 from sparkwap.diff.sources import SourceFinder, Sources
 from sparkwap.diff.sql import null_counts, seeds_of, text_sql

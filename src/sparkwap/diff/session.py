@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparkwap.diff.private import Sql
+from sparkwap.catalog.private_catalog import Sql
 
 _WAP_BRANCH = "spark.wap.branch"
 _PARTITIONS = "spark.sql.shuffle.partitions"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sparkwap.catalog import content_equality
+from sparkwap.catalog.file_plan import FilePlan, plan_files
+from sparkwap.catalog.private_catalog import PrivateCatalog
+from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable, count_of
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal, quote
-from sparkwap.diff import plan as planning
-from sparkwap.diff.files import Part, Snapshot, Unreadable, count_of
 from sparkwap.diff.model import How
-from sparkwap.diff.plan import Columns, FilePlan
-from sparkwap.diff.private import PrivateCatalog
+from sparkwap.diff.plan import Columns
 from sparkwap.diff.sql import Source
 from sparkwap.diff.states import TableVersion
 from sparkwap.publish.lake import Lake
@@ -107,7 +107,7 @@ class SourceFinder:
         old, new = (self._snapshot(state) for state in (before, after))
         common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
         files = old.files(common), new.files(common)
-        plan = planning.plan_files(*files)
+        plan = plan_files(*files)
         sides = (
             (after, new, plan.added, {file.path for file in files[1].data}),
             (before, old, plan.removed, {file.path for file in files[0].data}),

@@ -12,8 +12,8 @@ from pyiceberg.table import StaticTable
 
 from sparkwap.catalog import Identifier
 from sparkwap.catalog import metadata as md
-from sparkwap.diff.files import Snapshot, Unreadable, _delete
-from sparkwap.diff.plan import DeleteFile, plan_files
+from sparkwap.catalog.file_plan import DeleteFile, plan_files
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, _delete
 
 from .conftest import BRANCH, Bench, rows
 

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.diff.plan import (
+from sparkwap.catalog.file_plan import (
     NOTHING,
     WHOLE,
-    Column,
     DataFile,
     DeleteFile,
     FilePlan,
     StateFiles,
+    plan_files,
+)
+from sparkwap.diff.plan import (
+    Column,
     key_in,
     match_columns,
-    plan_files,
 )
 
 STRUCT = {"type": "struct", "fields": [{"id": 9, "name": "x", "type": "int"}]}

@@ -15,9 +15,9 @@ from typing import Any
 
 from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.catalog.store import Store
 from sparkwap.core.errors import CatalogError
-from sparkwap.diff.plan import DataFile, DeleteFile, StateFiles
 
 _DELETED = 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes

@@ -1,0 +1,93 @@
+"""Which files of a table to read to find the rows that differ between two of its states. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A live data file of a state.
+
+    Attributes:
+        path: Its location.
+        sequence: Its data sequence number; only later deletes apply to it.
+    """
+
+    path: str
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A live delete file, or one deletion vector in a file of several.
+
+    Attributes:
+        path: Its location.
+        offset: The offset of a deletion vector in its file; None for a delete file.
+        target: The only data file whose rows it deletes; None if there may be several.
+        equality: Whether it identifies rows by their values instead of their positions.
+        sequence: Its data sequence number.
+    """
+
+    path: str
+    offset: int | None = None
+    target: str | None = None
+    equality: bool = False
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """The files of a state; files of common manifests may be left out."""
+
+    data: tuple[DataFile, ...] = ()
+    deletes: tuple[DeleteFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """The files to read.
+
+    Attributes:
+        read: ``nothing``: all rows are equal. ``parts``: the files below. ``whole``: both states,
+            because deletes differ that may apply to any file.
+        removed: Data files that only the old state has.
+        added: Data files that only the new state has.
+        touched: Data files of both states whose deletes differ. Rows that only the new state
+            deletes are removed; rows that only the old state deletes are added.
+    """
+
+    read: Literal["nothing", "parts", "whole"]
+    removed: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
+    touched: frozenset[str] = frozenset()
+
+
+NOTHING = FilePlan("nothing")
+WHOLE = FilePlan("whole")
+
+
+def plan_files(before: StateFiles, after: StateFiles) -> FilePlan:
+    """Return the files to read to find the rows that differ between two states.
+
+    A data file never changes, so the same path has the same rows except for its deletes. If a
+    delete file that differs may apply to several data files, both states are read as a whole.
+    """
+    old, new = set(before.data), set(after.data)
+    differing = set(before.deletes) ^ set(after.deletes)
+    if any(delete.equality or delete.target is None for delete in differing):
+        return WHOLE
+    removed, added = _paths(old - new), _paths(new - old)
+    targets = {delete.target for delete in differing if delete.target is not None}
+    # The deletes of a file that only one state has are read with this file.
+    touched = frozenset(targets - removed - added)
+    if not (removed or added or touched):
+        return NOTHING
+    return FilePlan("parts", removed, added, touched)
+
+
+def _paths(files: Iterable[DataFile]) -> frozenset[str]:
+    return frozenset(file.path for file in files)
